@@ -23,6 +23,7 @@ from .api.measured import replay_astra_sim as replay_astra_sim
 from .api.measured import replay_loggops as replay_loggops
 from .api.measured import simai as simai
 from .api.measured import whatif as whatif
+from .api.serving import serve_predict as serve_predict
 from .api.step import goodput as goodput
 from .api.step import memory as memory
 from .api.step import predict as predict
@@ -69,6 +70,7 @@ from .search.design import DesignResult as DesignResult
 from .search.find import SearchLimits as SearchLimits
 from .search.levers.sensitivity import Sensitivity as Sensitivity
 from .search.result import SearchResult as SearchResult
+from .serving.answer import Served as Served
 from .spec.consistency import check as check
 from .spec.job import Job as Job
 from .spec.loading.catalog import names as names

@@ -1,0 +1,87 @@
+"""A trained model behind an inference engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windtunnel.serving import Served
+    from windtunnel.spec import Cluster, Model
+
+
+def serve_predict(  # long: every option of the command line
+    model: str | Path | Model,
+    on: str | Path | Cluster,
+    gpus: int | None = None,
+    engine: str = "vllm",
+    *,
+    tp: int | None = None,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    weights: str = "bf16",
+    attention_weights: str | None = None,
+    kv: str = "bf16",
+    isl: int | str = 1024,
+    osl: int | str = 1024,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    burstiness: float = 1.0,
+    requests: int | None = None,
+    trace: str | Path | None = None,
+    speed: float = 1.0,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    step_tokens: int | None = None,
+    running: int | None = None,
+    memory: float | None = None,
+    seed: int = 1,
+    overrides: Sequence[str] = (),
+) -> Served:
+    """How fast `model` answers on `gpus` of the machine `on` behind `engine` (vllm, sglang, trtllm), what it costs, and what fits.
+
+    The plan of a copy: `tp` ranks share attention heads, `dp` groups of them share experts (DP attention), `ep` of these divide
+    the experts, `pp` stages; copies fill the GPUs. Without `tp`: a node's GPUs as far as they divide the heads. `weights`,
+    `attention_weights`, `kv`: bf16, fp8, nvfp4.
+
+    The load: lengths `isl` and `osl` (a number, "LOW-HIGH", "MEAN~CV", "MEAN~CV<CAP"), sent by `concurrency` users, each with one
+    request at a time (the default: 16), or at `rate` requests a second with `burstiness` as vLLM's benchmark has it; or a `trace`
+    file, played at `speed`. `requests`: how many. `ttft`, `tpot`: limits in seconds. `step_tokens`, `running`, `memory`: limits of
+    the engine in place of its defaults. `overrides`: fields of model and cluster, such as "cluster.node.gpu.memory=96GiB".
+
+    Raises WindtunnelError with what to type instead.
+    """
+    from windtunnel.jobs.imports import load_model_apart
+    from windtunnel.jobs.machines import cluster_table
+    from windtunnel.serving import ServePlan, read_trace, serve, server_of
+    from windtunnel.serving.load import drawn_load
+    from windtunnel.serving.server import first_plan_of
+
+    whole = load_model_apart(str(model)) if isinstance(model, (str, Path)) else model
+    machine = cluster_table(str(on)) if isinstance(on, (str, Path)) else on
+    changes = list(overrides)
+    if tp is None:
+        chosen = first_plan_of(whole, machine, gpus, changes, dp * pp)
+        tp = chosen.tp
+    server = server_of(
+        whole,
+        machine,
+        gpus if gpus is not None else tp * dp * pp,
+        engine,
+        ServePlan(tp=tp, pp=pp, dp=dp, ep=ep),
+        weights=weights,
+        attention_weights=attention_weights,
+        kv=kv,
+        step_tokens=step_tokens,
+        running=running,
+        memory=memory,
+        overrides=changes,
+    )
+    if trace is not None:
+        load = read_trace(trace, concurrency=concurrency, speed=speed, most=requests)
+    else:
+        users = 16 if concurrency is None and rate is None else concurrency
+        load = drawn_load(isl, osl, requests=requests, concurrency=users, rate=rate, burstiness=burstiness, seed=seed)
+    return serve(server, load, ttft=ttft, tpot=tpot)

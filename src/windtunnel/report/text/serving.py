@@ -1,0 +1,57 @@
+"""A served model in the terminal: headline, latencies, throughput, memory, money."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.serving import Served
+
+GB = 1e9
+
+
+def report(answer: Served, console: Console | None = None) -> None:
+    """Print the whole report."""
+    out = console or Console()
+    server, plan = answer.server, answer.server.plan
+    cluster = server.job.cluster
+    out.print(Text(_headline(answer), style="bold"))
+    degrees = " x ".join(f"{name} {getattr(plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(plan, name) > 1) or "tp 1"
+    out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}, {server.replicas} of it; "
+              f"weights {server.weights}, cache {server.kv}; {answer.requests} requests in {answer.seconds:.4g} s")  # fmt: skip
+    out.print(_latencies(answer))
+    passes = f"{answer.batch:.3g} requests in the mean pass, {100 * answer.busy:.0f} % of the time"
+    out.print(f"  passes    {passes}; weights and cache alone take {1e3 * answer.floor_tpot:.3g} ms of memory bandwidth")
+    room = answer.room
+    parts = f"weights {room.weights / GB:.1f}, activations {room.activations / GB:.1f}, cache {room.cache / GB:.1f} GB a GPU"
+    holds = f"{room.tokens:,} tokens or {answer.most_requests:,.0f} such requests"
+    out.print(f"  memory    {parts}: {holds}; {100 * answer.cache_peak:.0f} % in use at most")
+    if answer.preempted:
+        out.print(f"  preempted {answer.preempted} times; {answer.recomputed:,} tokens were computed again")
+    if answer.prefix_hits:
+        out.print(f"  prefixes  {100 * answer.prefix_hits:.1f} % of prompt tokens were in the cache")
+    if answer.limits is not None:
+        kept = f"{100 * answer.limits.kept:.1f} % of requests, {answer.limits.requests_per_s:.3g} a second, keep the limits"
+        out.print(f"  limits    {kept}" + (f"; {answer.limits.nearest}" if answer.limits.nearest else ""))
+    if answer.dollars is not None:
+        joules = "" if answer.joules is None else f", {answer.joules / 1e3:,.0f} kJ"
+        out.print(f"  price     ${answer.dollars:.3g}{joules} for a million output tokens")
+    for note in answer.notes:
+        out.print(f"  note      {note}")
+
+
+def _headline(answer: Served) -> str:
+    speed = f"{answer.tokens_per_s_gpu:,.0f} output tokens/s a GPU, {answer.requests_per_s:.3g} requests/s"
+    waits = f"{1e3 * answer.tpot.mean:.3g} ms a token after {1e3 * answer.ttft.mean:,.3g} ms"
+    return f"{answer.server.model.name}: {speed}, {waits}"
+
+
+def _latencies(answer: Served) -> Table:
+    """Mean and quantiles of the latencies, in milliseconds."""
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name in ("ms", "mean", "p50", "p90", "p99"):
+        table.add_column(name, justify="left" if name == "ms" else "right")
+    for label, spread in (("first token", answer.ttft), ("each further", answer.tpot), ("whole request", answer.e2e)):
+        table.add_row(label, *(f"{1e3 * value:,.4g}" for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
+    return table

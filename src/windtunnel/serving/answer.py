@@ -1,0 +1,106 @@
+"""The answer of `serve-predict`: latencies, throughput, memory, money and energy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.serving.room import CacheRoom
+from windtunnel.serving.server import Server
+
+SCHEMA = 1
+"""Rises when a key of `Served.as_dict` changes its meaning."""
+
+
+@dataclass(frozen=True)
+class LatencySpread:
+    """A latency over the requests, in seconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Floats) -> LatencySpread:
+        """Mean and quantiles; not a number without values."""
+        if not len(values):
+            return cls(math.nan, math.nan, math.nan, math.nan)
+        return cls(float(values.mean()), *(float(q) for q in np.quantile(values, (0.5, 0.9, 0.99))))
+
+
+@dataclass(frozen=True)
+class LatencyLimits:
+    """LatencyLimits of latency, and what share of the requests keeps them."""
+
+    ttft: float | None
+    tpot: float | None
+    kept: float
+    requests_per_s: float
+    nearest: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a server answers a load.
+
+    `ttft`, `tpot`, `e2e`: seconds to the first token, for each further one, and to the last. `tokens_per_s`: output tokens of all
+    replicas, `total_tokens_per_s` with prompts. `batch`: requests of a replica's mean pass; `most_requests`: those of the load's
+    mean length that the cache of a replica holds. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
+    any were stated.
+    """
+
+    server: Server
+    requests: int
+    seconds: float
+    ttft: LatencySpread
+    tpot: LatencySpread
+    e2e: LatencySpread
+    requests_per_s: float
+    tokens_per_s: float
+    total_tokens_per_s: float
+    tokens_per_s_gpu: float
+    batch: float
+    room: CacheRoom
+    most_requests: float
+    cache_peak: float
+    prefix_hits: float
+    preempted: int
+    recomputed: int
+    busy: float
+    floor_tpot: float
+    dollars: float | None
+    joules: float | None
+    limits: LatencyLimits | None
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys, SI units."""
+        server, plan = self.server, self.server.plan
+        described = {
+            "schema": SCHEMA,
+            "model": server.model.name,
+            "machine": server.job.cluster.id,
+            "gpus": server.job.cluster.gpus,
+            "engine": server.engine.name,
+            "plan": {**asdict(plan), "replicas": server.replicas},
+            "formats": {"weights": server.weights, "attention_weights": server.attention_weights, "kv": server.kv},
+        }
+        fields = ("requests", "seconds", "requests_per_s", "tokens_per_s", "total_tokens_per_s", "tokens_per_s_gpu", "batch")
+        more = ("most_requests", "cache_peak", "prefix_hits", "preempted", "recomputed", "busy", "floor_tpot")
+        spreads = {name: asdict(getattr(self, name)) for name in ("ttft", "tpot", "e2e")}
+        return {
+            **described,
+            **{name: getattr(self, name) for name in fields},
+            **spreads,
+            **{name: getattr(self, name) for name in more},
+            "memory": asdict(self.room),
+            "dollars_per_million_tokens": self.dollars,
+            "joules_per_million_tokens": self.joules,
+            "limits": None if self.limits is None else asdict(self.limits),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,75 @@
+"""What an inference engine does with requests, as numbers: its limits, its blocks, what its kernels fuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.spec import GPU
+
+LARGE = 70 * 2**30
+"""Bytes of GPU memory from which vLLM schedules larger batches."""
+
+
+@dataclass(frozen=True)
+class ServeEngine:
+    """Limits of an engine's scheduler.
+
+    `step_tokens`: most tokens of one forward pass; `prefill_chunk`: most prompt tokens of one pass of prefill (SGLang);
+    `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory for weights,
+    activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
+    graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
+    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel.
+    """
+
+    name: str
+    step_tokens: int
+    prefill_chunk: int
+    running: int
+    block: int
+    memory: float
+    memory_after_weights: bool
+    graph_tokens: int
+    fuses_quantising: bool
+    fuses_reduction: bool
+    conservativeness: float = 1.0
+    reserves_whole: bool = False
+
+
+ENGINES = ("vllm", "sglang", "trtllm")
+"""Engines whose rules are known."""
+
+
+def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
+    """The engine with its defaults on `gpu`. UnknownName for another name.
+
+    vLLM V1 (vllm/engine/arg_utils.py, `get_batch_defaults`): GPUs of 70 GiB and more but A100 take 8,192 tokens and 1,024
+    sequences in a server, others 2,048 and 256; blocks of 16; 0.9 of the memory. SGLang (server_args.py): chunks of 2,048, 4,096,
+    8,192 or 16,384 tokens below 35, 60, 160 GB and above; page of 1 token; graphs to 256 sequences below tp 4, else 512.
+    TensorRT-LLM (llmapi/llm_args.py): 8,192 tokens, 2,048 sequences, blocks of 32, 0.9 of what weights leave.
+    """
+    if name == "vllm":
+        large = gpu.memory >= LARGE and not gpu.id.startswith("a100")
+        return ServeEngine(name, 8192 if large else 2048, 0, 1024 if large else 256, 16, 0.9, False, 512, True, False)
+    if name == "sglang":
+        gigabytes = gpu.memory / 1e9
+        chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
+        return ServeEngine(name, 16384, chunk, 2048, 1, 0.88, False, 256 if tp < 4 else 512, False, False)
+    if name == "trtllm":
+        return ServeEngine(name, 8192, 0, 2048, 32, 0.9, True, 2048, True, True)
+    raise UnknownName("engine", name, ENGINES)
+
+
+def captured_sizes(most: int) -> tuple[int, ...]:
+    """Batch sizes of captured CUDA graphs up to `most`: 1, 2, 4, 8, then every 8 to 256 and every 16 above (vLLM's default)."""
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, max(most, 256) + 1, 16)]
+    return tuple(size for size in sizes if size <= most)
+
+
+def with_limits(engine: ServeEngine, step_tokens: int | None, running: int | None, memory: float | None) -> ServeEngine:
+    """The engine with stated limits in place of its defaults."""
+    changed = {"step_tokens": step_tokens, "running": running, "memory": memory}
+    stated = {key: value for key, value in changed.items() if value is not None}
+    if step_tokens is not None and engine.prefill_chunk:
+        stated["prefill_chunk"] = step_tokens
+    return replace(engine, **stated)  # type: ignore[arg-type]

@@ -1,0 +1,175 @@
+"""The rows of a forward pass: the blocks of a training step, forward only, with what inference engines fuse.
+
+What depends on the number of tokens alone is here; attention and recurrences, which depend on lengths, are in `attention.py`.
+Experts differ from training: every tensor-parallel rank has all tokens of its group, and reads only experts that some token chose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from windtunnel.serving.server import WIDTHS, Server
+from windtunnel.spec.model import LayerKind
+from windtunnel.workload.blocks.layer import embedding, layer, norm
+from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
+from windtunnel.workload.blocks.mlp import activation, feed_forward
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+LENGTHS = (Kind.ATTENTION, Kind.SCAN)
+"""Kinds of rows whose time depends on lengths of requests."""
+
+DROPPED = (Role.RESIDUAL, Role.BIAS_DROPOUT_ADD, Role.KEY_CONCAT)
+"""Rows that engines do not have: residuals are added by the norm after them; latent keys are not expanded in decode."""
+
+WIDE_LINEAR = ("router", "logits")
+"""Products that stay in 16 bits."""
+
+
+@dataclass(frozen=True)
+class ServedBlock:
+    """A block on one GPU: rows of a pass over some tokens, and bytes of its weights."""
+
+    rows: tuple[Op, ...]
+    weights: float
+
+
+@dataclass(frozen=True)
+class PassGraph:
+    """Blocks of a server's forward pass."""
+
+    server: Server
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[LayerKind, int], ...]:
+        """Kinds of layers with their number in the model."""
+        return tuple(self.server.model.kind_counts.items())
+
+    def layer(self, kind: LayerKind, tokens: int) -> ServedBlock:
+        """One layer of that kind over `tokens` of a DP-attention rank."""
+        tape = self._tape(tokens, Module.MOE)
+        dense = LayerKind(kind.mixer, "none", kind.local) if kind.experts else kind
+        units = layer(tape.job, dense) if dense.mixer != "none" or dense.feed != "none" else []
+        if kind.experts:
+            norm(tape, "norm2", Role.NORM2, True)
+            self._write_experts(tape, tokens)
+            units = [*units, *tape.units]
+        return self._block(units)
+
+    def embedding(self, tokens: int) -> ServedBlock:
+        """The embedding of `tokens`."""
+        return self._block(embedding(self._tape(tokens, Module.EMBEDDING).job))
+
+    def head(self, sampled: int) -> ServedBlock:
+        """Final norm, logits of `sampled` tokens, their gathering and sampling."""
+        tape = self._tape(sampled, Module.HEAD)
+        model, tp = self.server.model, tape.tp
+        norm(tape, "final norm", Role.FINAL_NORM)
+        vocab = tape.job.padded_vocab // tp
+        logits = Unit("logits", parameters=0.0 if model.tied_embeddings else float(vocab * model.hidden))
+        logits.forward.append(tape.gemm("logits", Phase.FORWARD, sampled, vocab, model.hidden, dtype=tape.activation_dtype))
+        if tp > 1:
+            size = float(sampled * vocab * tp) * tape.width
+            logits.forward.append(tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+        tape.add(logits)
+        tape.pointwise("sampling", float(sampled * vocab * tp), (2, 1), (0, 0), launches=(3, 0))
+        return self._block(tape.units)
+
+    def _tape(self, tokens: int, module: Module) -> Tape:
+        job = self.server.job
+        return Tape(job.model_copy(update={"plan": job.plan.model_copy(update={"seq": tokens, "micro_batch": 1})}), module)
+
+    def _write_experts(self, tape: Tape, tokens: int) -> None:
+        """Router, experts and shared experts of `tokens` on each of the DP-attention ranks."""
+        model, plan = self.server.model, self.server.plan
+        everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
+        replicated_linear(tape, "router", model.hidden, experts, tape.activation_dtype, role=Role.ROUTER)
+        tape.pointwise("top-k", float(tokens * experts), (1, 1), (0, 0), launches=(1, 0), kind=Kind.SOFTMAX, m=tokens, n=experts)
+        size = float(everyone * model.hidden) * tape.width
+        if plan.dp > 1:
+            self._call(tape, "dispatch", Comm.ALL_GATHER, size)
+        local = experts // plan.ep
+        active = max(1, round(local * (1.0 - (1.0 - chosen / experts) ** everyone)))
+        each = max(1, round(everyone * chosen / plan.ep / active))
+        inner = model.expert_width * plan.ep // plan.expert_ranks
+        copies = float(everyone * chosen) / plan.ep * model.expert_hidden
+        if model.moe_latent is not None:
+            replicated_linear(tape, "latent down", model.hidden, model.expert_hidden)
+        tape.pointwise("permute", copies, (1, 1), (0, 0), launches=(1, 0), kind=Kind.COPY)
+        grouped_linear(tape, "expert up", active, each, model.expert_hidden, inner * (2 if model.gated else 1), Role.EXPERT_UP)
+        activation(tape, float(active * each * inner))
+        grouped_linear(tape, "expert down", active, each, inner, model.expert_hidden)
+        for unit in tape.units:
+            if unit.expert_parameters:  # of all local experts, not of those that run
+                unit.parameters *= local / active
+        tape.pointwise("unpermute", copies, (1, 1.0 / chosen), (0, 0), launches=(1, 0), kind=Kind.COPY)
+        if model.moe_latent is not None:
+            replicated_linear(tape, "latent up", model.expert_hidden, model.hidden)
+        if model.shared_ffn:
+            first = len(tape.units)
+            feed_forward(tape, "shared expert", model.shared_ffn)
+            if plan.dp == 1:  # one all-reduce sums routed and shared experts
+                for unit in tape.units[first:]:
+                    unit.forward = [op for op in unit.forward if op.kind is not Kind.COMM]
+        if plan.dp > 1:
+            self._call(tape, "combine", Comm.REDUCE_SCATTER, size)
+        elif tape.tp > 1:
+            self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
+
+    def _call(self, tape: Tape, name: str, comm: Comm, size: float) -> None:
+        """A call over all ranks that share a layer's experts."""
+        unit = Unit(name)
+        unit.forward.append(tape.comm(name, Phase.FORWARD, comm, Axis.TP if self.server.plan.dp == 1 else Axis.EP, size, Stream.EP))
+        tape.add(unit)
+
+    def _block(self, units: list[Unit]) -> ServedBlock:
+        """Rows of the units as an engine runs them, and bytes of their weights."""
+        rows: list[Op] = []
+        weights = 0.0
+        for unit in units:
+            unit.mark()
+            low = False
+            for op in unit.forward:
+                if op.role in DROPPED or op.kind in LENGTHS:
+                    continue
+                narrow = self._format(op)
+                low = low or narrow != "bf16"
+                rows += self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
+            narrow = self.server.attention_weights if unit.place in ATTENTION else self.server.weights
+            weights += unit.parameters * WIDTHS[narrow if low else "bf16"]
+        if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op in rows):
+            rows = [op for op in rows if op.role not in (Role.NORM2, Role.NORM1)]
+        return ServedBlock(tuple(rows), weights)
+
+    def _format(self, op: Op) -> str:
+        """Number format of a row's weights."""
+        if op.kind not in (Kind.GEMM, Kind.GROUPED_GEMM) or op.name in WIDE_LINEAR:
+            return "bf16"
+        return self.server.attention_weights if op.module in ATTENTION else self.server.weights
+
+    def _fuse(self, op: Op) -> Op:
+        """A row of 16 bits: one launch, norms add the residual that they read and write."""
+        if op.kind is Kind.NORM and op.role in (Role.NORM1, Role.NORM2, Role.FINAL_NORM):
+            return op._replace(bytes=2.0 * op.bytes, launches=1)
+        return op._replace(launches=min(op.launches, 1)) if op.kind is not Kind.COMM else op
+
+    def _quantise(self, op: Op, narrow: str) -> list[Op]:
+        """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so."""
+        width = WIDTHS[narrow]
+        moved = op.batch * (width * (op.m * op.k + op.k * op.n) + 2.0 * op.m * op.n)
+        product = op._replace(dtype=DTYPES.index(narrow), bytes=moved, launches=1)
+        engine = self.server.engine
+        fuses = engine.fuses_quantising and (narrow != "nvfp4" or engine.fuses_reduction)
+        if fuses and op.role is not Role.ATTENTION_OUT:
+            return [product]
+        read = float(op.batch * op.m * op.k) * (2.0 + width)
+        return [
+            op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
+            product,
+        ]
+
+
+ATTENTION = (Module.ATTENTION, Module.MAMBA, Module.LINEAR_ATTENTION)
+"""Modules that mix tokens."""

@@ -1,0 +1,113 @@
+"""What asks a server: requests with prompt and output lengths, and when they come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.errors import SpecError
+
+SEED = 1
+"""Seed of drawn lengths and arrivals."""
+
+
+@dataclass(frozen=True)
+class ServeLoad:
+    """Requests in the order in which they come.
+
+    `prompt`, `output`: tokens of each; `arrival`: seconds (open loop), or empty: `concurrency` users who each send the next request
+    when the last one has ended (closed loop). `blocks`: names of the blocks of `block` tokens at the start of each prompt, for the
+    prefix cache. `notes`: what was done to a trace.
+    """
+
+    prompt: Int64s
+    output: Int64s
+    arrival: Floats
+    concurrency: int = 0
+    blocks: tuple[tuple[int, ...], ...] = ()
+    block: int = 512
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether requests come at stated moments."""
+        return len(self.arrival) > 0
+
+    def part(self, lane: int, lanes: int) -> ServeLoad:
+        """What comes to one of `lanes`: every `lanes`-th request, or those of every `lanes`-th user."""
+        if lanes == 1:
+            return self
+        dealt = np.arange(len(self))
+        users = 0
+        if not self.is_open:
+            dealt, users = dealt % self.concurrency, len(range(lane, self.concurrency, lanes))
+        mine = np.nonzero(dealt % lanes == lane)[0]
+        arrival = self.arrival[mine] if self.is_open else self.arrival
+        blocks = tuple(self.blocks[request] for request in mine.tolist()) if self.blocks else ()
+        return ServeLoad(self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes)
+
+
+def drawn_load(
+    isl: str | int,
+    osl: str | int,
+    *,
+    requests: int | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    burstiness: float = 1.0,
+    seed: int = SEED,
+) -> ServeLoad:
+    """`requests` with lengths `isl` and `osl`, from `concurrency` users or at `rate` requests a second.
+
+    A length is a number, `LOW-HIGH` (uniform), `MEAN~CV` (log-normal with that coefficient of variation), or `MEAN~CV<CAP`.
+    `burstiness`: shape of the gamma distribution of gaps, 1: Poisson, below: burstier, above: more even. Left out, `requests` are
+    ten for each user, or as many as come in ten minutes (200 at least). SpecError for what cannot be.
+    """
+    if (concurrency is None) == (rate is None):
+        raise SpecError("load", (concurrency, rate), "--concurrency (closed loop) or --rate (open loop), one of both")
+    if concurrency is not None and concurrency < 1:
+        raise SpecError("concurrency", concurrency, "a positive number of users")
+    if rate is not None and not (math.isfinite(rate) and rate > 0.0):
+        raise SpecError("rate", rate, "requests a second, such as 2.5")
+    if not (math.isfinite(burstiness) and burstiness > 0.0):
+        raise SpecError("burstiness", burstiness, "a positive number; 1 is Poisson")
+    count = requests if requests is not None else 10 * concurrency if concurrency else max(200, round(600.0 * (rate or 0.0)))
+    if not 0 < count <= 10_000_000:
+        raise SpecError("requests", count, "1 to 10,000,000")
+    draws = np.random.default_rng(seed)
+    prompt, output = draw_lengths("isl", isl, count, draws), draw_lengths("osl", osl, count, draws)
+    if rate is None:
+        return ServeLoad(prompt, output, np.zeros(0), int(concurrency or 1))
+    gaps = draws.gamma(burstiness, 1.0 / (rate * burstiness), count)
+    return ServeLoad(prompt, output, np.cumsum(gaps) - gaps[0])
+
+
+def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Generator) -> Int64s:
+    """`count` lengths of the distribution that `text` states, each at least 1. SpecError at `path` for another text."""
+    allowed = "a number of tokens, LOW-HIGH, MEAN~CV or MEAN~CV<CAP, such as 1024, 819-1024, 800~1.2<32768"
+    words = str(text).replace("_", "")
+    try:
+        if "~" in words:
+            mean_text, _, rest = words.partition("~")
+            spread_text, _, cap = rest.partition("<")
+            mean, spread = float(mean_text), float(spread_text)
+            if not (math.isfinite(mean) and mean >= 1.0 and 0.0 <= spread < 100.0):
+                raise ValueError
+            sigma = math.sqrt(math.log1p(spread**2))
+            values = draws.lognormal(math.log(mean) - sigma**2 / 2.0, sigma, count)
+            return np.asarray(np.clip(np.round(values), 1, int(cap) if cap else None), np.int64)
+        low_text, _, high = words.partition("-")
+        low = int(low_text)
+        most = int(high) if high else low
+        if not 1 <= low <= most <= 2**31:
+            raise ValueError
+    except ValueError:
+        raise SpecError(path, text, allowed) from None
+    return np.asarray(draws.integers(low, most + 1, count) if most > low else np.full(count, low), np.int64)

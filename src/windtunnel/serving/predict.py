@@ -1,0 +1,162 @@
+"""A server and a load to an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.errors import SpecError
+from windtunnel.predict.answer.money import bill
+from windtunnel.serving.answer import LatencyLimits, LatencySpread, Served
+from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.room import CacheRoom, room_of
+from windtunnel.serving.server import WIDTHS, Server
+from windtunnel.serving.simulate import LaneResult, run_lane
+from windtunnel.serving.step_times import StepTimes
+from windtunnel.workload.ops import DTYPES
+
+
+def serve(
+    server: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None, times: StepTimes | None = None
+) -> Served:
+    """How `server` answers `load`. `ttft`, `tpot`: limits in seconds, of which the answer says how many requests keep them.
+
+    Requests are dealt to lanes (replicas, DP-attention ranks, pipeline stages) in turn; lanes with the same requests are simulated
+    once. Requests beyond the model's context are cut, and said in the notes. `times`: those of the same server, from a call before.
+    SpecError for limits that are none, PlanError for a model or a request that does not fit.
+    """
+    for path, value in (("ttft", ttft), ("tpot", tpot)):
+        if value is not None and not value > 0.0:
+            raise SpecError(path, value, "seconds, such as 0.5")
+    load = within_context(load, server.model.max_seq)
+    times = times or StepTimes(server)
+    room = room_of(server, times)
+    parts = [load.part(lane, server.lanes) for lane in range(server.lanes)]
+    results: list[tuple[ServeLoad, LaneResult]] = []
+    seen: dict[object, LaneResult] = {}
+    for part in parts:
+        if not len(part):
+            continue
+        key = (part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks)
+        if key not in seen:
+            seen[key] = run_lane(times, part, room.lane_tokens)
+        results.append((part, seen[key]))
+    return _answer(server, load, times, room, results, (ttft, tpot))
+
+
+def within_context(load: ServeLoad, context: int) -> ServeLoad:
+    """`load` with prompts and outputs cut so that both fit into `context` tokens. SpecError if there is no request."""
+    if not len(load):
+        raise SpecError("load", "no request", "at least one request")
+    if int((load.prompt + load.output).max()) <= context:
+        return load
+    prompt = np.minimum(load.prompt, max(1, context - 1))
+    output = np.minimum(load.output, np.maximum(1, context - prompt))
+    cut = int(((prompt != load.prompt) | (output != load.output)).sum())
+    note = f"{cut} of {len(load)} requests were cut to the model's context of {context} tokens"
+    return replace(load, prompt=prompt, output=output, notes=(*load.notes, note))
+
+
+def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> float:
+    """Seconds that a decoding pass takes at least: bytes of the weights that it reads and of the cache, over memory bandwidth."""
+    model = server.model
+    weights = times.weights()
+    if model.experts:  # experts that no token chose are not read
+        rows = [times.graph.layer(kind, max(1, round(batch))).rows for kind, _, _ in times.kinds]
+        counts = [count for _, count, _ in times.kinds]
+        products = [sum(WIDTHS[_narrow(row.dtype)] * row.batch * row.n * row.k for row in block if row.k) for block in rows]
+        weights = min(weights, sum(count * size for count, size in zip(counts, products, strict=True)))
+    cached = sum(
+        count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
+        for _, count, mixing in times.kinds
+    )
+    return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth
+
+
+def _narrow(dtype: int) -> str:
+    return DTYPES[dtype] if DTYPES[dtype] in WIDTHS else "bf16"
+
+
+def _answer(
+    server: Server,
+    load: ServeLoad,
+    times: StepTimes,
+    room: CacheRoom,
+    results: list[tuple[ServeLoad, LaneResult]],
+    limits: tuple[float | None, float | None],
+) -> Served:
+    sent, first, last = (np.concatenate([getattr(r, name) for _, r in results]) for name in ("sent", "first", "last"))
+    prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
+    ttft, e2e = first - sent, last - sent
+    many = output > 1
+    tpot = (last - first)[many] / (output[many] - 1.0)
+    seconds = float(last.max() - sent.min())
+    tokens, gpus = float(output.sum()), server.job.cluster.gpus
+    busy = sum(r.busy for _, r in results)
+    batch = sum(r.mean_batch for _, r in results) / len(results) * server.plan.dp
+    share = tokens / max(seconds, 1e-12)
+    dollars, joules = _price(server, seconds, tokens, results)
+    mean_length = float((prompt + output / 2.0).mean())
+    each = sum(r.mean_batch for _, r in results) / len(results)
+    return Served(
+        server,
+        len(sent),
+        seconds,
+        LatencySpread.of(ttft),
+        LatencySpread.of(tpot),
+        LatencySpread.of(e2e),
+        len(sent) / seconds,
+        share,
+        (tokens + float(prompt.sum())) / seconds,
+        share / gpus,
+        batch,
+        room,
+        room.requests(float((prompt + output).mean())) * server.plan.dp * server.plan.pp,
+        max(r.peak for _, r in results),
+        sum(r.hits for _, r in results) / max(1.0, float(prompt.sum())),
+        sum(r.preempted for _, r in results),
+        sum(r.recomputed for _, r in results),
+        busy / max(seconds * len(results), 1e-12),
+        floor_of(server, times, each, mean_length),
+        dollars,
+        joules,
+        _limits(ttft, tpot, many, seconds, *limits),
+        load.notes,
+    )
+
+
+def _limits(
+    ttft: Floats, tpot: Floats, many: Bools, seconds: float, first: float | None, each: float | None
+) -> LatencyLimits | None:
+    """What share of requests keeps the limits, and what the nearest limits are that nine of ten keep."""
+    if first is None and each is None:
+        return None
+    good = np.ones(len(ttft), bool) if first is None else ttft <= first
+    if each is not None:
+        slow = np.zeros(len(ttft))
+        slow[many] = tpot
+        good = good & (slow <= each)
+    near = []
+    if first is not None and float(np.quantile(ttft, 0.9)) > first:
+        near.append(f"--ttft {np.quantile(ttft, 0.9):.3g}")
+    if each is not None and len(tpot) and float(np.quantile(tpot, 0.9)) > each:
+        near.append(f"--tpot {np.quantile(tpot, 0.9):.3g}")
+    words = f"nine of ten requests keep {' '.join(near)}" if near else ""
+    return LatencyLimits(first, each, float(good.mean()), float(good.sum()) / seconds, words)
+
+
+def _price(
+    server: Server, seconds: float, tokens: float, results: list[tuple[ServeLoad, LaneResult]]
+) -> tuple[float | None, float | None]:
+    """Dollars and joules of a million output tokens. Prompts are matrix products, decoding is bound by memory."""
+    busy = sum(r.busy for _, r in results) / len(results)
+    prompts = sum(r.prompt_seconds for _, r in results) / len(results)
+    parts = {"matmul": prompts, "memory_bound": busy - prompts, "wait_data": max(0.0, seconds - busy)}
+    one = bill(server.job, seconds, tokens, [parts])
+    scale = 1e6 / tokens
+    return (
+        None if one.cost_per_step is None else one.cost_per_step * scale,
+        None if one.energy_j_per_step is None else one.energy_j_per_step * scale,
+    )

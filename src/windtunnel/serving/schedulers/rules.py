@@ -1,0 +1,29 @@
+"""What a scheduler is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.lane import Lane, ServeStep
+from windtunnel.serving.schedulers.sglang import Sglang
+from windtunnel.serving.schedulers.trtllm import Trtllm
+from windtunnel.serving.schedulers.vllm import Vllm
+
+
+class SchedulerRules(Protocol):
+    """Chooses passes of a lane."""
+
+    def next_step(self, lane: Lane) -> ServeStep | None:
+        """The next pass, with its blocks taken; None if nothing can run."""
+
+    def repeats(self, lane: Lane) -> int:
+        """How many times at most a pass of one token for every running request would be chosen again if nothing ends and nothing
+        comes."""
+
+
+def rules_of(engine: ServeEngine) -> SchedulerRules:
+    """The rules of an engine, at the start of a run."""
+    if engine.name == "vllm":
+        return Vllm(engine)
+    return Sglang(engine) if engine.name == "sglang" else Trtllm(engine)

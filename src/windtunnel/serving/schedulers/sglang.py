@@ -1,0 +1,132 @@
+"""SGLang (srt/managers/schedule_policy.py and scheduler.py at 00550cd): prefill first. If waiting requests can be admitted, a pass
+computes prompts alone; otherwise all running requests decode one token.
+
+Admission: a prompt needs its pages and an estimate of its output, out of what is free less what running requests are expected to
+need: (limit of output - emitted, at most 4,096) x ratio. A prompt is cut to the chunk; the cut one goes on first. The ratio starts
+at 0.7, falls over 600 decode passes to 0.14 of that, and after a retraction is what the running ones have emitted, 20 more each,
+over their limits. Where pages for a decode pass lack, requests are retracted: fewest outputs first, of equal the longest prompt.
+Requests come first come, first served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.lane import Lane, ServeStep
+
+START, FLOOR, FALL = 0.7, 0.14, 600
+"""The ratio at the start, its floor as a share of the start, and passes over which it falls (environ.py)."""
+
+CLIP = 4096
+"""Output tokens that an estimate counts at most (SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION)."""
+
+AHEAD = 20
+"""Decode passes for which a retraction makes room (retract_decode_steps)."""
+
+LOOK = 16
+"""Decode passes after which waiting requests are looked at again when the ratio falls; a shortcut of the simulation."""
+
+
+@dataclass
+class Sglang:
+    """The rules with an engine's limits; `chunked`: the request whose prompt was cut; `ratio` as in the module."""
+
+    engine: ServeEngine
+    chunked: int = -1
+    ratio: float = -1.0
+
+    def __post_init__(self) -> None:
+        self.ratio = self.start
+
+    @property
+    def start(self) -> float:
+        return min(START * self.engine.conservativeness, 1.0)
+
+    def next_step(self, lane: Lane) -> ServeStep | None:
+        """The next pass; see the module."""
+        step = self._prefill(lane)
+        if step is not None:
+            return step
+        if not lane.running:
+            self.ratio = self.start
+            return None
+        return self._decode(lane)
+
+    def repeats(self, lane: Lane) -> int:
+        """With waiting requests the ratio's fall may admit one."""
+        return LOOK if lane.waiting else 1 << 30
+
+    def fall(self, passes: int) -> None:
+        """The ratio after `passes` more decode passes."""
+        floor = self.start * FLOOR
+        self.ratio = max(floor, self.ratio - passes * (self.start - floor) / FALL)
+
+    def _prefill(self, lane: Lane) -> ServeStep | None:
+        chunk, whole = self.engine.prefill_chunk, self.engine.step_tokens
+        ids: list[int] = []
+        counts: list[int] = []
+        if self.chunked >= 0:
+            request = self.chunked
+            count = min(lane.tokens_left(request), chunk)
+            if lane.cache.grow(request, int(lane.computed[request]) + count):
+                ids, counts, chunk, whole = [request], [count], chunk - count, whole - count
+                self.chunked = request if lane.tokens_left(request) > count else -1
+        if lane.waiting and self.chunked < 0:
+            self._admit(lane, chunk, whole, ids, counts)
+        if not ids:
+            return None
+        return ServeStep(np.array(ids, np.int64), np.array(counts, np.int64))
+
+    def _admit(self, lane: Lane, chunk: int, whole: int, ids: list[int], counts: list[int]) -> None:
+        """Waiting requests, while pages, seats and the chunk last."""
+        running = np.array(lane.running, np.int64)
+        limits = np.minimum(lane.load.output[running] - lane.emitted[running], CLIP)
+        room = lane.cache.available - float((limits * self.ratio).sum()) / lane.cache.block
+        while lane.waiting and chunk > 0 and whole > 0 and len(lane.running) < self.engine.running:
+            request = lane.waiting[0]
+            found = lane.reuse(request)
+            extend = lane.tokens_left(request)
+            ahead = min(int(lane.load.output[request] - lane.emitted[request]), CLIP)
+            pages = lane.cache.blocks_for(extend) + lane.cache.blocks_for(ahead)
+            count = min(extend, chunk)
+            alone = not lane.running
+            short = pages + 1 >= room and not (alone and lane.cache.blocks_for(extend) < lane.cache.available)
+            if short or (ids and extend > whole) or not lane.cache.grow(request, int(lane.computed[request]) + count):
+                lane.cache.release(request)
+                lane.computed[request] = 0
+                return
+            lane.waiting.popleft()
+            lane.hits += found
+            lane.running.append(request)
+            ids.append(request)
+            counts.append(count)
+            room, chunk, whole = room - pages, chunk - count, whole - count
+            if count < extend:
+                self.chunked = request
+                return
+
+    def _decode(self, lane: Lane) -> ServeStep | None:
+        """One token for all running requests whose prompt is computed, after retractions."""
+        ids = np.array([request for request in lane.running if request != self.chunked], np.int64)
+        if not len(ids):
+            return None
+        retracted = False
+        while len(ids) and not lane.cache.grow_all(ids, lane.computed[ids] + 1):
+            if len(ids) == 1:
+                return None
+            order = sorted(ids.tolist(), key=lambda r: (-int(lane.emitted[r]), int(lane.load.prompt[r])))
+            victim = order[-1]
+            lane.running.remove(victim)
+            lane.forget(victim)
+            lane.waiting.append(victim)
+            ids = ids[ids != victim]
+            retracted = True
+        if retracted:
+            emitted, limits = lane.emitted[ids].sum(), lane.load.output[ids].sum()
+            self.ratio = min(1.0, float(emitted + AHEAD * len(ids)) / float(limits + 1))
+        else:
+            self.fall(1)
+        return ServeStep(ids, np.ones(len(ids), np.int64))

@@ -1,0 +1,190 @@
+"""A model on GPUs behind an engine: the plan, the number formats, and the training noun whose graph and prices it shares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.serving.engines import ServeEngine, engine_of, with_limits
+from windtunnel.spec import Cluster, Job, Model, load_job
+from windtunnel.spec.graph_model import GraphModel
+
+FORMATS = ("bf16", "fp8", "nvfp4")
+"""Number formats of weights and of the cache."""
+
+WIDTHS = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
+"""Bytes of an element; NVFP4: half a byte, and a byte of scale for 16 elements."""
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """How one copy of the model lies on GPUs: `tp` ranks share attention heads, `dp` groups of them have requests of their own and
+    share the experts (DP attention), `ep` of the `tp` x `dp` ranks divide the experts, `pp` stages divide the layers."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one copy."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that share a layer's experts."""
+        return self.tp * self.dp
+
+
+@dataclass(frozen=True)
+class Server:
+    """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`,
+    `attention_weights` and `kv` are number formats of FORMATS."""
+
+    job: Job
+    plan: ServePlan
+    engine: ServeEngine
+    weights: str
+    attention_weights: str
+    kv: str
+
+    @cached_property
+    def model(self) -> Model:
+        model = self.job.model
+        assert not isinstance(model, GraphModel)
+        return model
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model on the cluster's GPUs."""
+        return self.job.cluster.gpus // self.plan.gpus
+
+    @property
+    def lanes(self) -> int:
+        """Batches that run beside each other: one for each replica, DP-attention rank and pipeline stage."""
+        return self.replicas * self.plan.dp * self.plan.pp
+
+
+RUNTIME: dict[str, Any] = {
+    "framework": "megatron-core",
+    "precision": "bf16",
+    "launch": "cuda_graph",
+    "attention": "flash",
+    "fused_norm": True,
+    "fused_activation": True,
+    "fused_rope": True,
+    "overlap_tp": False,
+    "moe_fused_router": True,
+    "moe_router_dtype": "bf16",
+    "moe_host_wait": False,
+    "moe_grouped_gemm": "one",
+    "pad_vocab": 1,
+}
+"""Switches of the training graph that a forward pass of an engine has: fused kernels, captured graphs."""
+
+
+def server_of(
+    model: Model | dict[str, Any],
+    cluster: Cluster | dict[str, Any] | str,
+    gpus: int | None = None,
+    engine: str = "vllm",
+    plan: ServePlan | None = None,
+    *,
+    weights: str = "bf16",
+    attention_weights: str | None = None,
+    kv: str = "bf16",
+    step_tokens: int | None = None,
+    running: int | None = None,
+    memory: float | None = None,
+    overrides: list[str] | None = None,
+) -> Server:
+    """A checked server of `model` on `gpus` of `cluster`.
+
+    Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. `attention_weights`: format of attention's
+    projections where it differs; NVFP4 checkpoints with latent attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises
+    SpecError or PlanError with what to type instead.
+    """
+    for path, value in (("weights", weights), ("attention_weights", attention_weights or weights), ("kv", kv)):
+        if value not in FORMATS:
+            raise SpecError(path, value, ", ".join(FORMATS))
+    probe = _probe(model, cluster, gpus, overrides or [])
+    assert not isinstance(probe.model, GraphModel)
+    chosen = plan or first_plan(probe.model, probe.cluster)
+    check_plan(probe.model, probe.cluster, chosen)
+    limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory)
+    check_limits(limits)
+    latent = probe.model.latent and weights == "nvfp4"
+    degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
+    job = with_plan(probe, degrees)
+    return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv)
+
+
+def _probe(model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str]) -> Job:
+    """Model and machine as a job of one sequence. SpecError for a model without layers."""
+    model_table = model if isinstance(model, dict) else model.model_dump(mode="json", exclude_none=True)
+    cluster_table = cluster.model_dump(mode="json", exclude_none=True) if isinstance(cluster, Cluster) else cluster
+    table = {"name": "serve", "model": model_table, "runtime": dict(RUNTIME), "cluster": cluster_table}
+    stated = [f"cluster.gpus={gpus}"] if gpus is not None else []
+    probe = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, [*stated, *overrides])
+    if isinstance(probe.model, GraphModel):
+        raise SpecError("model", probe.model.name, "a model of layers", "A graph model has no cache of keys and values.")
+    return probe
+
+
+def with_plan(job: Job, fields: dict[str, Any]) -> Job:
+    """`job` with these fields of its plan; what it has worked out from its old plan is left behind."""
+    nouns = {name: getattr(job, name) for name in type(job).model_fields}
+    return Job(**{**nouns, "plan": job.plan.model_copy(update=fields)})
+
+
+def first_plan(model: Model, cluster: Cluster, others: int = 1) -> ServePlan:
+    """Tensor parallelism over as many GPUs of a node as divide the heads; `others`: what else divides the GPUs."""
+    most = max(1, min(cluster.gpus, cluster.node.gpus) // others)
+    fitting = [tp for tp in range(1, most + 1) if cluster.gpus % (tp * others) == 0 and model.heads % tp == 0]
+    return ServePlan(tp=max(fitting, default=1))
+
+
+def first_plan_of(
+    model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str], others: int
+) -> ServePlan:
+    """`first_plan` of a model and a machine that are not resolved yet; without `gpus`, those of a node."""
+    probe = _probe(model, cluster, gpus, overrides)
+    if gpus is None:
+        probe = _probe(model, cluster, probe.cluster.node.gpus, overrides)
+    assert not isinstance(probe.model, GraphModel)
+    return first_plan(probe.model, probe.cluster, others)
+
+
+def check_plan(model: Model, cluster: Cluster, plan: ServePlan) -> None:
+    """PlanError for degrees that do not divide what they cut."""
+    for name in ("tp", "pp", "dp", "ep"):
+        if getattr(plan, name) < 1:
+            raise SpecError(name, getattr(plan, name), "a positive number")
+    if cluster.gpus % plan.gpus:
+        near = [one for one in range(1, cluster.gpus + 1) if cluster.gpus % one == 0]
+        raise PlanError(
+            "plan", f"tp {plan.tp} x dp {plan.dp} x pp {plan.pp} = {plan.gpus}", f"a divisor of {cluster.gpus} GPUs: {near}",
+            f"Write --gpus {math.ceil(cluster.gpus / plan.gpus) * plan.gpus}.",
+        )  # fmt: skip
+    if model.heads % plan.tp:
+        fits = [tp for tp in range(1, model.heads + 1) if model.heads % tp == 0][:12]
+        raise PlanError("tp", plan.tp, f"a divisor of {model.heads} attention heads: {fits}")
+    if plan.pp > model.layers:
+        raise PlanError("pp", plan.pp, f"at most {model.layers} layers")
+    if plan.ep > 1 and not model.experts:
+        raise PlanError("ep", plan.ep, f"1: {model.name} has no experts")
+    if plan.expert_ranks % plan.ep or (model.experts or plan.ep) % plan.ep:
+        raise PlanError("ep", plan.ep, f"a divisor of tp x dp = {plan.expert_ranks} and of {model.experts} experts")
+
+
+def check_limits(engine: ServeEngine) -> None:
+    """SpecError for limits that no batch keeps."""
+    if not 0.0 < engine.memory <= 1.0:
+        raise SpecError("memory", engine.memory, "a share of the GPU's memory, such as 0.9")
+    for path, value in (("step_tokens", engine.step_tokens), ("running", engine.running)):
+        if value < 1:
+            raise SpecError(path, value, "a positive number")

@@ -1,0 +1,170 @@
+"""A served model: sums of its parts, traces, and what cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import windtunnel as wt
+from windtunnel.base.errors import FileError, PlanError, SpecError
+from windtunnel.cli import main
+from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
+from windtunnel.serving.lengths import Passing, cache_bytes
+from windtunnel.serving.load import drawn_load
+from windtunnel.serving.simulate import FRONT, TOKENISE
+from windtunnel.serving.step_times import GAP, StepTimes
+from windtunnel.spec import load_model
+
+
+def small(engine: str = "vllm", gpus: int = 1, plan: ServePlan | None = None, **more: object) -> Server:
+    return server_of(load_model("llama3.1-8b"), "h100-ib", gpus, engine, plan or ServePlan(), **more)  # type: ignore[arg-type]
+
+
+def test_a_token_of_llama_8b_takes_128_kib_of_the_cache() -> None:
+    """Keys and values of 8 heads of 128 in 32 layers, two bytes each: 2 x 8 x 128 x 32 x 2."""
+    assert cache_bytes(small()) == (131072.0, 0.0)
+    assert cache_bytes(small(kv="fp8")) == (65536.0, 0.0)
+    assert cache_bytes(small(gpus=8, plan=ServePlan(tp=8))) == (16384.0, 0.0)
+
+
+def test_latent_attention_caches_its_latent_on_every_rank() -> None:
+    """DeepSeek-V3: 512 + 64 numbers in 61 layers, whatever tp is."""
+    server = server_of(load_model("deepseek-v3"), "b200-ib", 8, "vllm", ServePlan(tp=8), weights="fp8")
+    assert cache_bytes(server)[0] == 576 * 61 * 2
+
+
+def test_weights_are_the_models_parameters() -> None:
+    """8.03 billion parameters in bf16; in FP8 the layers' products take a byte each."""
+    assert StepTimes(small()).weights() == pytest.approx(16.06e9, rel=1e-3)
+    assert 8.0e9 < StepTimes(small(weights="fp8")).weights() < 10.2e9
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_one_user_takes_the_sum_of_its_passes(engine: str) -> None:
+    """One request at a time: its way to the scheduler, the prompt's pass, then one for each further token, with one more cached."""
+    server = small(engine)
+    times = StepTimes(server)
+    answer = serve(server, drawn_load(300, 9, concurrency=1, requests=3), times=times)
+    prompt = times.seconds(Passing(300, 1, 300 * 301 / 2, 0, 0.0), 1)
+    decode = [times.seconds(Passing(0, 0, 0.0, 1, 300.0 + n), 1) for n in range(1, 9)]
+    front = FRONT + 300 * TOKENISE
+    assert answer.ttft.mean == pytest.approx(front + prompt, rel=1e-9)
+    assert answer.tpot.mean == pytest.approx(sum(decode) / 8, rel=1e-6)
+    assert answer.seconds == pytest.approx(3 * (front + prompt + sum(decode)), rel=1e-6)
+
+
+def test_a_pass_is_the_sum_of_its_blocks() -> None:
+    """A decoding pass: 32 layers' rows and attention, embedding, head, and the gap before the next one."""
+    times = StepTimes(small())
+    kind = times.graph.kinds[0][0]
+    rows = [times.graph.layer(kind, 4), times.graph.embedding(4), times.graph.head(4)]
+    layer, embedding, head = times.price_blocks(rows)
+    attention = 10e-6 + 4 * 1000 * 8 * 128 * 2 * 2 / (0.85 * 3.35e12)
+    expected = 32 * (layer + attention) + embedding + head + GAP
+    assert times.seconds(Passing(0, 0, 0.0, 4, 4000.0), 4) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_model_that_fits_nowhere_says_what_would_do() -> None:
+    with pytest.raises(PlanError, match=r"weights below 7\d GB a GPU .* these are 141 GB. Write --tp 2 --gpus 2 or --weights fp8"):
+        serve(server_of(load_model("llama3.1-70b"), "h100-ib", 1, "vllm", ServePlan()), drawn_load(8, 8, concurrency=1))
+
+
+def test_limits_that_nothing_meets_name_the_nearest() -> None:
+    server = small()
+    answer = serve(server, drawn_load(1000, 50, concurrency=8), ttft=1e-4, tpot=1e-4)
+    assert answer.limits is not None
+    assert answer.limits.kept == 0.0
+    assert "--ttft" in answer.limits.nearest
+    assert "--tpot" in answer.limits.nearest
+
+
+def test_lengths_beyond_the_context_are_cut_and_said() -> None:
+    server = server_of(load_model("llama2-7b"), "h100-ib", 1, "vllm", ServePlan())
+    answer = serve(server, drawn_load(5000, 100, concurrency=1, requests=2))
+    assert answer.notes == ("2 of 2 requests were cut to the model's context of 4096 tokens",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tp": 3}, "tp: got 3"),
+        ({"ep": 2}, "has no experts"),
+        ({"weights": "int3"}, "bf16, fp8, nvfp4"),
+        ({"engine": "tgi"}, "sglang"),
+        ({"isl": "12-4"}, "LOW-HIGH"),
+        ({"osl": "nothing"}, "MEAN~CV"),
+        ({"rate": -1.0}, "requests a second"),
+        ({"rate": 1.0, "concurrency": 2}, "one of both"),
+        ({"ttft": -1.0}, "seconds"),
+        ({"memory": 1.5}, "share of the GPU's memory"),
+        ({"gpus": 3, "tp": 2}, "a divisor of 3 GPUs"),
+    ],
+)
+def test_what_cannot_be_says_what_to_type(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        wt.serve_predict("llama3.1-8b", "h100-ib", **{"gpus": 3 if fields.get("tp") == 3 else 2, "tp": 1, **fields})  # type: ignore[arg-type]
+
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+
+
+def test_traces_of_three_sources_are_read(tmp_path: Path) -> None:
+    azure = tmp_path / "azure.csv.gz"
+    azure.write_bytes(gzip.compress(AZURE.encode()))
+    load = read_trace(azure)
+    assert (load.prompt.tolist(), load.output.tolist()) == ([374, 396], [44, 109])
+    assert load.arrival == pytest.approx([0.0, 4.314579], abs=1e-6)
+    moon = tmp_path / "mooncake.jsonl"
+    rows = [{"timestamp": t, "input_length": 1030, "output_length": 5, "hash_ids": [0, 1, 2]} for t in (0, 1500)]
+    moon.write_text("\n".join(json.dumps(row) for row in rows))
+    assert read_trace(moon, speed=2.0).arrival.tolist() == [0.0, 0.75]
+    burst = tmp_path / "burst.csv"
+    burst.write_text(
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
+    )
+    assert read_trace(burst, concurrency=1).concurrency == 1
+
+
+def test_traces_with_holes_are_read_around_them(tmp_path: Path) -> None:
+    path = tmp_path / "holes.csv"
+    path.write_text("timestamp,input_tokens,output_tokens\n9,5,5\n1,,7\n2,-3,7\nx,4,nan\n3,8,8\n")
+    load = read_trace(path)
+    assert load.prompt.tolist() == [8, 5]
+    assert load.notes == ("3 of 5 rows have no lengths and were left out", "rows were sorted by time")
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "{\n", "timestamp,isl,osl\n1,,\n", "isl,osl\n4,4\n"])
+def test_files_that_are_no_traces_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(FileError):
+        read_trace(path)
+
+
+def test_shared_prompts_are_computed_once(tmp_path: Path) -> None:
+    """Three requests with the same two blocks of 512 tokens, one after the other: two of them find both."""
+    path = tmp_path / "same.jsonl"
+    rows = [{"timestamp": 0, "input_length": 1100, "output_length": 4, "hash_ids": [7, 8, n]} for n in (20, 21, 22)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    answer = serve(small(), read_trace(path, concurrency=1))
+    assert answer.prefix_hits == pytest.approx(2 * 1024 / 3300)
+
+
+def test_the_command_prints_what_the_function_returns(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--isl", "64", "--osl", "8", "--concurrency", "2"]
+    assert main([*words, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == wt.as_dict(wt.serve_predict("llama3.1-8b", "h100-ib", tp=1, isl=64, osl=8, concurrency=2))
+    assert main(words) == 0
+    assert "output tokens/s a GPU" in capsys.readouterr().out
+
+
+def test_more_copies_share_the_users() -> None:
+    one = serve(small(), drawn_load(256, 64, concurrency=8))
+    two = serve(small(gpus=2), drawn_load(256, 64, concurrency=8))
+    assert two.tokens_per_s > one.tokens_per_s
+    assert np.isclose(two.batch, one.batch / 2, rtol=0.1)
