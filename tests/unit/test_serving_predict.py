@@ -84,7 +84,7 @@ def test_limits_that_nothing_meets_name_the_nearest() -> None:
 
 def test_lengths_beyond_the_context_are_cut_and_said() -> None:
     server = server_of(load_model("llama2-7b"), "h100-ib", 1, "vllm", ServePlan())
-    answer = serve(server, drawn_load(5000, 100, concurrency=1, requests=2))
+    answer = serve(server, drawn_load(4000, 200, concurrency=1, requests=2))
     assert answer.notes == ("2 of 2 requests were cut to the model's context of 4096 tokens",)
 
 
@@ -168,3 +168,8 @@ def test_more_copies_share_the_users() -> None:
     two = serve(small(gpus=2), drawn_load(256, 64, concurrency=8))
     assert two.tokens_per_s > one.tokens_per_s
     assert np.isclose(two.batch, one.batch / 2, rtol=0.1)
+
+
+def test_prompts_beyond_the_context_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"prompts of 200,000 tokens.*context of 8,192.*--isl 4096"):
+        wt.serve_predict("llama3-8b", "h100-ib", isl=200_000, concurrency=4)

@@ -47,9 +47,13 @@ def serve(
 
 
 def within_context(load: ServeLoad, context: int) -> ServeLoad:
-    """`load` with prompts and outputs cut so that both fit into `context` tokens. SpecError if there is no request."""
+    """`load` with prompts and outputs cut so that both fit into `context` tokens. SpecError if there is no request, or none whose
+    prompt leaves room for an output."""
     if not len(load):
         raise SpecError("load", "no request", "at least one request")
+    if int(load.prompt.min()) >= context:
+        allowed = f"prompts of fewer tokens than the model's context of {context:,}"
+        raise SpecError("load", f"prompts of {int(load.prompt.min()):,} tokens or more", allowed, f"Write --isl {context // 2}.")
     if int((load.prompt + load.output).max()) <= context:
         return load
     prompt = np.minimum(load.prompt, max(1, context - 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,8 +45,14 @@ def report(answer: Served, console: Console | None = None) -> None:
 
 def _headline(answer: Served) -> str:
     speed = f"{answer.tokens_per_s_gpu:,.0f} output tokens/s a GPU, {answer.requests_per_s:.3g} requests/s"
-    waits = f"{1e3 * answer.tpot.mean:.3g} ms a token after {1e3 * answer.ttft.mean:,.3g} ms"
+    waits = f"{_milliseconds(answer.tpot.mean)} ms a token after {_milliseconds(answer.ttft.mean)} ms"
     return f"{answer.server.model.name}: {speed}, {waits}"
+
+
+def _milliseconds(seconds: float) -> str:
+    """Four digits, all of those before the point; a dash where no request has such a time."""
+    value = 1e3 * seconds
+    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
 
 
 def _latencies(answer: Served) -> Table:
@@ -53,5 +61,5 @@ def _latencies(answer: Served) -> Table:
     for name in ("ms", "mean", "p50", "p90", "p99"):
         table.add_column(name, justify="left" if name == "ms" else "right")
     for label, spread in (("first token", answer.ttft), ("each further", answer.tpot), ("whole request", answer.e2e)):
-        table.add_row(label, *(f"{1e3 * value:,.4g}" for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
+        table.add_row(label, *(_milliseconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
     return table
