@@ -11,6 +11,9 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.serving.cache import PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
 
+BEYOND = 1 << 30
+"""Passes that need no limit."""
+
 
 @dataclass(frozen=True)
 class ServeStep:
@@ -66,12 +69,21 @@ class Lane:
             self.computed[request] = found * self.cache.block
         return found * self.cache.block
 
+    def admit(self, found: int) -> None:
+        """Lets the first waiting request run; `found`: tokens of its prompt that the cache had."""
+        self.hits += found
+        self.running.append(self.waiting.popleft())
+
+    def turn_away(self, request: int) -> None:
+        """Gives back what `reuse` took of the cache for a request that has to wait."""
+        self.cache.release(request)
+        self.computed[request] = 0
+
     def forget(self, request: int) -> None:
         """A preempted request loses its cache; all of it is computed again."""
-        self.cache.release(request)
         self.recomputed += int(self.computed[request])
         self.preempted += 1
-        self.computed[request] = 0
+        self.turn_away(request)
 
     def finish(self, step: ServeStep) -> tuple[Int64s, Int64s]:
         """Books a pass: (requests that emitted a token, those of them that are done), which leave."""

@@ -23,7 +23,7 @@ def chain_seconds(lanes: Lanes, extra: Floats, steps: int) -> Floats:
     waits = np.repeat(np.arange(len(lanes)), np.diff(lanes.dep_start))
     same = lanes.group[waits] == lanes.group[lanes.dep_lane]
     if not extra.any() or not same.any():
-        return _most(extra, lanes.group, groups)
+        return find_most(extra, lanes.group, groups)
     if steps > _DEEPEST or (slices_of(lanes) == steps).all():
         weight = np.bincount(lanes.group, lanes.bytes, groups)
         mean: Floats = np.bincount(lanes.group, lanes.bytes * extra, groups) / np.maximum(weight, 1.0)
@@ -36,10 +36,11 @@ def chain_seconds(lanes: Lanes, extra: Floats, steps: int) -> Floats:
         if not (longer > way * (1 + 1e-12)).any():
             break
         way = longer
-    return _most(way, lanes.group, groups)
+    return find_most(way, lanes.group, groups)
 
 
-def _most(values: Floats, group: Int32s, groups: int) -> Floats:
+def find_most(values: Floats, group: Int32s, groups: int) -> Floats:
+    """[groups] the largest of the `values` [K] of each group; at least 0."""
     largest = np.zeros(groups)
     np.maximum.at(largest, group, values)
     return largest

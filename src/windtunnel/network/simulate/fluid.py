@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.engine.flow import Demands, Variables
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.lanes.timing import slices_of
-from windtunnel.network.simulate.chains import chain_seconds
+from windtunnel.network.simulate.chains import chain_seconds, find_most
 
 
 def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None, in_turn: int = 1) -> tuple[Demands, Variables]:
@@ -39,11 +39,11 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     inside[pairs[pairs[:, 0] == pairs[:, 1], 0]] = True
     pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
     dep_start = np.concatenate([[0], np.cumsum(np.bincount(pairs[:, 0], minlength=groups))]).astype(np.int64)
-    seconds = _most(lanes.bytes / lanes.rate, lanes.group, groups)
+    seconds = find_most(lanes.bytes / lanes.rate, lanes.group, groups)
     # Slices of a group that waits within itself follow each other, each after its delay.
-    steps = np.where(inside, _most(slices_of(lanes).astype(np.float64), lanes.group, groups), 1.0)
+    steps = np.where(inside, find_most(slices_of(lanes).astype(np.float64), lanes.group, groups), 1.0)
     above = chain_seconds(lanes, extra, in_turn)
-    delay, begin = _most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
+    delay, begin = find_most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
     np.minimum.at(begin, lanes.group, lanes.begin)
     if not len(pairs) and latency is not None:
         late = np.maximum(0.0, latency - begin) + above
@@ -83,9 +83,3 @@ def _demands(lanes: Lanes, paths: Paths, groups: int) -> Demands:
     demand: Floats = np.bincount(at, weights=nbytes, minlength=len(key)).astype(np.float64)
     start: Int64s = np.searchsorted(key // width, np.arange(groups + 1)).astype(np.int64)
     return Demands(start, (key % width).astype(np.int32), demand)
-
-
-def _most(values: Floats, group: Int32s, groups: int) -> Floats:
-    largest = np.zeros(groups)
-    np.maximum.at(largest, group, values)
-    return largest

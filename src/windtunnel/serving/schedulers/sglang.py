@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.serving.engines import ServeEngine
-from windtunnel.serving.lane import Lane, ServeStep
+from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
 START, FLOOR, FALL = 0.7, 0.14, 600
 """The ratio at the start, its floor as a share of the start, and passes over which it falls (environ.py)."""
@@ -57,7 +57,7 @@ class Sglang:
 
     def repeats(self, lane: Lane) -> int:
         """With waiting requests the ratio's fall may admit one."""
-        return LOOK if lane.waiting else 1 << 30
+        return LOOK if lane.waiting else BEYOND
 
     def fall(self, passes: int) -> None:
         """The ratio after `passes` more decode passes."""
@@ -95,12 +95,9 @@ class Sglang:
             alone = not lane.running
             short = pages + 1 >= room and not (alone and lane.cache.blocks_for(extend) < lane.cache.available)
             if short or (ids and extend > whole) or not lane.cache.grow(request, int(lane.computed[request]) + count):
-                lane.cache.release(request)
-                lane.computed[request] = 0
+                lane.turn_away(request)
                 return
-            lane.waiting.popleft()
-            lane.hits += found
-            lane.running.append(request)
+            lane.admit(found)
             ids.append(request)
             counts.append(count)
             room, chunk, whole = room - pages, chunk - count, whole - count

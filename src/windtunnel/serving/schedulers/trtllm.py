@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.serving.engines import ServeEngine
-from windtunnel.serving.lane import Lane, ServeStep
+from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Trtllm:
 
     def repeats(self, lane: Lane) -> int:
         """A waiting request starts only when another one ends."""
-        return 1 << 30
+        return BEYOND
 
     def _start(self, lane: Lane) -> None:
         """Starts waiting requests whose blocks can be promised."""
@@ -64,7 +64,5 @@ class Trtllm:
             need = lane.cache.blocks_for(int(lane.load.prompt[request] + lane.load.output[request]))
             if promised + need > lane.cache.total:
                 return
-            lane.waiting.popleft()
-            lane.hits += lane.reuse(request)
-            lane.running.append(request)
+            lane.admit(lane.reuse(request))
             promised += need

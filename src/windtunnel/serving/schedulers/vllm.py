@@ -15,10 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.serving.engines import ServeEngine
-from windtunnel.serving.lane import Lane, ServeStep
-
-BEYOND = 1 << 30
-"""Passes that need no limit."""
+from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
 
 @dataclass
@@ -85,12 +82,9 @@ class Vllm:
             found = lane.reuse(request)
             count = min(lane.tokens_left(request), budget)
             if not lane.cache.grow(request, int(lane.computed[request]) + count):
-                lane.cache.release(request)
-                lane.computed[request] = 0
+                lane.turn_away(request)
                 return
-            lane.waiting.popleft()
-            lane.hits += found
-            lane.running.append(request)
+            lane.admit(found)
             ids.append(request)
             counts.append(count)
             budget -= count
