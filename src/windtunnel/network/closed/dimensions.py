@@ -136,12 +136,14 @@ PHASES: dict[Comm, Callable[[Sequence[Dimension], Sequence[int], float], list[tu
 def themis(dimensions: int, chunks: int, work: Callable[[Sequence[int]], Iterable[tuple[int, float]]]) -> list[tuple[int, ...]]:
     """Themis: the order in which each chunk visits the dimensions, from the least to the most loaded so far; the first moves most.
 
-    `work(order)` gives (dimension, load) of each dimension that a chunk puts on it in that order.
+    `work(order)` gives (dimension, load) of each dimension that a chunk puts on it in that order. Equal loads go by dimension,
+    whatever rounding makes of them.
     """
     load = [0.0] * dimensions
     orders = []
     for _ in range(chunks):
-        order = tuple(sorted(range(dimensions), key=lambda d: (load[d], d)))
+        most = max(load)
+        order = tuple(sorted(range(dimensions), key=lambda d: (without_rounding(load[d], most), d)))
         for d, more in work(order):
             load[d] += more
         orders.append(order)
@@ -151,18 +153,24 @@ def themis(dimensions: int, chunks: int, work: Callable[[Sequence[int]], Iterabl
 def _serve(count: int, jobs: Sequence[Sequence[tuple[int, float]]]) -> Walk:
     """Chunks through dimensions that each serve one at a time, the one that came first."""
     free, busy = [0.0] * count, [0.0] * count
-    ready = [(0.0, chunk, 0) for chunk in range(len(jobs))]
+    whole = sum(seconds for job in jobs for _, seconds in job)
+    ready = [(0.0, chunk, 0, 0.0) for chunk in range(len(jobs))]
     end = 0.0
     while ready:
-        came, chunk, phase = heapq.heappop(ready)
+        _, chunk, phase, came = heapq.heappop(ready)
         dimension, seconds = jobs[chunk][phase]
         done = max(came, free[dimension]) + seconds
         free[dimension] = done
         busy[dimension] += seconds
         end = max(end, done)
         if phase + 1 < len(jobs[chunk]):
-            heapq.heappush(ready, (done, chunk, phase + 1))
+            heapq.heappush(ready, (without_rounding(done, whole), chunk, phase + 1, done))
     return Walk(end, tuple(busy))
+
+
+def without_rounding(value: float, scale: float) -> float:
+    """A key that is equal for values that only rounding tells apart, beside `scale`: who comes first must not hang on it."""
+    return round(value / scale, 10) if scale else 0.0
 
 
 def split(dimensions: Sequence[Dimension], ranks: int) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...]]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from windtunnel.network.closed.dimensions import PHASES, Dimension, themis
+from windtunnel.network.closed.dimensions import PHASES, Dimension, themis, without_rounding
 from windtunnel.workload.ops import Comm
 
 INNERMOST_CHUNKS = 8
@@ -85,16 +85,17 @@ def _serve(
 ) -> list[GridStage]:
     """All stages as dimensions that serve who comes first take them."""
     free = dict.fromkeys(resource, 0.0)
-    ready = [(0.0, chunk, 0) for chunk in range(len(paths))]
+    whole = sum(seconds_of(comm, spans, stage, 1.0) for path in paths for stage in path)
+    ready = [(0.0, chunk, 0, 0.0) for chunk in range(len(paths))]
     served = []
     while ready:
-        came, chunk, place = heapq.heappop(ready)
+        _, chunk, place, came = heapq.heappop(ready)
         stage = paths[chunk][place]
         done = max(came, free[resource[stage.span]]) + seconds_of(comm, spans, stage, 1.0)
         free[resource[stage.span]] = done
         served.append(stage)
         if place + 1 < len(paths[chunk]):
-            heapq.heappush(ready, (done, chunk, place + 1))
+            heapq.heappush(ready, (without_rounding(done, whole), chunk, place + 1, done))
     return served
 
 
