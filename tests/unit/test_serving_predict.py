@@ -13,10 +13,11 @@ import windtunnel as wt
 from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.cli import main
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
+from windtunnel.serving.engines import GAP
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.simulate import FRONT, TOKENISE
-from windtunnel.serving.step_times import GAP, StepTimes
+from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
 

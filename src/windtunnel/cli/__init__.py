@@ -25,6 +25,10 @@ VERBS: Verbs = {
     "design": ("design", "Choose hardware from ranges: compare sampled designs, each with its best plan."),
     "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
     "serve-predict": ("serve_predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
+    "rl-predict": (
+        "rl_predict",
+        "A step of reinforcement learning: rollout, log-probabilities, update, weight sync, memory, dollars.",
+    ),
     "sensitivity": ("sensitivity", "What limits a job: the gain of 10 % more of each rate, and of every switch."),
     "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it costs."),
     "whatif": ("whatif", "A measured step with one thing changed: faster kernels, another GPU or network, no stragglers."),

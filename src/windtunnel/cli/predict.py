@@ -29,7 +29,7 @@ from windtunnel.cli.shared.common import (
     writable,
     write_json,
 )
-from windtunnel.cli.shared.job import job_beside, job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.job import job_beside, job_of, states_rl, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 from windtunnel.jobs.load import with_calibration
 from windtunnel.predict import predict
@@ -96,6 +96,14 @@ def command(  # long: one option a line
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     sets = [*(sets or []), *fault_sets(fault, "cluster.fabric.faults")]
+    if job is not None and states_rl(job):
+        others_said = (trace, html, profile, kernels, calibration, fault, beside, background, model, megatron)
+        if fidelity != "closed" or skip or any(others_said):
+            raise _only_training(job)
+        from windtunnel.cli.rl_predict import predict_file
+
+        predict_file(job, on, None, False, sets, json, quiet)
+        return
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
@@ -130,3 +138,10 @@ def command(  # long: one option a line
 
         report(prediction)
     tell_ignored(loaded)
+
+
+def _only_training(job: str) -> Exception:
+    from windtunnel.base.errors import SpecError
+
+    allowed = "a training job beside these options: a step of reinforcement learning has --set, --on, --json and --quiet"
+    return SpecError("JOB", job, allowed, f"Write windtunnel rl-predict {job}.")

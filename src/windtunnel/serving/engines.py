@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from windtunnel.base.errors import UnknownName
 from windtunnel.spec import GPU
 
+GAP = 0.25e-3
+"""Seconds between passes in which the GPU has no kernel: what is left of the host's work where the engine schedules ahead, as all
+three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
+
 LARGE = 70 * 2**30
 """Bytes of GPU memory from which vLLM schedules larger batches."""
 
@@ -19,7 +23,8 @@ class ServeEngine:
     `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory for weights,
     activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
-    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel.
+    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `gap`: seconds of host
+    work between passes that nothing hides.
     """
 
     name: str
@@ -34,6 +39,7 @@ class ServeEngine:
     fuses_reduction: bool
     conservativeness: float = 1.0
     reserves_whole: bool = False
+    gap: float = GAP
 
 
 ENGINES = ("vllm", "sglang", "trtllm")

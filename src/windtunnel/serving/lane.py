@@ -52,17 +52,21 @@ class Lane:
         return self.tokens(request) - int(self.computed[request])
 
     def names(self, request: int) -> list[tuple[int, int]]:
-        """Names of the blocks at the start of a request's prompt."""
+        """Names of the blocks at the start of a request's prompt, and of its output where it has any."""
         if not self.load.blocks:
             return []
         if request not in self._names:
             prompt = int(self.load.prompt[request])
+            if self.load.outputs_named:
+                prompt += int(self.load.output[request])
             self._names[request] = names_of(self.load.blocks[request], self.load.block, self.cache.block, prompt)
         return self._names[request]
 
     def reuse(self, request: int) -> int:
         """Takes what the cache has of a waiting request's prompt; the number of tokens."""
         names = self.names(request)
+        if self.load.outputs_named:
+            names = names[: (self.tokens(request) - 1) // self.cache.block]
         found = self.cache.match(names)
         if found:
             self.cache.attach(request, names[:found])
@@ -98,6 +102,8 @@ class Lane:
         if len(done):
             gone = set(done.tolist())
             for request in done.tolist():
+                if self.load.outputs_named:
+                    self.cache.name(request, self.names(request), int(self.computed[request]))
                 self.cache.release(request)
                 self._names.pop(request, None)
             self.running = [request for request in self.running if request not in gone]

@@ -21,7 +21,8 @@ class ServeLoad:
 
     `prompt`, `output`: tokens of each; `arrival`: seconds (open loop), or empty: `concurrency` users who each send the next request
     when the last one has ended (closed loop). `blocks`: names of the blocks of `block` tokens at the start of each prompt, for the
-    prefix cache. `notes`: what was done to a trace.
+    prefix cache; with `outputs_named` they go on through the output. `after[r]`: the request at whose end request r is sent,
+    `pause` seconds later, such as the next turn of a conversation; -1 for one with an arrival. `notes`: what was done to a trace.
     """
 
     prompt: Int64s
@@ -31,6 +32,9 @@ class ServeLoad:
     blocks: tuple[tuple[int, ...], ...] = ()
     block: int = 512
     notes: tuple[str, ...] = ()
+    outputs_named: bool = False
+    after: Int64s | None = None
+    pause: float = 0.0
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -44,6 +48,7 @@ class ServeLoad:
         """What comes to one of `lanes`: every `lanes`-th request, or those of every `lanes`-th user."""
         if lanes == 1:
             return self
+        assert self.after is None, "turns of a conversation stay on a lane"
         dealt = np.arange(len(self))
         users = 0
         if not self.is_open:

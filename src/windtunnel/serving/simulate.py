@@ -55,6 +55,9 @@ class LaneClock:
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
         self.next = 0
         self.coming: list[tuple[float, int]] = []
+        self.then: dict[int, int] = {}
+        if load.after is not None:
+            self.then = {int(before): request for request, before in enumerate(load.after) if before >= 0}
         for moment in load.arrival.tolist() if load.is_open else [0.0] * load.concurrency:
             self.ask(moment)
 
@@ -62,8 +65,13 @@ class LaneClock:
         """A user sends the next request, if there is one."""
         if self.next < len(self.load):
             request, self.next = self.next, self.next + 1
-            self.sent[request] = moment
-            heapq.heappush(self.coming, (moment + FRONT + TOKENISE * float(self.load.prompt[request]), request))
+            if self.load.after is None or self.load.after[request] < 0:
+                self.send_at(moment, request)
+
+    def send_at(self, moment: float, request: int) -> None:
+        """A user sends `request`; the scheduler sees it soon after."""
+        self.sent[request] = moment
+        heapq.heappush(self.coming, (moment + FRONT + TOKENISE * float(self.load.prompt[request]), request))
 
     def send(self, lane: Lane) -> None:
         """Requests that the scheduler sees now wait."""
@@ -82,6 +90,10 @@ class LaneClock:
         if not self.load.is_open:
             for _ in range(len(done)):
                 self.ask(self.now)
+        if self.then:
+            for request in done.tolist():
+                if request in self.then:
+                    self.send_at(self.now + self.load.pause, self.then[request])
 
 
 def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:

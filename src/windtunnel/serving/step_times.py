@@ -60,10 +60,6 @@ CUSTOM_OTHER = 5.5e-6
 CUSTOM_SHARE = 0.65
 """Share of the scale-up bandwidth that these kernels reach (H100 0.55 to 0.68, B200 0.62 to 0.66)."""
 
-GAP = 0.25e-3
-"""Seconds between passes in which the GPU has no kernel: what is left of the host's work where the engine schedules ahead, as all
-three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
-
 GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
 
@@ -115,7 +111,7 @@ class StepTimes:
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
         tokens = self._pad_tokens(one)
-        total = GAP + float(np.interp(tokens, self.sizes, self.table))
+        total = self.server.engine.gap + float(np.interp(tokens, self.sizes, self.table))
         total += float(np.interp(max(sampled, 1), *self.heads)) if sampled else 0.0
         for kind, count, mixing in self.kinds:
             if one.prompt:

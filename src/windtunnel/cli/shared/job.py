@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -65,3 +66,16 @@ def tell_assumed(loaded: LoadedJob) -> None:
 def tell_ignored(loaded: LoadedJob) -> None:
     """Prints ignored keys to standard error: after an answer, which they hardly ever change."""
     print_list(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
+
+
+def states_rl(source: str) -> bool:
+    """Whether `source` is a job file that says `workload = "rl"`."""
+    if not source.endswith((".toml", ".yaml", ".yml", ".json")):
+        return False
+    try:
+        with open(source, encoding="utf-8", errors="replace") as file:
+            return (
+                re.search(r"""(?:^|[{,])\s*["']?workload["']?\s*[=:]\s*["']?rl\b""", file.read(1 << 16), re.MULTILINE) is not None
+            )
+    except OSError:
+        return False

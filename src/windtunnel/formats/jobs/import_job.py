@@ -39,8 +39,8 @@ _MEGATRON = re.compile(
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
-    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+sft\b|axolotl|trl\.scripts|llamafactory\.launcher|verl\.trainer\.|"
-    r"per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
+    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+sft\b|axolotl|trl\.scripts|llamafactory\.launcher|"
+    r"(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")

@@ -60,4 +60,27 @@ class VerlLines:
             self.log.figures[name] = median(values)
 
 
+PHASES = {
+    "timing_s/step": "step", "timing_s/gen": "rollout", "timing_s/old_log_prob": "old log-probabilities",
+    "timing_s/ref": "reference log-probabilities", "timing_s/values": "values", "timing_s/update_critic": "update of the critic",
+    "timing_s/update_actor": "update",
+}  # fmt: skip
+"""Phases of a step under the names that `windtunnel rl-predict` gives them."""
+
+
+def read_steps(text: str) -> dict[str, float]:
+    """Medians over the steps of a console log of what it says of phases and of lengths (`prompt_length/mean`,
+    `response_length/mean`, `/max`, `/clip_ratio`); empty for a text without such lines."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for line in text.splitlines():
+        head = _HEAD.search(line)
+        if head is None:
+            continue
+        for match in _PAIR.finditer(line, head.end() - 3):
+            value = as_number(match[2])
+            if (match[1] in PHASES or match[1].startswith(("prompt_length/", "response_length/"))) and value >= 0:
+                found[match[1]].append(value)
+    return {name: median(values) for name, values in found.items()}
+
+
 READER = VerlLines

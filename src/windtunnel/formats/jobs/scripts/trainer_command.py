@@ -16,6 +16,9 @@ from windtunnel.formats.jobs.scripts.verl_table import table_of_overrides
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
+VERL = re.compile(r"verl\.trainer\.\w+|(?:verl|recipe)\.[\w.]*(?:main_\w+|\w+_main)")
+"""Modules that start a trainer of verl."""
+
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _OF_TRAINERS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w]*(?:\.[\w@]+)+=.*", re.DOTALL)
@@ -57,7 +60,7 @@ def table_of_commands(
 
 def _verl(words: list[str]) -> list[str] | None:
     """Overrides of a command that starts a trainer of verl."""
-    at = next((at for at, word in enumerate(words) if re.fullmatch(r"verl\.trainer\.\w+", word)), None)
+    at = next((at for at, word in enumerate(words) if VERL.fullmatch(word)), None)
     if at is None:
         return None
     return [word for word in words[at + 1 :] if _OVERRIDE.fullmatch(word) or _YAML_OVERRIDE.fullmatch(word)]

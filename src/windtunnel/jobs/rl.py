@@ -1,0 +1,128 @@
+"""A job of reinforcement learning from a file of ours, or from a launch script of verl on a machine, with lengths from a log."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import read_text, without_gz
+from windtunnel.formats.jobs.scripts.verl_rl import overrides_of_script, rl_table
+from windtunnel.formats.logs.verl import PHASES, read_steps
+from windtunnel.jobs.load import load_described_job
+from windtunnel.jobs.machines import cluster_table, no_machine
+from windtunnel.rl import RLJob, load_rl_job
+from windtunnel.rl.job import is_rl
+from windtunnel.spec import dump_job
+from windtunnel.spec.loading.files import SUFFIXES, read_table
+from windtunnel.spec.loading.load import override
+from windtunnel.spec.loading.resolve import merge
+
+LARGEST_LOG = 1 << 28
+"""Bytes of a log that is read."""
+
+
+def is_rl_file(source: str) -> bool:
+    """Whether `source` is a job file with `workload = "rl"`. Raises as `read_table`."""
+    path = Path(source)
+    try:
+        if without_gz(path).suffix.lower() not in SUFFIXES or not path.is_file():
+            return False
+    except (OSError, ValueError):
+        return False
+    return is_rl(read_table(path))
+
+
+def load_rl(
+    source: str | Path | Mapping[str, Any],
+    on: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    log: str | Path | None = None,
+) -> RLJob:
+    """The job that `source` describes, on the machine `on` if it is given. Raises WindtunnelError with what to type instead."""
+    changes = list(overrides)
+    if isinstance(source, Mapping):
+        table = dict(source)
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise FileError(
+                "JOB", str(source), 'a job file with workload = "rl", or a launch script of verl', "There is no such file."
+            )
+        if without_gz(path).suffix.lower() not in SUFFIXES:
+            return _with_lengths(_from_script(path, on, changes), log)
+        table = dict(read_table(path))
+    if not is_rl(table):
+        raise SpecError(
+            "workload", table.get("workload"), 'workload = "rl", and a table rl', "`windtunnel predict` takes training jobs."
+        )
+    if on is not None:
+        stated = table.get("cluster")
+        gpus = stated.get("gpus") if isinstance(stated, dict) else None
+        machine = cluster_table(str(on))
+        table["cluster"] = {**machine, "gpus": gpus} if gpus is not None else machine
+    return _with_lengths(load_rl_job(table, changes), log)
+
+
+def _from_script(path: Path, on: str | Path | None, changes: list[str]) -> RLJob:
+    """The job of a launch script of verl: the update as `windtunnel predict` reads it, and the rest of the step."""
+    said = overrides_of_script(path)
+    if said is None:
+        raise SpecError("JOB", str(path), 'a job file with workload = "rl", or a script that starts an RL trainer of verl')
+    if on is None:
+        raise no_machine()
+    table, gpus, assumed = rl_table(said)
+    counted = any(text.partition("=")[0].strip() == "cluster.gpus" for text in changes)
+    machine = [] if gpus is None or counted else [f"cluster.gpus={gpus}"]
+    own = [text for text in changes if text.strip().startswith("rl.")]
+    loaded = load_described_job(str(path), [*machine, *(text for text in changes if text not in own)], str(on))
+    stated: dict[str, Any] = {"rl": table}
+    for text in own:
+        stated = merge(stated, override(text))
+    notes = tuple(note for note in loaded.assumed if not note.startswith("the update of the actor alone"))
+    update = tomllib.loads(dump_job(loaded.job))
+    for field in ("document", "dp", "offload"):  # verl offloads between phases, which `rl.offload` states
+        update["plan"].pop(field, None)
+    whole = load_rl_job({**update, "workload": "rl", **stated})
+    return replace(whole, notes=(*notes, *assumed))
+
+
+def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
+    """The job with the lengths of a log of verl, and what it measured beside them."""
+    if log is None:
+        return whole
+    text, where = read_text(Path(log), LARGEST_LOG, "a console log of verl"), str(log)
+    said = read_steps(text)
+    if "timing_s/step" not in said and "response_length/mean" not in said:
+        raise FileError(
+            "--log", where, "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`"
+        )
+    changes = {name: _distribution(said, name, whole) for name in ("prompt", "response") if f"{name}_length/mean" in said}
+    measured = tuple((PHASES[name], value) for name, value in said.items() if name in PHASES)
+    stated = ", ".join(f"{name}s {value}" for name, value in changes.items())
+    notes = tuple(note for note in whole.notes if not note.startswith("lengths log-normal"))
+    rl = whole.rl.model_copy(update=changes)
+    return replace(
+        whole, rl=rl, measured=measured, notes=(*notes, f"lengths by the log, log-normal: {stated}") if stated else notes
+    )
+
+
+def _distribution(said: Mapping[str, float], name: str, whole: RLJob) -> str:
+    """MEAN~CV<CAP by mean, maximum and clipped share of a log, as the maximum of so many log-normal lengths lies."""
+    mean, most = said[f"{name}_length/mean"], said.get(f"{name}_length/max", 0.0)
+    clipped = said.get(f"{name}_length/clip_ratio", 0.0)
+    if not mean >= 1.0:
+        raise FileError("--log", f"{name}_length/mean: {mean:g}", "a mean length of a token or more")
+    if not most > mean:
+        return f"{mean:g}~1"
+    count = whole.rl.prompts * (whole.rl.samples if name == "response" else 1)
+    beyond = NormalDist().inv_cdf(1.0 - min(max(clipped, 0.5 / count), 0.5))
+    # ln(most / mean) = beyond * sigma - sigma^2 / 2: the smaller root
+    inside = max(beyond**2 - 2.0 * math.log(most / mean), 0.0)
+    sigma = min(beyond - math.sqrt(inside), 2.0)
+    return f"{mean:g}~{math.sqrt(math.expm1(sigma**2)):.3g}<{most:.0f}"

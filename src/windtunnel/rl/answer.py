@@ -1,0 +1,107 @@
+"""The answer of `rl-predict`: the step, its phases, who waits, memory, money."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windtunnel.predict import Prediction
+from windtunnel.rl.job import RLJob
+from windtunnel.rl.memory import PhaseMemory
+from windtunnel.rl.phases import StepTiming
+from windtunnel.rl.training import Packing
+from windtunnel.serving.room import CacheRoom
+from windtunnel.serving.server import ServePlan
+
+SCHEMA = 1
+"""Rises when a key of `RLStep.as_dict` changes its meaning."""
+
+
+@dataclass(frozen=True)
+class RolloutFacts:
+    """The rollout: its plan, how many copies, generated `tokens` of a step and as many a second and GPU; `tail`: seconds at its end
+    in which less than half of the samples that fit at once are left; `longest` and `mean` response, and the share that was cut at
+    the `capped` length. `preempted`: how often a sample lost its cache to others."""
+
+    plan: ServePlan
+    copies: int
+    tokens: float
+    tokens_per_s_gpu: float
+    seconds: float
+    tail: float
+    batch: float
+    mean: float
+    longest: int
+    capped: float
+    preempted: int
+    recomputed: int
+    cache_peak: float
+    room: CacheRoom
+
+
+@dataclass(frozen=True)
+class RLStep:
+    """A step of reinforcement learning. `tokens`: prompts and responses that are learned from. `waits`: who waits for whom, in
+    words. `dollars`, `joules`: of a step; None without a price or watts."""
+
+    rl_job: RLJob
+    timing: StepTiming
+    rollout: RolloutFacts
+    update: Prediction
+    packing: Packing
+    updates: int
+    memory: tuple[PhaseMemory, ...]
+    tokens: float
+    waits: tuple[str, ...]
+    dollars: float | None
+    joules: float | None
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of a step."""
+        return self.timing.seconds
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase has room on its GPUs."""
+        return all(one.fits for one in self.memory)
+
+    def seconds_of(self, phase: str) -> float:
+        """Seconds of a phase, 0 for one that the step has not."""
+        return sum(one.seconds for one in self.timing.phases if one.name == phase)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys, SI units."""
+        whole, timing = self.rl_job, self.timing
+        return {
+            "schema": SCHEMA,
+            "name": whole.name,
+            "model": whole.model.name,
+            "machine": whole.job.cluster.id,
+            "gpus": whole.job.cluster.gpus,
+            "mode": whole.rl.mode,
+            "algorithm": whole.rl.algorithm,
+            "train_gpus": whole.train_gpus,
+            "rollout_gpus": whole.rollout_gpus,
+            "step_time_s": timing.seconds,
+            "phases": [phase._asdict() for phase in timing.phases],
+            "spans": [span._asdict() for span in timing.spans],
+            "rollout_busy": timing.rollout_busy,
+            "train_busy": timing.train_busy,
+            "rollout": asdict(self.rollout),
+            "update": {"step_time_s": self.update.step_time_s, "updates": self.updates, **asdict(self.packing)},
+            "memory": [
+                {"phase": one.phase, "on": one.on, **one.parts, "total": one.total, "capacity": one.capacity, "fits": one.fits}
+                for one in self.memory
+            ],
+            "fits": self.fits,
+            "tokens": self.tokens,
+            "tokens_per_s_gpu": self.tokens / timing.seconds / whole.job.cluster.gpus,
+            "waits": list(self.waits),
+            "dollars_per_step": self.dollars,
+            "joules_per_step": self.joules,
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,118 @@
+"""Mode async: rollout goes on while the update learns from samples as they come.
+
+Between two syncs `sync_every` x `require` mini batches are learned from. Rollout may be `staleness` of so many samples ahead, then
+it waits for the next sync. One lane stands for all: it gets its share of each window's samples, those of a window when the sync
+before it is done. When syncs are done depends on when samples are, so both are computed in turn until they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.rl.batch import RLBatch
+from windtunnel.rl.job import RLJob
+from windtunnel.rl.phases import Phase, PhaseSpan, StepTiming
+from windtunnel.rl.rollout import RolloutServer, lane_load
+from windtunnel.serving.lengths import Passing
+from windtunnel.serving.simulate import LaneResult, run_lane
+
+WINDOWS = 4
+"""Windows between syncs that are simulated; the first fills the pipeline and is not counted."""
+
+ROUNDS = 3
+"""Times that rollout and syncs are computed in turn."""
+
+SAMPLES = 512
+"""Samples of a window that a lane gets at most: more are of no more use for its mean."""
+
+
+@dataclass(frozen=True)
+class AsyncRollout:
+    """A lane in the long run: `result` of the last simulation, `window`: seconds between syncs, `wait`: those in which the update
+    has no samples, `resumed`: seconds in which a lane computes the cache of interrupted samples again."""
+
+    result: LaneResult
+    window: float
+    wait: float
+    resumed: float
+
+
+def without_waiting(
+    whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[Phase], sync: float
+) -> tuple[StepTiming, AsyncRollout]:
+    """The step in the long run, and the rollout behind it."""
+    rl = whole.rl
+    trained = sum(phase.seconds for phase in training)
+    share = rl.sync_every * rl.require * rl.mini / rl.prompts  # of a step, between two syncs
+    ran = _settle(whole, at, batch, trained * share / rl.sync_every, sync)
+    seconds = ran.window / share
+    syncs = (sync + ran.resumed) / share
+    waits = ran.wait / share
+    phases = [Phase("rollout", seconds - syncs, "rollout"), *training]
+    if waits > 0.0:
+        phases.append(Phase("wait for samples", waits, "train"))
+    phases.append(Phase("weights to the engine", syncs, "both"))
+    spans, now = [PhaseSpan("rollout", "rollout", 0.0, seconds - syncs)], 0.0
+    for phase in phases[1:]:
+        spans.append(PhaseSpan(phase.name, phase.on, now, now + phase.seconds))
+        now += phase.seconds
+    used = min(1.0, ran.result.busy / max(float(ran.result.last.max()), 1e-12))
+    return StepTiming(seconds, tuple(phases), tuple(spans), used, trained / seconds), ran
+
+
+def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync: float) -> AsyncRollout:
+    """Rollout and update in turn until the moments of the syncs agree. `piece`: seconds of an update with its log-probabilities."""
+    rl = whole.rl
+    each = rl.sync_every * rl.require * rl.mini * rl.samples / at.server.lanes / rl.keep
+    scale = min(1.0, SAMPLES / each)
+    count = max(rl.sync_every, round(each))
+    if scale < 1.0:
+        count = max(rl.sync_every, round(SAMPLES))
+    ahead = round(rl.staleness * count)
+    total = count * WINDOWS + ahead
+    samples = np.random.default_rng(rl.seed).permutation(np.resize(np.arange(len(batch)), total))
+    guess = piece * rl.sync_every + sync
+    moments = guess * np.arange(1, WINDOWS)
+    result, done, ends = None, np.zeros(WINDOWS), np.zeros(WINDOWS)
+    for _ in range(ROUNDS):
+        sent = np.concatenate([np.zeros(count + ahead), np.repeat(moments, count)])
+        result = run_lane(at.times, lane_load(whole, batch, samples, at.server.engine.block, sent), at.room.lane_tokens)
+        finished = result.last[-total:]
+        done, ends = _syncs(np.sort(finished), finished, sent, count, rl.sync_every, piece, sync, rl.partial)
+        moments = done[:-1]
+    assert result is not None
+    window = float(done[-1] - done[0]) / (WINDOWS - 1)
+    resumed = _resumed(at, batch, result) if rl.partial else 0.0
+    return AsyncRollout(result, window + resumed, max(0.0, window - sync - piece * rl.sync_every), resumed)
+
+
+def _syncs(
+    ordered: Floats, finished: Floats, sent: Floats, count: int, updates: int, piece: float, sync: float, partial: bool
+) -> tuple[Floats, Floats]:
+    """(moments at which each window's sync is done, moments at which its last update ends)."""
+    now = 0.0
+    done: list[float] = []
+    ends: list[float] = []
+    for window in range(WINDOWS):
+        for update in range(updates):
+            last = window * count + round((update + 1) * count / updates) - 1
+            now = max(now, float(ordered[last])) + piece
+        ends.append(now)
+        if not partial:  # all that was sent before must end first
+            earlier = finished[sent <= (done[-1] if done else 0.0)]
+            now = max(now, float(earlier.max()))
+        now += sync
+        done.append(now)
+    return np.array(done), np.array(ends)
+
+
+def _resumed(at: RolloutServer, batch: RLBatch, result: LaneResult) -> float:
+    """Seconds in which the samples of a mean pass are computed again after a sync: weights changed, so the cache is stale."""
+    held = result.mean_batch * float((batch.prompt + batch.response / 2.0).mean())
+    tokens = at.server.engine.step_tokens
+    pass_ = at.times.seconds(Passing(tokens, 1, tokens * tokens / 2.0, 0, 0.0), 1)
+    return held / tokens * pass_

@@ -1,0 +1,156 @@
+"""A job of reinforcement learning to its step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.predict.answer.money import bill
+from windtunnel.rl.answer import RLStep, RolloutFacts
+from windtunnel.rl.asynchronous import without_waiting
+from windtunnel.rl.batch import RLBatch, draw_batch
+from windtunnel.rl.job import RLJob, checked
+from windtunnel.rl.memory import PhaseMemory, engine_share, phase_memory
+from windtunnel.rl.phases import StepTiming, in_turn, one_ahead, train_phases
+from windtunnel.rl.rollout import RolloutResult, RolloutServer, check_mode, roll_out, rollout_server
+from windtunnel.rl.sync import offload_seconds, sync_seconds
+from windtunnel.rl.training import TrainingPasses, train_passes
+from windtunnel.serving.engines import engine_of
+
+
+def predict_rl(whole: RLJob) -> RLStep:
+    """How long a step takes, in which phases, who waits, what each phase holds in memory, and what it costs.
+
+    Deterministic: depends on the job and the catalogue alone. Raises PlanError for an update that contradicts itself and for a
+    rollout that nothing holds.
+    """
+    checked(whole)
+    check_mode(whole)
+    rl = whole.rl
+    batch = draw_batch(rl, whole.model.max_seq)
+    passes = train_passes(whole, batch)
+    fullest = max(passes.prediction.memory, key=lambda one: one.total)
+    usual = engine_of(rl.rollout.engine, whole.job.cluster.gpu).memory
+    share = engine_share(whole, fullest, usual) if rl.mode == "colocated" else None
+    at = rollout_server(whole, share, int(batch.lengths.max()))
+    sync = sync_seconds(whole, passes.prediction.parameters)
+    training = train_phases(rl, passes, offload_seconds(whole, fullest))
+    if rl.mode == "async":
+        timing, ran = without_waiting(whole, at, batch, training, sync)
+        share_of_step = rl.prompts / (rl.sync_every * rl.require * rl.mini)
+        facts = _facts(whole, at, batch, ran.window * share_of_step, 0.0, ran.result.mean_batch, ran.result)
+    else:
+        rollout = roll_out(at, whole, batch)
+        timing = one_ahead(rollout, training, sync) if rl.mode == "one_step_off" else in_turn(rl, rollout, training, sync)
+        facts = _facts(whole, at, batch, rollout.seconds, rollout.tail, rollout.batch, rollout)
+    memory = phase_memory(whole, fullest, at.room, passes.scoring.tokens / passes.packing.tokens)
+    tokens = float(batch.lengths[: batch.trained].sum())
+    dollars, joules = _price(whole, timing, passes, tokens)
+    waits = _waits(whole, timing, facts, passes)
+    return RLStep(
+        whole, timing, facts, passes.prediction, passes.packing, passes.updates, memory, tokens, waits, dollars, joules,
+        _warnings(whole, memory, facts), whole.notes,
+    )  # fmt: skip
+
+
+def try_splits(whole: RLJob) -> list[tuple[RLJob, RLStep | WindtunnelError]]:
+    """The job with every number of whole nodes for the rollout, in its mode (split, if it is colocated), and what each gives; of
+    many nodes only so many that neighbours differ by a tenth. Those that fit come first, the fastest of them first."""
+    mode = "split" if whole.rl.mode == "colocated" else whole.rl.mode
+    cluster = whole.job.cluster
+    unit = min(cluster.node.gpus, max(1, cluster.gpus // 2))
+    tried: list[tuple[RLJob, RLStep | WindtunnelError]] = []
+    for gpus in _few(unit, cluster.gpus):
+        rollout = whole.rl.rollout.model_copy(update={"gpus": gpus})
+        one = replace(whole, rl=whole.rl.model_copy(update={"mode": mode, "rollout": rollout}))
+        try:
+            tried.append((one, predict_rl(one)))
+        except WindtunnelError as error:
+            tried.append((one, error))
+    return sorted(tried, key=_order)
+
+
+def _order(one: tuple[RLJob, RLStep | WindtunnelError]) -> tuple[bool, bool, float]:
+    step = one[1]
+    return (not isinstance(step, RLStep), not (isinstance(step, RLStep) and step.fits), getattr(step, "step_time_s", 0.0))
+
+
+def _few(unit: int, gpus: int) -> list[int]:
+    """Multiples of `unit` below `gpus`, neighbours a tenth apart at least."""
+    found: list[int] = []
+    for count in range(unit, gpus, unit):
+        if not found or count >= 1.1 * found[-1] or gpus - count < 1.1 * unit:
+            found.append(count)
+    return found
+
+
+def _facts(
+    whole: RLJob, at: RolloutServer, batch: RLBatch, seconds: float, tail: float, size: float, ran: RolloutResult | object
+) -> RolloutFacts:
+    tokens = float(batch.response.sum())
+    longest = int(batch.response.max())
+    capped = float((batch.response == longest).mean()) if int((batch.response == longest).sum()) > 1 else 0.0
+    return RolloutFacts(
+        at.server.plan, at.server.replicas, tokens, tokens / seconds / whole.rollout_gpus, seconds, tail, size,
+        float(batch.response.mean()), longest, capped, int(getattr(ran, "preempted", 0)), int(getattr(ran, "recomputed", 0)),
+        float(getattr(ran, "peak", 0.0)), at.room,
+    )  # fmt: skip
+
+
+def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: TrainingPasses) -> tuple[str, ...]:
+    """Who idles and why, in words."""
+    said = []
+    share = facts.tail / timing.seconds
+    if share > 0.02:
+        longest = f"the longest of {facts.longest:,} tokens"
+        said.append(
+            f"{100 * share:.0f} % of the step is the rollout's tail: few samples are left, {longest}; more GPUs do not shorten it"
+        )
+    if whole.rl.mode != "colocated":
+        for name, gpus, busy in (
+            ("rollout", whole.rollout_gpus, timing.rollout_busy),
+            ("update", whole.train_gpus, timing.train_busy),
+        ):
+            other = "update" if name == "rollout" else "rollout"
+            if busy < 0.98:
+                said.append(f"the {gpus} GPUs of the {name} wait {100 * (1 - busy):.0f} % of the step for the {other} or the sync")
+    if passes.packing.uneven > 1.02:
+        uneven = 100 * (passes.packing.uneven - 1)
+        said.append(
+            f"replicas of the update wait for the one with {uneven:.0f} % more tokens than the mean; larger mini batches even it"
+        )
+    if facts.preempted:
+        said.append(f"{facts.preempted} samples lost their cache to others; {facts.recomputed:,} tokens were computed again")
+    return tuple(said)
+
+
+def _warnings(whole: RLJob, memory: tuple[PhaseMemory, ...], facts: RolloutFacts) -> tuple[str, ...]:
+    """Phases that do not fit, and what to change."""
+    found = []
+    for one in memory:
+        if one.fits:
+            continue
+        over = (one.total - one.capacity) / 1e9
+        if one.phase == "rollout" and whole.rl.mode == "colocated":
+            less = max(0.05, (whole.rl.rollout.memory or 0.9) - max(over, 0.0) * 1e9 / one.capacity - 0.02)
+            hint = f"write rl.rollout.memory = {less:.2f}" + ("" if whole.rl.offload == "all" else ", or rl.offload = all")
+        else:
+            hint = "lower rl.pack_tokens, or shard the update over more GPUs"
+        found.append(f"{one.phase} needs {one.total / 1e9:.1f} GB of {one.capacity / 1e9:.1f} GB a GPU: {hint}")
+    return tuple(found)
+
+
+def _price(whole: RLJob, timing: StepTiming, passes: TrainingPasses, tokens: float) -> tuple[float | None, float | None]:
+    """Dollars and joules of a step: updates are matrix products, decoding is bound by memory, the rest waits."""
+    gpus, rollout_gpus, train_gpus = whole.job.cluster.gpus, whole.rollout_gpus, whole.train_gpus
+    products = sum(
+        p.seconds for p in timing.phases if p.on == "train" and p.name not in ("wait for the rollout", "wait for samples")
+    )
+    decoding = sum(p.seconds for p in timing.phases if p.name == "rollout") * timing.rollout_busy
+    computing, reading = products * train_gpus / gpus, decoding * rollout_gpus / gpus
+    rest = max(0.0, timing.seconds - computing - reading)
+    one = bill(whole.job, timing.seconds, tokens, [{"matmul": computing, "memory_bound": reading, "wait_data": rest}])
+    return one.cost_per_step, one.energy_j_per_step
+
+
+__all__ = ["predict_rl", "try_splits"]

@@ -1,0 +1,171 @@
+"""The rollout of a step: samples dealt to copies of the engine, each of which runs by its scheduler's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.rl.batch import RLBatch
+from windtunnel.rl.job import RLJob
+from windtunnel.rl.training import part_of
+from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.room import CacheRoom, room_of
+from windtunnel.serving.server import ServePlan, Server, server_of
+from windtunnel.serving.simulate import LaneResult, run_lane
+from windtunnel.serving.step_times import StepTimes
+
+NAMED = 16
+"""Tokens of a block whose cached contents samples of a prompt share: vLLM's (SGLang's page is smaller)."""
+
+MOST = 16384
+"""Samples of which every one is simulated; of more, those of the lanes that end last and of a few others."""
+
+SIMULATED = 12
+"""Lanes that are simulated of a larger batch: half of them those with the longest sample, half those with most tokens."""
+
+DEGREES = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class RolloutServer:
+    """A copy of the engine as it stands on the rollout's GPUs, with its prices and its memory."""
+
+    server: Server
+    times: StepTimes
+    room: CacheRoom
+
+
+@dataclass(frozen=True)
+class RolloutResult:
+    """Seconds from the start of a rollout: `ends[s]` of each simulated sample, ascending; `lanes[l]` of each simulated lane.
+    `tokens`: generated. `busy`: share of the lanes' time in which they compute; `tail`: seconds at the end in which less than half
+    of the samples that fit at once are left."""
+
+    seconds: float
+    ends: Floats
+    lanes: Floats
+    tokens: float
+    busy: float
+    tail: float
+    batch: float
+    preempted: int
+    recomputed: int
+    peak: float
+    hits: int
+    simulated: int
+
+
+def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutServer:
+    """The copy of the engine of `rl.rollout`, with the fewest tensor-parallel ranks that hold a request of `longest` tokens if none
+    are stated. `memory`: the share of a GPU that it may use, if the job states none. PlanError if nothing holds it."""
+    asked, cluster = whole.rl.rollout, part_of(whole.job.cluster, whole.rollout_gpus)
+    rest = asked.pp * asked.dp
+    fitting = [tp for tp in DEGREES if whole.model.heads % tp == 0 and cluster.gpus % (tp * rest) == 0]
+    degrees: Sequence[int] = [asked.tp] if asked.tp is not None else fitting or [1]
+    refused: PlanError | None = None
+    for tp in degrees:
+        server = server_of(
+            whole.model, cluster, cluster.gpus, asked.engine, ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep),
+            weights=asked.weights, kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running,
+            memory=asked.memory if asked.memory is not None else memory,
+        )  # fmt: skip
+        block = NAMED if server.engine.block == 1 else server.engine.block
+        server = replace(server, engine=replace(server.engine, block=block, gap=asked.host_seconds))
+        times = StepTimes(server)
+        try:
+            room = room_of(server, times)
+        except PlanError as error:
+            refused = error
+            continue
+        if room.lane_tokens >= longest:
+            return RolloutServer(server, times, room)
+        refused = PlanError(
+            "rl.rollout.tp", tp, f"a copy whose cache holds the longest sample, {longest:,} tokens; it holds {room.lane_tokens:,}",
+            "Raise rl.rollout.tp or rl.rollout.memory, or write rl.rollout.kv = fp8.",
+        )  # fmt: skip
+    assert refused is not None
+    raise refused
+
+
+def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch) -> RolloutResult:
+    """All samples of `batch` from the start of a rollout to the last of them."""
+    lanes = min(at.server.lanes, len(batch))
+    bounds = np.linspace(0, len(batch), lanes + 1).round().astype(np.int64)
+    chosen = range(lanes) if len(batch) <= MOST else _last_lanes(batch, bounds)
+    results, ends = [], []
+    for lane in chosen:
+        samples = np.arange(bounds[lane], bounds[lane + 1])
+        load = lane_load(whole, batch, samples, at.server.engine.block)
+        results.append(run_lane(at.times, load, at.room.lane_tokens))
+        ends.append(results[-1].last[-len(samples) :])
+    return _summary(at, batch, results, ends)
+
+
+def lane_load(whole: RLJob, batch: RLBatch, samples: Int64s, block: int, sent: Floats | None = None) -> ServeLoad:
+    """What a lane gets: all of `samples` at once, or when they are `sent`; a request for each turn, the first turns first. Samples
+    of a prompt share its blocks; the turns of a sample share all that came before."""
+    rl, count = whole.rl, len(samples)
+    each = batch.response[samples] // rl.turns
+    outputs = np.concatenate([*[each] * (rl.turns - 1), batch.response[samples] - (rl.turns - 1) * each])
+    before = [batch.prompt[samples] + turn * (each + rl.tool_tokens) for turn in range(rl.turns)]
+    arrival = np.zeros(count) if sent is None else sent
+    after = None
+    if rl.turns > 1:
+        arrival = np.concatenate([arrival, *[np.full(count, arrival.max())] * (rl.turns - 1)])
+        after = np.concatenate([np.full(count, -1), np.arange(count * (rl.turns - 1))])
+    blocks = _names(batch, samples, block, rl.turns)
+    pause = rl.tool_seconds if rl.turns > 1 else 0.0
+    return ServeLoad(np.concatenate(before), outputs, arrival, 0, blocks, block, (), rl.turns > 1, after, pause)
+
+
+def _names(batch: RLBatch, samples: Int64s, block: int, turns: int) -> tuple[tuple[int, ...], ...]:
+    """Names of the blocks of each request: those of the prompt's full blocks by prompt, those behind them by sample."""
+    shared: dict[int, tuple[int, ...]] = {}
+    found: list[tuple[int, ...]] = []
+    for sample in samples.tolist():
+        group, full = int(batch.group[sample]), int(batch.prompt[sample]) // block
+        names = shared.setdefault(group, tuple((group << 40) + n for n in range(full)))
+        if turns > 1:
+            rest = int(batch.lengths[sample]) // block + 1 - full
+            names += tuple(-((sample << 40) + n + 1) for n in range(rest))
+        found.append(names)
+    return tuple(found * turns)
+
+
+def _last_lanes(batch: RLBatch, bounds: Int64s) -> list[int]:
+    """The lanes that are simulated of many: those with the longest sample and those with most tokens."""
+    longest = np.maximum.reduceat(batch.response, bounds[:-1])
+    most = np.add.reduceat(batch.response, bounds[:-1])
+    half = SIMULATED // 2
+    return sorted({*np.argsort(-longest)[:half].tolist(), *np.argsort(-most)[:half].tolist()})
+
+
+def _summary(at: RolloutServer, batch: RLBatch, results: list[LaneResult], ends: list[Floats]) -> RolloutResult:
+    lanes = np.array([float(result.last.max()) for result in results])
+    seconds = float(lanes.max())
+    together = np.sort(np.concatenate(ends))
+    width = max(1.0, max(result.mean_batch for result in results) * len(results) / 2.0)
+    left = len(together) - np.searchsorted(together, together, side="right")
+    tail = seconds - float(together[np.argmax(left < width)])
+    busy = sum(result.busy for result in results) / (seconds * len(results))
+    count = max(len(results), 1)
+    return RolloutResult(
+        seconds, together, lanes, float(batch.response.sum()), busy, tail, sum(r.mean_batch for r in results) / count,
+        sum(r.preempted for r in results), sum(r.recomputed for r in results), max(r.peak for r in results),
+        sum(r.hits for r in results), len(together),
+    )  # fmt: skip
+
+
+def check_mode(whole: RLJob) -> None:
+    """SpecError for GPUs of the rollout that copies do not fill."""
+    asked = whole.rl.rollout
+    if asked.tp is None:
+        return
+    copy = asked.tp * asked.pp * asked.dp
+    if whole.rollout_gpus % copy:
+        near = max(copy, whole.rollout_gpus // copy * copy)
+        raise SpecError("rl.rollout.gpus", whole.rollout_gpus, f"a multiple of {copy}, the GPUs of a copy", f"Write {near}.")

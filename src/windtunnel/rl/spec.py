@@ -1,0 +1,111 @@
+"""What a step of reinforcement learning states beside its training job: the table `rl` of a job file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveInt
+
+MODES = ("colocated", "split", "one_step_off", "async")
+"""Where and when rollout runs: on the GPUs of the update before it; on others before it; on others one batch ahead; on others
+without waiting, as far as staleness allows."""
+
+WITH_CRITIC = ("ppo",)
+WITH_REFERENCE = ("grpo", "ppo")
+"""Algorithms that have a critic, and a penalty for distance from a reference policy, unless the job says otherwise (Schulman et
+al., 2017; Shao et al., DeepSeekMath, 2024; DAPO drops the penalty, Yu et al., 2025)."""
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=4096)]
+"""A number of tokens, or the words of a distribution."""
+
+
+class RolloutSpec(Noun):
+    """The engine that generates, and the plan of one copy of it; copies fill the rollout's GPUs."""
+
+    engine: Literal["vllm", "sglang", "trtllm"] = "vllm"
+    gpus: PositiveInt | None = Field(default=None, description="GPUs for rollout alone; needed in all modes but colocated")
+    tp: PositiveInt | None = Field(default=None, description="tensor-parallel ranks of a copy; default: the fewest that leave room")
+    pp: PositiveInt = 1
+    dp: PositiveInt = Field(default=1, description="DP attention: groups of tp ranks that share the experts")
+    ep: PositiveInt = 1
+    weights: Literal["bf16", "fp8", "nvfp4"] = "bf16"
+    kv: Literal["bf16", "fp8", "nvfp4"] = "bf16"
+    memory: Fraction | None = Field(
+        default=None,
+        description="share of GPU memory that the engine may use; default: what colocated training leaves, up to the engine's",
+    )
+    running: PositiveInt | None = Field(default=None, description="requests at once in a copy; default: the engine's")
+    step_tokens: PositiveInt | None = Field(default=None, description="tokens of a forward pass; default: the engine's")
+    host_seconds: NonNegativeFloat = Field(
+        default=2e-3,
+        description="host time of a pass that the GPU waits for; servers that schedule ahead have 0.25 ms, engines that a trainer "
+        "calls one to six (assumed)",
+    )
+
+
+class PostTraining(Noun):
+    """A step: `prompts` prompts with `samples` responses each, log-probabilities, and an update for each mini batch of prompts."""
+
+    algorithm: Literal["grpo", "ppo", "dapo"] = "grpo"
+    mode: Literal["colocated", "split", "one_step_off", "async"] = "colocated"
+    prompts: PositiveInt = Field(default=512, description="prompts of a step that are learned from")
+    samples: PositiveInt = Field(default=8, description="responses of each prompt")
+    mini_batch: PositiveInt | None = Field(default=None, description="prompts of an update; default: all of the step")
+    epochs: PositiveInt = Field(default=1, description="times that the update passes over a step's samples")
+    prompt: LengthText = Field(default="256", description="prompt tokens: N, LOW-HIGH, MEAN~CV, MEAN~CV<CAP, or a file of lengths")
+    response: LengthText = Field(
+        default="2048~1<8192", description="generated tokens of a response, over all of its turns, likewise"
+    )
+    keep: Fraction = Field(
+        default=1.0, description="share of the prompts whose responses differ; the others are drawn again (DAPO)"
+    )
+    pack_tokens: PositiveInt = Field(default=16384, description="most tokens of a micro batch of the update on a model replica")
+    logprob_tokens: PositiveInt | None = Field(
+        default=None, description="most tokens of one of log-probabilities; default: twice as many"
+    )
+    reference: Flag | None = Field(
+        default=None, description="log-probabilities of a reference policy; default: as the algorithm has it"
+    )
+    critic: Flag | None = Field(default=None, description="a critic as large as the policy; default: as the algorithm has it")
+    old_logprobs: Flag | None = Field(
+        default=None, description="the policy's log-probabilities are computed again before updates; default: but in mode async"
+    )
+    reward_seconds: NonNegativeFloat = Field(default=0.0, description="seconds of rewards that nothing else hides, once a step")
+    turns: PositiveInt = Field(default=1, description="turns of a response: after each but the last a tool answers")
+    tool_tokens: NonNegativeInt = Field(default=256, description="tokens of a tool's answer")
+    tool_seconds: NonNegativeFloat = Field(default=1.0, description="seconds of a tool's answer")
+    offload: Literal["none", "optimizer", "all"] = Field(
+        default="none", description="what of the training state waits in host memory during rollout"
+    )
+    staleness: NonNegativeFloat = Field(
+        default=0.5, le=16, description="async: samples that rollout may be ahead of the update, in batches between two syncs"
+    )
+    sync_every: PositiveInt = Field(default=1, description="async: updates between two syncs of the weights")
+    require: PositiveInt = Field(default=1, description="async: mini batches that an update waits for")
+    partial: Flag = Field(default=True, description="async: a sync interrupts responses, which go on with the new weights")
+    seed: NonNegativeInt = 1
+    rollout: RolloutSpec = Field(default=RolloutSpec())
+
+    @property
+    def mini(self) -> int:
+        """Prompts of an update."""
+        return self.mini_batch or self.prompts
+
+    @property
+    def has_reference(self) -> bool:
+        return self.algorithm in WITH_REFERENCE if self.reference is None else self.reference
+
+    @property
+    def has_critic(self) -> bool:
+        return self.algorithm in WITH_CRITIC if self.critic is None else self.critic
+
+    @property
+    def has_old_logprobs(self) -> bool:
+        return self.mode != "async" if self.old_logprobs is None else self.old_logprobs
