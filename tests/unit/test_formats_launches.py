@@ -138,7 +138,9 @@ def test_verl_gives_the_update_of_its_actor(tmp_path: Path) -> None:
     plan = loaded.job.plan
     assert loaded.job.cluster.gpus == 32 and loaded.job.model.name == "qwen2.5-32b"
     assert (plan.cp, plan.micro_batch, plan.seq, plan.global_batch) == (4, 2, 4096, 64 * 8)
-    assert plan.recompute == "full" and plan.sharding == "fsdp" and plan.offload.parameters == "host"
+    assert plan.recompute == "full" and plan.sharding == "fsdp" and plan.offload.parameters == "none"
+    path.write_text("set -x\n" + VERL.replace("param_offload", "offload_policy"), encoding="utf-8")
+    assert load_described_job(str(path), [], "h100-ib").job.plan.offload.parameters == "host"
     assert any("the update of the actor alone" in line for line in loaded.assumed)
 
 

@@ -137,7 +137,7 @@ def test_samples_of_a_prompt_share_its_cache() -> None:
     batch = draw_batch(whole.rl, whole.model.max_seq)
     at = rollout_server(whole, None, 4096)
     ran = roll_out(at, whole, batch)
-    assert ran.hits > 0.4 * batch.prompt.sum()  # prompts of one pass do not find each other
+    assert ran.hits > 0.95 * 7 / 8 * batch.prompt.sum() - 16 * len(batch)  # all but the last block, and one of the eight
 
 
 CHANGES: dict[str, tuple[str, ...]] = {
@@ -176,7 +176,8 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "rollout.memory": ("rl.rollout.memory=0.3",),
     "rollout.running": ("rl.rollout.running=4",),
     "rollout.step_tokens": ("rl.rollout.step_tokens=512",),
-    "rollout.host_seconds": ("rl.rollout.host_seconds=0.01",),
+    "rollout.graphs": ("rl.rollout.graphs=false",),
+    "rollout.ahead": ("rl.rollout.ahead=true",),
 }
 """Fields of `rl`, and changes of which the last one is the field's."""
 

@@ -88,6 +88,9 @@ def _from_script(path: Path, on: str | Path | None, changes: list[str]) -> RLJob
     update = tomllib.loads(dump_job(loaded.job))
     for field in ("document", "dp", "offload"):  # verl offloads between phases, which `rl.offload` states
         update["plan"].pop(field, None)
+    group = said.get("actor_rollout_ref.actor.fsdp_config.fsdp_size", "")
+    if group.isdecimal() and 1 < int(group) < loaded.job.dp * loaded.job.plan.cp and update["plan"].get("sharding") == "fsdp":
+        update["plan"] |= {"sharding": "hsdp", "shard_group": int(group)}
     whole = load_rl_job({**update, "workload": "rl", **stated})
     return replace(whole, notes=(*notes, *assumed))
 

@@ -43,11 +43,8 @@ class RolloutSpec(Noun):
     )
     running: PositiveInt | None = Field(default=None, description="requests at once in a copy; default: the engine's")
     step_tokens: PositiveInt | None = Field(default=None, description="tokens of a forward pass; default: the engine's")
-    host_seconds: NonNegativeFloat = Field(
-        default=2e-3,
-        description="host time of a pass that the GPU waits for; servers that schedule ahead have 0.25 ms, engines that a trainer "
-        "calls one to six (assumed)",
-    )
+    graphs: Flag = Field(default=True, description="passes are captured CUDA graphs (vLLM's enforce_eager=False)")
+    ahead: Flag = Field(default=False, description="the engine schedules a pass while the one before it runs (async scheduling)")
 
 
 class PostTraining(Noun):

@@ -24,7 +24,8 @@ class ServeEngine:
     activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
     `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `gap`: seconds of host
-    work between passes that nothing hides.
+    work between passes that nothing hides, `request_gap`: those of each decoding request; `layer_host`: seconds in which the host
+    launches a layer's kernels, where no captured graph does.
     """
 
     name: str
@@ -40,6 +41,8 @@ class ServeEngine:
     conservativeness: float = 1.0
     reserves_whole: bool = False
     gap: float = GAP
+    request_gap: float = 0.0
+    layer_host: float = 0.0
 
 
 ENGINES = ("vllm", "sglang", "trtllm")

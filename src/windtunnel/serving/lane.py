@@ -73,6 +73,11 @@ class Lane:
             self.computed[request] = found * self.cache.block
         return found * self.cache.block
 
+    def name_blocks(self, request: int, tokens: int) -> None:
+        """Lets others find the full blocks of the first `tokens` of a request."""
+        if self.load.blocks:
+            self.cache.name(request, self.names(request), tokens)
+
     def admit(self, found: int) -> None:
         """Lets the first waiting request run; `found`: tokens of its prompt that the cache had."""
         self.hits += found
@@ -95,7 +100,7 @@ class Lane:
         whole = self.computed[step.ids] == self.load.prompt[step.ids] + self.emitted[step.ids]
         if self.load.blocks:
             for request in step.ids[(step.counts > 1) | (self.emitted[step.ids] == 0)].tolist():
-                self.cache.name(request, self.names(request), int(self.computed[request]))
+                self.name_blocks(request, int(self.computed[request]))
         out = step.ids[whole]
         self.emitted[out] += 1
         done = out[self.emitted[out] >= self.load.output[out]]
@@ -103,7 +108,7 @@ class Lane:
             gone = set(done.tolist())
             for request in done.tolist():
                 if self.load.outputs_named:
-                    self.cache.name(request, self.names(request), int(self.computed[request]))
+                    self.name_blocks(request, int(self.computed[request]))
                 self.cache.release(request)
                 self._names.pop(request, None)
             self.running = [request for request in self.running if request not in gone]

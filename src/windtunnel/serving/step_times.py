@@ -111,14 +111,15 @@ class StepTimes:
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
         tokens = self._pad_tokens(one)
-        total = self.server.engine.gap + float(np.interp(tokens, self.sizes, self.table))
+        total = float(np.interp(tokens, self.sizes, self.table))
         total += float(np.interp(max(sampled, 1), *self.heads)) if sampled else 0.0
         for kind, count, mixing in self.kinds:
             if one.prompt:
                 total += count * self._prompt_seconds(kind, mixing, one)
             if one.decodes:
                 total += count * self._decode_seconds(mixing, one)
-        return total
+        engine = self.server.engine
+        return max(total, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * one.decodes
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other."""

@@ -6,6 +6,8 @@ then for waiting ones.
    is the request itself, no further one is looked at.
 2. Only if none was preempted: the head of the waiting requests, while budget, seats and blocks last. Full blocks that the cache has
    of its prompt are not computed. The first that does not fit stops the loop.
+
+Blocks can be found as soon as they are given, also by requests of the same pass (vllm-project/vllm pull request 29387).
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ class Vllm:
                 lane.waiting.appendleft(victim)
                 if victim == request:
                     return budget
+            if count > 1:
+                lane.name_blocks(request, int(lane.computed[request]) + count)
             ids.append(request)
             counts.append(count)
             budget -= count
@@ -85,6 +89,7 @@ class Vllm:
                 lane.turn_away(request)
                 return
             lane.admit(found)
+            lane.name_blocks(request, int(lane.computed[request]) + count)
             ids.append(request)
             counts.append(count)
             budget -= count

@@ -59,6 +59,7 @@ def rl_table(said: Mapping[str, str]) -> tuple[dict[str, Any], int | None, list[
         memory=_number(said, f"{_ROLLOUT}gpu_memory_utilization"),
         running=_count(said, f"{_ROLLOUT}max_num_seqs"),
         step_tokens=_count(said, f"{_ROLLOUT}max_num_batched_tokens"),
+        graphs=None if f"{_ROLLOUT}enforce_eager" not in said else not _on(said, f"{_ROLLOUT}enforce_eager"),
     )
     return table, _places(said, table), assumed
 

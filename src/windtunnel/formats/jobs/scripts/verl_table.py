@@ -71,8 +71,8 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     table["gradient_checkpointing"] = on(
         "actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"
     )
-    offloads = on("model.fsdp_config.cpu_offload")
-    on(f"{_ACTOR}fsdp_config.param_offload")  # between phases of a step: parameters are on the GPU while it updates
+    offloads = on("model.fsdp_config.cpu_offload", f"{_ACTOR}fsdp_config.offload_policy")
+    on(f"{_ACTOR}fsdp_config.param_offload")  # between phases of a step alone (verl/workers/fsdp_workers.py)
     table["fsdp_config"] = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": offloads}
     on(f"{_ACTOR}fsdp_config.optimizer_offload")
     table["distributed_type"], table["bf16"] = "FSDP", True

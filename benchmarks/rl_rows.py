@@ -1,0 +1,165 @@
+"""Steps of reinforcement learning, predicted against published ones.
+
+python benchmarks/rl_rows.py TABLE.csv
+
+TABLE.csv has a figure in each row: model, gpu, gpus, framework, role (colocate sync, one-step-off, fully_async, …), plan with
+`resources train:rollout`, workload, osl, load, metric, value, note. Nothing is fitted on it. Without the file the script says so.
+
+What rows leave open is stated here once a study: tables say the longest response, not the mean. The mean is the one with which the
+update of the study's first synchronous row comes out; that figure is not scored, all others are. Lengths are log-normal with a
+coefficient of variation of 1, prompts have 150 tokens. Plans are those of the recipes that the documentation links to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.rl import RLJob, RLStep, load_rl_job, predict_rl
+from windtunnel.rl.batch import draw_batch
+from windtunnel.rl.training import train_passes
+
+MODELS = {"Qwen2.5-Math-7B": "qwen2.5-7b", "Qwen3-30B-A3B-Base": "qwen3-30b-a3b", "Qwen2.5-7B-Instruct (ReTool SFT)": "qwen2.5-7b"}
+MODES = {
+    "colocate sync": "colocated",
+    "one-step-off": "one_step_off",
+    "fully_async": "async",
+    "stream off policy pipeline": "async",
+}
+PHASES = {
+    "step_time_s": "step", "generation_s": "rollout", "generate_sequences_s": "rollout", "old_log_prob_s": "old log-probabilities",
+    "ref_log_prob_s": "reference log-probabilities", "update_actor_s": "update",
+}  # fmt: skip
+FSDP = {"sharding": "hsdp", "shard_group": 2, "recompute": "full", "cp": 4, "cp_kind": "a2a"}
+MEGATRON = {"recompute": "full", "sharding": "zero1"}
+MACHINE = {"base": "h200-ib", "node": "hgx-h20"}
+
+
+@dataclass
+class RLStudy:
+    """Figures of one configuration."""
+
+    row: Mapping[str, str]
+    figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        """What shares lengths."""
+        return tuple(self.row[name] for name in ("model", "framework", "workload", "osl"))
+
+    @property
+    def mode(self) -> str | None:
+        return MODES.get(self.row["role"])
+
+
+def read(path: Path) -> list[RLStudy]:
+    """The configurations of a table, with their figures."""
+    found: dict[tuple[str, ...], RLStudy] = {}
+    names = ("model", "gpus", "framework", "role", "plan", "workload", "osl", "load", "note")
+    for row in csv.DictReader(path.open(encoding="utf-8")):
+        if row["model"] in MODELS and row["role"] in MODES:
+            study = found.setdefault(tuple(row[name] for name in names), RLStudy(row))
+            study.figures[row["metric"]] = float(row["value"])
+    return list(found.values())
+
+
+def job_of(study: RLStudy, mean: float) -> RLJob:
+    """The job that a configuration describes, with a mean response."""
+    row, load, note = study.row, study.row["load"], study.row["note"]
+    cap = int(digits[0]) if (digits := re.findall(r"\d+", row["osl"])) else 16384
+    number = lambda pattern, text, other: float(m[1]) if (m := re.search(pattern, text)) else other  # noqa: E731
+    prompts = int(number(r"train_batch_size (\d+)", load, 512))
+    gpus, per = int(row["gpus"]), re.search(r"resources \D*(\d+):(\d+)", row["plan"])
+    rl: dict[str, Any] = {
+        "algorithm": "grpo" if "GRPO" in row["workload"] else "dapo", "mode": study.mode, "prompts": prompts, "samples": 16,
+        "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "prompt": 150,
+        "response": f"{mean:.0f}~1<{cap}", "pack_tokens": 2 * (cap + 2048), "offload": "all",
+        "rollout": {"tp": 4 if gpus > 8 else 2, "memory": 0.8},
+    }  # fmt: skip
+    if "recipe default" in load:  # of July 2025: verl captured no graphs by default before August (its pull request 2956)
+        rl["rollout"] |= {"graphs": False}
+    if "turns" in load:
+        rl |= {"turns": 4, "tool_tokens": 256, "tool_seconds": 2.0, "prompts": 64}
+    if study.mode != "colocated" and per:
+        rl["rollout"] |= {"gpus": int(per[2])}
+        if int(per[2]) // max(1, gpus // 8) < 4:
+            rl["rollout"] |= {"tp": 2}
+    if study.mode == "async":
+        stale = number(r"staleness(?:_threshold)? ([\d.]+)", load + note, 0.5)
+        require = int(number(r"require_batches (\d+)", load + note, 4 if rl["mini_batch"] == 32 else 1))
+        rl |= {"staleness": stale, "require": require, "sync_every": max(1, int(number(r"sync every (\d+)", note, 4)))}
+        rl["mini_batch"] = min(rl["mini_batch"], prompts // require)
+    plan = MEGATRON if "Megatron" in row["framework"] else FSDP
+    if "Megatron" in row["framework"]:
+        rl["pack_tokens"] = cap + 2048
+        plan = plan | ({"ep": 8} if "A3B" in row["model"] else {})
+    train = gpus - int(per[2]) if per and study.mode != "colocated" else gpus
+    if train % 8 and plan is FSDP:
+        plan = FSDP | {"cp": 2}
+    table = {"workload": "rl", "model": MODELS[row["model"]], "cluster": MACHINE | {"gpus": gpus}, "plan": plan, "rl": rl}
+    return load_rl_job(table)
+
+
+def mean_of(study: RLStudy) -> float:
+    """The mean response with which the study's update comes out: a search by halves, between 200 tokens and the longest."""
+    low, high = 200.0, 20000.0
+    for _ in range(9):
+        middle = (low * high) ** 0.5
+        whole = job_of(study, middle)
+        longer = train_passes(whole, draw_batch(whole.rl, whole.model.max_seq)).update_s < study.figures["update_actor_s"]
+        low, high = (middle, high) if longer else (low, middle)
+    return (low * high) ** 0.5
+
+
+def main() -> int:
+    """Prints a table of figures and the medians."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("table", type=Path)
+    path = parser.parse_args().table
+    if not path.is_file():
+        print(f"{path}: there is no such file, so nothing is scored", file=sys.stderr)
+        return 0
+    means: dict[tuple[str, ...], float] = {}
+    errors: dict[str, list[float]] = {"synchronous steps": [], "other steps": [], "phases": []}
+    for study in read(path):
+        first = study.family not in means
+        if first:
+            if study.mode != "colocated" or "update_actor_s" not in study.figures:
+                continue
+            means[study.family] = mean_of(study)
+        try:
+            step = predict_rl(job_of(study, means[study.family]))
+        except WindtunnelError as error:
+            print(f"{study.row['model']} {study.row['role']} {study.row['plan']}: {error}")
+            continue
+        _score(study, step, first, means[study.family], errors)
+    for name, values in errors.items():
+        if values:
+            print(f"{name}: {len(values)}, median error {100 * median(map(abs, values)):.0f} %, bias {100 * median(values):+.0f} %")
+    return 0
+
+
+def _score(study: RLStudy, step: RLStep, first: bool, mean: float, errors: dict[str, list[float]]) -> None:
+    row = study.row
+    print(f"{row['model']}, {row['gpus']} {row['gpu']}, {row['role']}, {row['plan'][:40]}; {row['note'][:30]}; mean {mean:.0f}")
+    for metric, measured in study.figures.items():
+        if metric not in PHASES or study.mode == "async" and metric == "generation_s":
+            continue  # of an asynchronous step that is a wait
+        predicted = step.step_time_s if metric == "step_time_s" else step.seconds_of(PHASES[metric])
+        chosen = first and metric == "update_actor_s"
+        if predicted and not chosen:
+            kind = "phases" if metric != "step_time_s" else "synchronous steps" if study.mode == "colocated" else "other steps"
+            errors[kind].append(predicted / measured - 1.0)
+        print(f"  {metric:22s} {measured:8.1f} {predicted:8.1f} {100 * (predicted / measured - 1.0):+5.0f} %{' chosen' * chosen}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
