@@ -6,12 +6,18 @@ time, or minutes, and are only checked.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import windtunnel as wt
 
 SMALL = ["model.layers=2", "plan.global_batch=8", "plan.seq=1024"]
 FAILS = ["reliability=llama3-2024"]
+
+RL = {
+    "workload": "rl", "name": "small", "model": "qwen2.5-1.5b", "cluster": {"base": "h100-ib", "gpus": 8},
+    "rl": {"prompts": 8, "samples": 2, "prompt": 64, "response": "100~1<400"},
+}  # fmt: skip
 
 
 def ask(folder: Path) -> dict[str, object]:
@@ -45,12 +51,18 @@ def ask_choices(job: wt.Job) -> dict[str, object]:
 
 
 def ask_network(folder: Path) -> dict[str, object]:
+    (folder / "rl.json").write_text(json.dumps(RL), encoding="utf-8")
     table = wt.collective("h100-ib", "all_reduce", 16, "1M:4M")
     ended: wt.FlowsResult = wt.flows("fat_tree:k=4,link=400Gb/s", "permutation:bytes=1MiB")
     assert float(ended.fct.max()) > 0.0
     traffic: wt.Traffic | None = wt.predict(wt.load("llama3-8b-8xh100", SMALL), "flow").traffic
     assert traffic is not None and traffic.engine == "flow"
-    return {"collective": table, "flows": ended.summary(), "fleet startup": wt.fleet.start_costs("dp=8,tp=2")}
+    return {
+        "collective": table,
+        "flows": ended.summary(),
+        "fleet startup": wt.fleet.start_costs("dp=8,tp=2"),
+        "rl-predict": wt.rl_predict(folder / "rl.json"),
+    }
 
 
 def ask_runs(folder: Path, job: wt.Job) -> dict[str, object]:

@@ -15,7 +15,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.phases import Phase, PhaseSpan, StepTiming
+from windtunnel.rl.phases import PhaseSpan, RLPhase, StepTiming
 from windtunnel.rl.rollout import RolloutServer, lane_load
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.simulate import LaneResult, run_lane
@@ -42,7 +42,7 @@ class AsyncRollout:
 
 
 def without_waiting(
-    whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[Phase], sync: float
+    whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float
 ) -> tuple[StepTiming, AsyncRollout]:
     """The step in the long run, and the rollout behind it."""
     rl = whole.rl
@@ -52,10 +52,10 @@ def without_waiting(
     seconds = ran.window / share
     syncs = (sync + ran.resumed) / share
     waits = ran.wait / share
-    phases = [Phase("rollout", seconds - syncs, "rollout"), *training]
+    phases = [RLPhase("rollout", seconds - syncs, "rollout"), *training]
     if waits > 0.0:
-        phases.append(Phase("wait for samples", waits, "train"))
-    phases.append(Phase("weights to the engine", syncs, "both"))
+        phases.append(RLPhase("wait for samples", waits, "train"))
+    phases.append(RLPhase("weights to the engine", syncs, "both"))
     spans, now = [PhaseSpan("rollout", "rollout", 0.0, seconds - syncs)], 0.0
     for phase in phases[1:]:
         spans.append(PhaseSpan(phase.name, phase.on, now, now + phase.seconds))
@@ -86,7 +86,7 @@ def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync:
         moments = done[:-1]
     assert result is not None
     window = float(done[-1] - done[0]) / (WINDOWS - 1)
-    resumed = _resumed(at, batch, result) if rl.partial else 0.0
+    resumed = _resume_seconds(at, batch, result) if rl.partial else 0.0
     return AsyncRollout(result, window + resumed, max(0.0, window - sync - piece * rl.sync_every), resumed)
 
 
@@ -110,7 +110,7 @@ def _syncs(
     return np.array(done), np.array(ends)
 
 
-def _resumed(at: RolloutServer, batch: RLBatch, result: LaneResult) -> float:
+def _resume_seconds(at: RolloutServer, batch: RLBatch, result: LaneResult) -> float:
     """Seconds in which the samples of a mean pass are computed again after a sync: weights changed, so the cache is stale."""
     held = result.mean_batch * float((batch.prompt + batch.response / 2.0).mean())
     tokens = at.server.engine.step_tokens

@@ -84,7 +84,7 @@ def load_rl_job(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
         notes.append("the update runs on FSDP with full recomputation")
     base = {} if "base" in table else {"runtime": {"framework": "fsdp" if plan.get("sharding") == "fsdp" else "megatron-core"}}
     job = load_job({"name": "rl", **base, **table, "plan": {"global_batch": 1, **_FIRST, **plan}})
-    return checked(RLJob(job.name, job, _read(stated), tuple(notes)))
+    return check_rl_job(RLJob(job.name, job, _read(stated), tuple(notes)))
 
 
 def _read(stated: dict[str, Any]) -> PostTraining:
@@ -94,7 +94,7 @@ def _read(stated: dict[str, Any]) -> PostTraining:
         raise explain(error, PostTraining, "rl") from None
 
 
-def checked(whole: RLJob) -> RLJob:
+def check_rl_job(whole: RLJob) -> RLJob:
     """The job. PlanError for fields that contradict each other."""
     rl, cluster = whole.rl, whole.job.cluster
     if isinstance(whole.job.model, GraphModel):

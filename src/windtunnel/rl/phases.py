@@ -12,7 +12,7 @@ from windtunnel.rl.sync import WAKE
 from windtunnel.rl.training import TrainingPasses
 
 
-class Phase(NamedTuple):
+class RLPhase(NamedTuple):
     """Seconds of a phase. `on`: "rollout", "train" or "both" GPUs."""
 
     name: str
@@ -35,29 +35,29 @@ class StepTiming:
     of the step in which these GPUs have a phase."""
 
     seconds: float
-    phases: tuple[Phase, ...]
+    phases: tuple[RLPhase, ...]
     spans: tuple[PhaseSpan, ...]
     rollout_busy: float
     train_busy: float
 
 
-def train_phases(rl: PostTraining, passes: TrainingPasses, offload: float) -> list[Phase]:
+def train_phases(rl: PostTraining, passes: TrainingPasses, offload: float) -> list[RLPhase]:
     """Phases of the update's GPUs, in order."""
-    found = [Phase("states from and to host memory", offload, "train")]
-    found += [Phase("rewards", rl.reward_seconds, "train")]
-    found += [Phase("old log-probabilities", passes.forward_s if rl.has_old_logprobs else 0.0, "train")]
-    found += [Phase("reference log-probabilities", passes.forward_s if rl.has_reference else 0.0, "train")]
-    found += [Phase("values", passes.forward_s if rl.has_critic else 0.0, "train")]
-    found += [Phase("update of the critic", passes.update_s if rl.has_critic else 0.0, "train")]
-    found += [Phase("update", passes.update_s, "train")]
+    found = [RLPhase("states from and to host memory", offload, "train")]
+    found += [RLPhase("rewards", rl.reward_seconds, "train")]
+    found += [RLPhase("old log-probabilities", passes.forward_s if rl.has_old_logprobs else 0.0, "train")]
+    found += [RLPhase("reference log-probabilities", passes.forward_s if rl.has_reference else 0.0, "train")]
+    found += [RLPhase("values", passes.forward_s if rl.has_critic else 0.0, "train")]
+    found += [RLPhase("update of the critic", passes.update_s if rl.has_critic else 0.0, "train")]
+    found += [RLPhase("update", passes.update_s, "train")]
     return [phase for phase in found if phase.seconds > 0.0]
 
 
-def in_turn(rl: PostTraining, rollout: RolloutResult, training: Sequence[Phase], sync: float) -> StepTiming:
+def in_turn(rl: PostTraining, rollout: RolloutResult, training: Sequence[RLPhase], sync: float) -> StepTiming:
     """Modes colocated and split: rollout, then training, then the sync."""
     shared = rl.mode == "colocated"
-    begun = [Phase("engine wakes and sleeps", 2.0 * WAKE, "both")] if shared else []
-    phases = [*begun, Phase("rollout", rollout.seconds, "rollout"), *training, Phase("weights to the engine", sync, "both")]
+    begun = [RLPhase("engine wakes and sleeps", 2.0 * WAKE, "both")] if shared else []
+    phases = [*begun, RLPhase("rollout", rollout.seconds, "rollout"), *training, RLPhase("weights to the engine", sync, "both")]
     spans, now = [], 0.0
     for phase in phases:
         spans.append(PhaseSpan(phase.name, "both" if shared else phase.on, now, now + phase.seconds))
@@ -67,15 +67,15 @@ def in_turn(rl: PostTraining, rollout: RolloutResult, training: Sequence[Phase],
     return StepTiming(now, tuple(phases), tuple(spans), *used)
 
 
-def one_ahead(rollout: RolloutResult, training: Sequence[Phase], sync: float) -> StepTiming:
+def one_ahead(rollout: RolloutResult, training: Sequence[RLPhase], sync: float) -> StepTiming:
     """Mode one_step_off: a batch is generated while the one before it is learned from; both end before the sync."""
     trained = sum(phase.seconds for phase in training)
     seconds = max(trained, rollout.seconds) + sync
-    phases = [Phase("rollout", rollout.seconds, "rollout"), *training]
+    phases = [RLPhase("rollout", rollout.seconds, "rollout"), *training]
     waits = seconds - sync - trained
     if waits > 0.0:
-        phases.append(Phase("wait for the rollout", waits, "train"))
-    phases.append(Phase("weights to the engine", sync, "both"))
+        phases.append(RLPhase("wait for the rollout", waits, "train"))
+    phases.append(RLPhase("weights to the engine", sync, "both"))
     spans, now = [PhaseSpan("rollout", "rollout", 0.0, rollout.seconds)], 0.0
     for phase in phases[1:-1]:
         spans.append(PhaseSpan(phase.name, phase.on, now, now + phase.seconds))

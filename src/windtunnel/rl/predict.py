@@ -9,7 +9,7 @@ from windtunnel.predict.answer.money import bill
 from windtunnel.rl.answer import RLStep, RolloutFacts
 from windtunnel.rl.asynchronous import without_waiting
 from windtunnel.rl.batch import RLBatch, draw_batch
-from windtunnel.rl.job import RLJob, checked
+from windtunnel.rl.job import RLJob, check_rl_job
 from windtunnel.rl.memory import PhaseMemory, engine_share, phase_memory
 from windtunnel.rl.phases import StepTiming, in_turn, one_ahead, train_phases
 from windtunnel.rl.rollout import RolloutResult, RolloutServer, check_mode, roll_out, rollout_server
@@ -24,7 +24,7 @@ def predict_rl(whole: RLJob) -> RLStep:
     Deterministic: depends on the job and the catalogue alone. Raises PlanError for an update that contradicts itself and for a
     rollout that nothing holds.
     """
-    checked(whole)
+    check_rl_job(whole)
     check_mode(whole)
     rl = whole.rl
     batch = draw_batch(rl, whole.model.max_seq)

@@ -46,14 +46,14 @@ def rl_table(said: Mapping[str, str]) -> tuple[dict[str, Any], int | None, list[
     table |= {"prompts": prompts, "samples": _count(said, f"{_ROLLOUT}n") or 1}
     if drawn and drawn > prompts and said.get("algorithm.filter_groups.enable", "").lower() == "true":
         table["keep"] = prompts / drawn
-    table |= _known(
+    table |= _drop_none(
         mini_batch=_count(said, f"{_ACTOR}ppo_mini_batch_size"), epochs=_count(said, f"{_ACTOR}ppo_epochs"),
     )  # fmt: skip
     table["reference"] = any(_on(said, name) for name in (f"{_ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"))
     table["offload"] = _offload(said)
     _lengths(said, table, assumed)
     _packs(said, table, assumed)
-    table["rollout"] = _known(
+    table["rollout"] = _drop_none(
         engine=said.get(f"{_ROLLOUT}name") if said.get(f"{_ROLLOUT}name") in ("vllm", "sglang", "trtllm") else None,
         tp=_count(said, f"{_ROLLOUT}tensor_model_parallel_size"),
         memory=_number(said, f"{_ROLLOUT}gpu_memory_utilization"),
@@ -76,7 +76,7 @@ def _places(said: Mapping[str, str], table: dict[str, Any]) -> int | None:
     table["rollout"]["gpus"] = rollout
     table["mode"] = "async" if "fully_async" in said[""] else "one_step_off"
     if table["mode"] == "async":
-        table |= _known(
+        table |= _drop_none(
             staleness=_number(said, "async_training.staleness_threshold"),
             sync_every=_count(said, "async_training.trigger_parameter_sync_step"),
             require=_count(said, "async_training.require_batches"),
@@ -124,7 +124,7 @@ def _gpus(said: Mapping[str, str], head: str) -> int | None:
     return None if each is None and nodes is None else (each or 8) * (nodes or 1)
 
 
-def _known(**fields: Any) -> dict[str, Any]:
+def _drop_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
