@@ -13,6 +13,7 @@ from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.spec import RolloutSpec
 from windtunnel.rl.training import part_of
+from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
@@ -83,7 +84,7 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
             memory=asked.memory if asked.memory is not None else memory,
         )  # fmt: skip
         block = NAMED if server.engine.block == 1 else server.engine.block
-        server = replace(server, engine=replace(server.engine, block=block, **_host(asked)))
+        server = replace(server, engine=_with_host(replace(server.engine, block=block), asked))
         times = StepTimes(server)
         try:
             room = room_of(server, times)
@@ -100,10 +101,11 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
     raise refused
 
 
-def _host(asked: RolloutSpec) -> dict[str, float]:
-    """What the host adds to a pass."""
-    waits = {} if asked.ahead else {"gap": GAP, "request_gap": REQUEST_GAP}
-    return waits if asked.graphs else {**waits, "layer_host": LAYER_HOST}
+def _with_host(engine: ServeEngine, asked: RolloutSpec) -> ServeEngine:
+    """The engine with what its host adds to a pass."""
+    if not asked.ahead:
+        engine = replace(engine, gap=GAP, request_gap=REQUEST_GAP)
+    return engine if asked.graphs else replace(engine, layer_host=LAYER_HOST)
 
 
 def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch) -> RolloutResult:
