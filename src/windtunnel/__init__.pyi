@@ -26,6 +26,7 @@ from .api.measured import whatif as whatif
 from .api.rl import rl_predict as rl_predict
 from .api.rl import rl_splits as rl_splits
 from .api.serving import serve_predict as serve_predict
+from .api.serving import serve_search as serve_search
 from .api.step import goodput as goodput
 from .api.step import memory as memory
 from .api.step import predict as predict
@@ -64,6 +65,8 @@ from .replay.result import ReplayResult as ReplayResult
 from .report.answer import Answer as Answer
 from .report.memory import MemoryReport as MemoryReport
 from .report.text.compare import Comparison as Comparison
+from .rl.answer import RLStep as RLStep
+from .rl.job import RLJob as RLJob
 from .runs.calibrate import Calibrated as Calibrated
 from .runs.comparison import RunComparison as RunComparison
 from .runs.whatif import WhatIf as WhatIf
@@ -73,6 +76,7 @@ from .search.find import SearchLimits as SearchLimits
 from .search.levers.sensitivity import Sensitivity as Sensitivity
 from .search.result import SearchResult as SearchResult
 from .serving.answer import Served as Served
+from .serving.search import ServeFront as ServeFront
 from .spec.consistency import check as check
 from .spec.job import Job as Job
 from .spec.loading.catalog import names as names

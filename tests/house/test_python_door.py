@@ -27,6 +27,7 @@ from windtunnel.records import write
 FUNCTIONS = {
     "predict": "predict", "plan": "plan", "memory": "memory", "search": "search", "design": "design", "goodput": "goodput",
     "serve-predict": "serve_predict", "rl-predict": "rl_predict",
+    "serve-search": "serve_search",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "collective": "collective",
     "flows": "flows", "validate": "validate", "catalog": "catalog", "replay": "replay", "simai": "simai", "export": "export",
     "import FILE...": "read", "import torch": "import_torch", "runs show": "runs.show",
@@ -74,6 +75,7 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
     "sensitivity": (["sensitivity", *JOB], WHOLE),
     "serve-predict": (["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--concurrency", "2"], WHOLE),
     "rl-predict": (["rl-predict", "rl.json"], WHOLE),
+    "serve-search": (["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "2", "--jobs", "1"], WHOLE),
     "compare": (["compare", JOB[0], *JOB, "--set-b", "plan.recompute=full"], WHOLE),
     "catalog": (["catalog", "gpus", "h100-sxm-80gb"], WHOLE),
     "search": (["search", *JOB, "--jobs", "1", "--gap", "0.01"], lambda found: without_times(found)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windtunnel.serving import Served
+    from windtunnel.serving import Served, ServeFront
     from windtunnel.spec import Cluster, Model
 
 
@@ -85,3 +85,44 @@ def serve_predict(  # long: every option of the command line
         users = 16 if concurrency is None and rate is None else concurrency
         load = drawn_load(isl, osl, requests=requests, concurrency=users, rate=rate, burstiness=burstiness, seed=seed)
     return serve(server, load, ttft=ttft, tpot=tpot)
+
+
+def serve_search(  # long: every option of the command line
+    model: str | Path | Model,
+    on: str | Path | Cluster,
+    gpus: int | None = None,
+    *,
+    engines: Sequence[str] = ("vllm",),
+    weights: Sequence[str] = ("bf16",),
+    kv: Sequence[str] = ("bf16",),
+    isl: int | str = 1024,
+    osl: int | str = 1024,
+    users: Sequence[int] | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    seed: int = 1,
+    processes: int | None = None,
+    progress: Callable[[float], object] | None = None,
+    overrides: Sequence[str] = (),
+) -> ServeFront:
+    """Which copies of `model`, of at most `gpus` GPUs of the machine `on` (by default a node's), serve most tokens a second and
+    GPU, and which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and
+    numbers of `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`.
+
+    Raises WindtunnelError with what to type instead.
+    """
+    from windtunnel.jobs.imports import load_model_apart
+    from windtunnel.jobs.machines import cluster_table
+    from windtunnel.serving import ServeQuestion, search_servers
+    from windtunnel.serving.search import USERS
+    from windtunnel.serving.server import probe_job
+
+    whole = load_model_apart(str(model)) if isinstance(model, (str, Path)) else model
+    machine = cluster_table(str(on)) if isinstance(on, (str, Path)) else on
+    probe = probe_job(whole, machine, gpus, list(overrides))
+    most = gpus if gpus is not None else probe.cluster.node.gpus
+    counts = tuple(sorted(set(users))) if users else USERS
+    question = ServeQuestion(
+        probe.model, probe.cluster, most, tuple(engines), tuple(weights), tuple(kv), counts, str(isl), str(osl), ttft, tpot, seed
+    )
+    return search_servers(question, processes, progress)

@@ -25,6 +25,7 @@ VERBS: Verbs = {
     "design": ("design", "Choose hardware from ranges: compare sampled designs, each with its best plan."),
     "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
     "serve-predict": ("serve_predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
+    "serve-search": ("serve_search", "Plans, users and formats of a served model: throughput against interactivity, under limits."),
     "rl-predict": (
         "rl_predict",
         "A step of reinforcement learning: rollout, log-probabilities, update, weight sync, memory, dollars.",

@@ -2,6 +2,10 @@ from .answer import LatencySpread as LatencySpread
 from .answer import Served as Served
 from .load import ServeLoad as ServeLoad
 from .predict import serve as serve
+from .search import ServeChoice as ServeChoice
+from .search import ServeFront as ServeFront
+from .search import ServeQuestion as ServeQuestion
+from .search import search_servers as search_servers
 from .server import ServePlan as ServePlan
 from .server import Server as Server
 from .server import server_of as server_of

@@ -111,7 +111,7 @@ def server_of(
     for path, value in (("weights", weights), ("attention_weights", attention_weights or weights), ("kv", kv)):
         if value not in FORMATS:
             raise SpecError(path, value, ", ".join(FORMATS))
-    probe = _probe(model, cluster, gpus, overrides or [])
+    probe = probe_job(model, cluster, gpus, overrides or [])
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
@@ -123,7 +123,9 @@ def server_of(
     return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv)
 
 
-def _probe(model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str]) -> Job:
+def probe_job(
+    model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str]
+) -> Job:
     """Model and machine as a job of one sequence. SpecError for a model without layers."""
     model_table = model if isinstance(model, dict) else model.model_dump(mode="json", exclude_none=True)
     cluster_table = cluster.model_dump(mode="json", exclude_none=True) if isinstance(cluster, Cluster) else cluster
@@ -152,9 +154,9 @@ def first_plan_of(
     model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str], others: int
 ) -> ServePlan:
     """`first_plan` of a model and a machine that are not resolved yet; without `gpus`, those of a node."""
-    probe = _probe(model, cluster, gpus, overrides)
+    probe = probe_job(model, cluster, gpus, overrides)
     if gpus is None:
-        probe = _probe(model, cluster, probe.cluster.node.gpus, overrides)
+        probe = probe_job(model, cluster, probe.cluster.node.gpus, overrides)
     assert not isinstance(probe.model, GraphModel)
     return first_plan(probe.model, probe.cluster, others)
 

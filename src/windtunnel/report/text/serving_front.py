@@ -1,0 +1,44 @@
+"""A search of servers in the terminal: the front, what keeps the limits, and what was tried."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.serving import ServeChoice, ServeFront
+
+WIDTH = 10
+
+
+def report_front(found: ServeFront, console: Console | None = None) -> None:
+    """Print the front with a bar of throughput, the best choice under the limits, and the numbers of the search."""
+    out = console or Console()
+    most = max(one.throughput for one in found.front)
+    table = Table(box=None, padding=(0, 1), show_edge=False)
+    for name in ("copy", "users", "a GPU", "a user", "TTFT ms", "$/M", ""):
+        table.add_column(name, justify="left" if name in ("copy", "") else "right", no_wrap=True)
+    for one in found.front:
+        dollars = "-" if one.served.dollars is None else f"{one.served.dollars:.3g}"
+        rates = (f"{one.throughput:,.0f}", f"{one.interactivity:,.1f}", f"{1e3 * one.served.ttft.mean:,.0f}", dollars)
+        table.add_row(_words(one), str(one.users), *rates, "█" * max(1, round(WIDTH * one.throughput / most)))
+    out.print(Text(f"{found.front[0].served.server.model.name}: output tokens a second of a GPU, and of a user", "bold"))
+    out.print(table)
+    if found.best is not None:
+        best = found.best
+        kept = "" if best.served.limits is None else f", {100 * best.served.limits.kept:.0f} % of requests keep the limits"
+        out.print(f"  best      {_words(best)} with {best.users} users: {best.throughput:,.0f} tokens/s a GPU{kept}")
+    else:
+        out.print(Text(f"  best      nothing keeps the limits; {found.nearest}", "yellow"))
+    out.print(
+        f"  tried     {found.simulated} of {found.asked} points in {found.seconds:.3g} s; {found.unfit} do not fit, "
+        f"{found.bound} cannot keep the limits by their bytes alone"
+    )
+
+
+def _words(one: ServeChoice) -> str:
+    """A copy as its flags."""
+    plan = one.plan
+    degrees = " ".join(f"{name}{getattr(plan, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(plan, name) > 1) or "tp1"
+    formats = one.weights if one.kv == "bf16" else f"{one.weights}/{one.kv}"
+    return f"{one.engine} {degrees} {formats}"

@@ -1,0 +1,76 @@
+"""A search of servers: what the front is, that no process changes it, and what cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import windtunnel as wt
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.cli import main
+from windtunnel.serving import ServePlan
+from windtunnel.serving.search import front_of, plans_of
+from windtunnel.spec import load_model
+
+
+def asked(**more: object) -> wt.ServeFront:
+    return wt.serve_search("llama3.1-8b", "h100-ib", 4, isl=256, osl=64, users=[1, 8, 64], processes=1, **more)  # type: ignore[arg-type]
+
+
+def test_the_front_is_what_no_other_choice_beats() -> None:
+    found = asked()
+    front = found.front
+    assert all(a.throughput > b.throughput and a.interactivity < b.interactivity for a, b in zip(front, front[1:], strict=False))
+    assert front_of(front) == front
+    assert found.best is front[0] and found.nearest == ""
+    assert found.asked == 3 * len(list(plans_of(load_model("llama3.1-8b"), 4)))
+    assert found.simulated + found.unfit + found.bound == found.asked
+
+
+def test_a_choice_is_what_serve_predict_answers() -> None:
+    one = asked().front[0]
+    plan = one.plan
+    alone = wt.serve_predict(
+        "llama3.1-8b", "h100-ib", plan.gpus, tp=plan.tp, pp=plan.pp, isl=256, osl=64, concurrency=one.users, requests=3 * one.users
+    )
+    assert alone.tpot.mean == pytest.approx(one.served.tpot.mean) and alone.tokens_per_s_gpu == pytest.approx(one.throughput)
+
+
+def test_processes_change_nothing() -> None:
+    whole = wt.serve_search("llama3.1-8b", "h100-ib", 2, isl=128, osl=16, users=[1, 4], processes=1).as_dict()
+    assert wt.serve_search("llama3.1-8b", "h100-ib", 2, isl=128, osl=16, users=[1, 4], processes=2).as_dict() == whole
+
+
+def test_limits_choose_and_bounds_drop_only_what_misses_them() -> None:
+    free = asked()
+    limit = sorted(one.served.tpot.p90 for one in free.front)[0] * 1.5
+    found = asked(tpot=limit)
+    assert found.best is not None and found.best.served.tpot.p90 <= limit
+    assert found.best.throughput >= max(one.throughput for one in free.front if one.served.tpot.p90 <= limit)
+    nothing = asked(ttft=1e-4)
+    assert nothing.best is None and "--ttft" in nothing.nearest
+
+
+def test_plans_divide_what_they_cut() -> None:
+    model = load_model("deepseek-v3")
+    plans = list(plans_of(model, 16))
+    assert ServePlan(tp=1, dp=16, ep=16) in plans and ServePlan(tp=8, ep=8) in plans
+    assert all(plan.gpus <= 16 and model.heads % plan.tp == 0 and (plan.tp * plan.dp) % plan.ep == 0 for plan in plans)
+
+
+def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PlanError, match="--gpus"):
+        wt.serve_search("llama3.1-405b", "h100-ib", 2, processes=1)
+    with pytest.raises(PlanError, match="--tpot"):
+        asked(tpot=1e-6)
+    with pytest.raises(SpecError, match="engine"):
+        asked(engines=["tgi"])
+    assert main(["serve-search", "llama3.1-8b", "--on", "h100-ib", "--users", "a,b"]) == 2
+    assert main(["serve-search", "llama3.1-8b"]) == 2
+    capsys.readouterr()
+    words = ["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "1,4", "--isl", "64", "--osl", "8"]
+    assert main([*words, "--jobs", "1"]) == 0
+    assert "best" in capsys.readouterr().out
+    assert main([*words, "--jobs", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["best"]["users"] == 4
