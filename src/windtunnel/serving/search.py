@@ -220,12 +220,12 @@ def _keeps(one: ServeChoice) -> bool:
 def _nearest(question: ServeQuestion, choices: Sequence[ServeChoice]) -> str:
     """Limits that the choice which misses them least would keep."""
 
-    def missed(one: ServeChoice) -> float:
+    def miss_of(one: ServeChoice) -> float:
         first = one.served.ttft.p90 / question.ttft if question.ttft is not None else 0.0
         each = one.served.tpot.p90 / question.tpot if question.tpot is not None else 0.0
         return max(first, each)
 
-    one = min(choices, key=missed)
+    one = min(choices, key=miss_of)
     words = [f"--ttft {one.served.ttft.p90:.3g}"] if question.ttft is not None else []
     words += [f"--tpot {one.served.tpot.p90:.3g}"] if question.tpot is not None else []
     return f"the nearest would keep {' '.join(words)}"
