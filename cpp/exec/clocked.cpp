@@ -412,8 +412,10 @@ void Clocked::hand_over() {
   std::sort(starts_.begin(), starts_.end(), [](const Start& a, const Start& b) {
     return std::tie(a.key, a.flow.begin, a.flow.id) < std::tie(b.key, b.flow.begin, b.flow.id);
   });
-  for (const Start& start : starts_)
+  for (Start& start : starts_) {
+    start.flow.clock = now_;
     if (const auto known = network_.start(start.flow)) schedule(*known, What::kKnown, start.flow.id, 0, 0);
+  }
   starts_.clear();
 }
 
