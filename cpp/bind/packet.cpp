@@ -333,6 +333,7 @@ nb::dict plans_of(PlanReport&& r) {
   out["longest"] = array_of(std::move(r.longest));
   put_loads(out, std::move(r.loads));
   out["now"] = r.now;
+  out["partitions"] = r.partitions;
   return out;
 }
 
@@ -379,11 +380,15 @@ void bind_packet(nb::module_& m) {
                                               "The packet engine as a network of a program; one run uses it up.")
       .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
            "options"_a, "faults"_a, "progress"_a.none() = nb::none())
+      .def_prop_ro("ahead", &PacketNetwork::ahead,
+                   "Seconds from a launch to its first packet, at least; 0: too little for threads.")
       .def("report", &report, "What has happened so far.");
   nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork",
                                               "The same, simulating each pattern of transfers once; one run uses it up.")
       .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
            "options"_a, "faults"_a, "tolerance"_a, "progress"_a.none() = nb::none())
+      .def_prop_ro("ahead", &ReplayPackets::ahead,
+                   "Seconds from a launch to its first packet, at least; 0: too little for threads.")
       .def("report", &report_replay, "What has happened so far; of links and plans as if all had been simulated.");
 }
 

@@ -228,7 +228,7 @@ class Runner {
         free_flights_.pop_back();
         flights_[at(id)] = index;
       }
-      const auto end = network_->start({id, meeting.key, now, seconds});
+      const auto end = network_->start({id, meeting.key, now, seconds, now});
       if (!end) return;
       free_flights_.push_back(id);
       conclude(index, *end);

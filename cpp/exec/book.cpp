@@ -57,6 +57,26 @@ void Book::settle_sync(Rank& rank) {
   rank.sync = -1;
 }
 
+bool Book::end_part(Rank& rank, std::int32_t i, std::int32_t key, double end) {
+  State& s = state(i);
+  const double begin = keys_[static_cast<std::size_t>(key)].begin;
+  if (end > s.end || (end == s.end && begin < s.transfer)) {
+    s.end = end;
+    s.transfer = begin;
+    s.binding = key;
+  }
+  if (--s.parts_left > 0) return false;
+  const auto at = static_cast<std::size_t>(row(i));
+  const int on = program_.rendezvous.stream[at];
+  Stream& own = streams_of_rank(rank)[on];
+  own.free = s.end;
+  own.last_event = s.first_event;
+  busy(rank, on, program_.rendezvous.cat_wait[at]).add(s.transfer - s.begin);
+  busy(rank, on, program_.rendezvous.cat_transfer[at]).add(s.end - s.transfer);
+  if (rank.trail.end) rank.trail.end[s.first_event] = s.end;
+  return true;
+}
+
 Book::Gate Book::gate_of(const Rank& rank, std::int32_t i) const {
   const Instances& in = program_.instances;
   Gate gate{0.0, -1};

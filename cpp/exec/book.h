@@ -88,6 +88,8 @@ class Book {
   [[nodiscard]] Gate gate_of(const Rank& rank, std::int32_t i) const;
   // The host goes on from a synchronised instance when that has ended.
   void settle_sync(Rank& rank);
+  // A transfer that a rendezvous waits for has ended; true if it was the last one, which ends the rendezvous and frees its stream.
+  [[nodiscard]] bool end_part(Rank& rank, std::int32_t i, std::int32_t key, double end);
 
   // accounts
   void charge(Rank& rank, double from, double to, std::int32_t instance);

@@ -299,23 +299,10 @@ void Clocked::complete(std::int32_t id, double at) {
        ++m) {
     const Member member = layout_.members[static_cast<std::size_t>(m)];
     Rank& rank = ranks_[static_cast<std::size_t>(member.rank)];
-    State& s = state(member.instance);
-    if (tax_) land(rank, s.first_event, ended);
-    if (ended > s.end || (ended == s.end && key.begin < s.transfer)) {
-      s.end = ended;
-      s.transfer = key.begin;
-      s.binding = id;
-    }
-    if (--s.parts_left > 0) continue;
-    const auto row_of = static_cast<std::size_t>(row(member.instance));
-    const int stream = program_.rendezvous.stream[row_of];
-    Stream& own = streams_of_rank(rank)[stream];
-    own.free = s.end;
-    own.last_event = s.first_event;
+    if (tax_) land(rank, state(member.instance).first_event, ended);
+    if (!end_part(rank, member.instance, id, ended)) continue;
+    const int stream = program_.rendezvous.stream[static_cast<std::size_t>(row(member.instance))];
     line(rank, stream).busy = false;
-    busy(rank, stream, program_.rendezvous.cat_wait[row_of]).add(s.transfer - s.begin);
-    busy(rank, stream, program_.rendezvous.cat_transfer[row_of]).add(s.end - s.transfer);
-    rank.trail.end[s.first_event] = s.end;
     finish(rank, member.instance);
     todo_.push_back({rank.index, stream});
     wake(rank);
@@ -412,8 +399,10 @@ void Clocked::hand_over() {
   std::sort(starts_.begin(), starts_.end(), [](const Start& a, const Start& b) {
     return std::tie(a.key, a.flow.begin, a.flow.id) < std::tie(b.key, b.flow.begin, b.flow.id);
   });
-  for (const Start& start : starts_)
+  for (Start& start : starts_) {
+    start.flow.clock = now_;
     if (const auto known = network_.start(start.flow)) schedule(*known, What::kKnown, start.flow.id, 0, 0);
+  }
   starts_.clear();
 }
 

@@ -170,21 +170,8 @@ void Engine::complete(std::int32_t id, double end) {
        ++m) {
     const Member member = layout_.members[static_cast<std::size_t>(m)];
     Rank& rank = ranks_[static_cast<std::size_t>(member.rank)];
-    State& s = state(member.instance);
     if (tax_ && !key.estimated) rank.flights.hold(member.instance, key.begin, end);
-    if (end > s.end || (end == s.end && key.begin < s.transfer)) {
-      s.end = end;
-      s.transfer = key.begin;
-      s.binding = id;
-    }
-    if (--s.parts_left > 0) continue;
-    const auto at = static_cast<std::size_t>(row(member.instance));
-    const int on = program_.rendezvous.stream[at];
-    streams_of_rank(rank)[on].free = s.end;
-    busy(rank, on, program_.rendezvous.cat_wait[at]).add(s.transfer - s.begin);
-    busy(rank, on, program_.rendezvous.cat_transfer[at]).add(s.end - s.transfer);
-    if (rank.trail.end) rank.trail.end[s.first_event] = s.end;
-    finish(rank, member.instance);
+    if (end_part(rank, member.instance, id, end)) finish(rank, member.instance);
   }
 }
 

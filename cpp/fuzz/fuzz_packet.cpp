@@ -1,5 +1,6 @@
 // Random graphs, lanes, options and faults: a run ends or says why not, no byte is lost or comes twice, no link is faster than it
-// is, and the number of partitions and threads changes nothing.   packet_fuzz [RUNS] [SEED]
+// is, and the number of partitions and threads changes nothing, nor does going ahead of a caller that launches while it runs.
+//   packet_fuzz [RUNS] [SEED]
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "base/check.h"
 #include "net/packet/engine.h"
+#include "tests/packet_feed.h"
 #include "tests/packet_net.h"
 
 using namespace wt::net::packet;
@@ -125,20 +127,20 @@ std::vector<std::int32_t> random_way(Rng& rng, const Net& net, int src, int dst)
   return way;
 }
 
-void random_lanes(Rng& rng, Net& net, int hosts) {
-  const bool holds = pick(rng, 3) == 0;
-  for (int n = 1 + pick(rng, 20); n > 0; --n) {
+void random_lanes(Rng& rng, Net& net, int hosts, bool holds, int most, double least_begin = 0.0) {
+  const auto first = static_cast<int>(net.src.size());
+  for (int n = 1 + pick(rng, most); n > 0; --n) {
     const int src = pick(rng, hosts), dst = pick(rng, hosts);
     const std::int64_t bytes = one_of<std::int64_t>(rng, {0, 1, 1, 4096, 10'000, 100'000, 400'000});
-    const int lane = net.lane(src, dst, bytes, random_way(rng, net, src, dst), one_of(rng, {0.0, 0.0, 3e-6, 1e-4}),
+    const int lane = net.lane(src, dst, bytes, random_way(rng, net, src, dst), least_begin + one_of(rng, {0.0, 0.0, 3e-6, 1e-4}),
                               one_of<std::int64_t>(rng, {0, 5000, 65536}));
     net.window[static_cast<std::size_t>(lane)] = one_of(rng, {0, 0, 1, 3});
     net.delay[static_cast<std::size_t>(lane)] = one_of(rng, {0.0, 0.0, 1e-6});
     net.lane_rate[static_cast<std::size_t>(lane)] = one_of(rng, {1e18, 1e18, 1e9, 6.25e9});
     if (holds) net.hold.push_back(one_of(rng, {0.0, 1e-6, 1e-4}));
-    for (int on = 0; on < lane; ++on)  // earlier lanes that end here: never a circle
+    for (int on = first; on < lane; ++on)  // earlier lanes that end here: never a circle
       if (net.dst[static_cast<std::size_t>(on)] == src && pick(rng, 3) == 0)
-        net.after(on, one_of<std::int64_t>(rng, {wt::net::kAll, 0, 1, -1}));
+        net.after(on - first, one_of<std::int64_t>(rng, {wt::net::kAll, 0, 1, -1}));
   }
 }
 
@@ -200,7 +202,7 @@ bool same(const Result& a, const Result& b) {
 bool check_run(Rng& rng) {
   int hosts = 0;
   Net net = random_graph(rng, hosts);
-  random_lanes(rng, net, hosts);
+  random_lanes(rng, net, hosts, pick(rng, 3) == 0, 20);
   Options o = random_options(rng);
   const Faults f = random_faults(rng, net);
   const auto attempt = [&](Result& r) -> std::string {
@@ -245,21 +247,90 @@ bool check_run(Rng& rng) {
   return true;
 }
 
+bool same(const PlanReport& a, const PlanReport& b) {
+  return a.link_data == b.link_data && a.link_control == b.link_control && a.link_peak == b.link_peak &&
+         a.link_paused == b.link_paused && a.starts == b.starts && a.total == b.total && a.longest == b.longest &&
+         std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.loads.link == b.loads.link && a.loads.tag == b.loads.tag &&
+         a.loads.bytes.values == b.loads.bytes.values && a.loads.queue.values == b.loads.queue.values &&
+         a.loads.tag_bytes == b.loads.tag_bytes;
+}
+
+struct Fed {
+  std::vector<wt::net::Completion> ends;
+  PlanReport report;
+  std::string why;
+};
+
+Fed feed_once(const PlanTable& table, const Options& o, const Faults& f, const std::vector<packet_net::Launch>& launches) {
+  Fed fed;
+  try {
+    PacketNetwork network(table, o, f);
+    fed.ends = packet_net::feed(network, launches);
+    network.finish();
+    fed.report = network.report();
+  } catch (const wt::Error& error) {
+    fed.why = error.what();
+  }
+  return fed;
+}
+
+// Plans launched while others run, some of them when another has ended. True if all of them ended.
+bool check_fed(Rng& rng) {
+  int hosts = 0;
+  Net net = random_graph(rng, hosts);
+  const bool holds = pick(rng, 3) == 0;
+  const double least = one_of(rng, {0.0, 1.5e-7, 1e-6, 1e-6, 7e-6});
+  std::vector<std::int64_t> plan_start{0};
+  for (int n = 1 + pick(rng, 5); n > 0; --n) {
+    random_lanes(rng, net, hosts, holds, 8, least);
+    plan_start.push_back(static_cast<std::int64_t>(net.src.size()));
+  }
+  Options o = random_options(rng);
+  o.sample = 0, o.sample_links = {}, o.sample_lanes = {};
+  o.loads = pick(rng, 3) == 0;
+  o.few = 0;
+  const Faults f = random_faults(rng, net);
+  const PlanTable table = packet_net::table_of(net, plan_start);
+  std::vector<packet_net::Launch> launches;
+  for (int n = 1 + pick(rng, 12); n > 0; --n) {
+    const int number = static_cast<int>(launches.size()), plan = pick(rng, static_cast<int>(plan_start.size()) - 1);
+    const bool after = number > 0 && pick(rng, 3) > 0;
+    launches.push_back({plan, one_of(rng, {0.0, 0.0, 5e-7, 1e-6, 1.23456e-5, 1e-4}), after ? pick(rng, number) : -1});
+  }
+  o.parts = 1;
+  o.most_ahead = 0;
+  const Fed one = feed_once(table, o, f, launches);
+  o.most_ahead = 1;
+  for (const auto& [parts, threads] : {std::pair{1, 1}, {2, 2}, {3, 1}, {5, 2}, {0, 3}, {8, 8}}) {
+    o.parts = parts;
+    o.threads = threads;
+    const Fed many = feed_once(table, o, f, launches);
+    require(many.why.empty() == one.why.empty(), "fed: all numbers of threads end or none");
+    if (!one.why.empty()) continue;
+    require(many.ends.size() == one.ends.size(), "fed: as many ends");
+    for (std::size_t i = 0; i < one.ends.size(); ++i)
+      require(many.ends[i].id == one.ends[i].id && many.ends[i].end == one.ends[i].end, "fed: the same ends in the same order");
+    require(same(one.report, many.report), "fed: the same packets");
+  }
+  return one.why.empty();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int runs = argc > 1 ? std::atoi(argv[1]) : 500;
   const auto seed = static_cast<std::uint64_t>(argc > 2 ? std::atoll(argv[2]) : 1);
-  int ended = 0;
+  int ended = 0, fed = 0;
   for (int n = 0; n < runs; ++n) {
     Rng rng(seed * 1000003 + static_cast<std::uint64_t>(n));
     try {
       ended += check_run(rng) ? 1 : 0;
+      fed += check_fed(rng) ? 1 : 0;
     } catch (const std::exception& error) {
       std::cerr << "run " << n << " of seed " << seed << ": " << error.what() << "\n";
       return EXIT_FAILURE;
     }
   }
-  std::cout << runs << " runs, " << ended << " of them end, the others say why not\n";
+  std::cout << runs << " runs, " << ended << " of them end, the others say why not; of as many that are fed, " << fed << " end\n";
   return EXIT_SUCCESS;
 }

@@ -20,6 +20,7 @@ struct Flow {
   std::int64_t key = 0;  // the caller's key
   double begin = 0.0;    // seconds: the last participant has posted
   double seconds = 0.0;  // the longest duration that a participant stated, without other traffic
+  double clock = 0.0;    // the caller's: all that begins before has been handed over, and all that ended before is over
 };
 
 struct Completion {

@@ -2,6 +2,7 @@
 #include "base/time.h"
 #include "net/packet/network.h"
 #include "tests/check.h"
+#include "tests/packet_feed.h"
 #include "tests/packet_net.h"
 
 using namespace wt::net::packet;
@@ -21,17 +22,8 @@ PlanTable table() {
   net.lane(1, 0, 4096, {2, 1});
   net.after(0, 0);
   net.lane(0, 1, 10 * 4096, {0, 3});
-  PlanTable t;
-  t.node_kind = net.kind, t.link_up = net.up, t.node_site = net.site, t.link_from = net.from, t.link_to = net.to;
-  t.endpoint = net.endpoint, t.rail = net.rail, t.link_rate = net.rate, t.link_latency = net.latency, t.link_axis = net.axis;
-  t.nic_start = net.nic_start, t.path_start = net.path_start, t.path_links = net.path_links;
-  t.src = net.src, t.dst = net.dst, t.path = net.path, t.window = net.window, t.group = net.group, t.bytes = net.bytes,
-  t.slice = net.slice;
-  t.delay = net.delay, t.rate = net.lane_rate, t.begin = net.begin;
-  t.dep_start = net.dep_start, t.dep_lead = net.dep_lead, t.dep_lane = net.dep_lane;
-  t.plan_start = {0, 2, 3};
+  PlanTable t = packet_net::table_of(net, {0, 2, 3});
   t.key = {70, 71};
-  t.key_plan = {0, 1};
   return t;
 }
 

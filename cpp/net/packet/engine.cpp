@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "net/packet/deadlock.h"
-#include "net/packet/parallel.h"
 #include "net/packet/partition.h"
 #include "net/packet/skip.h"
+#include "net/packet/windows.h"
 
 namespace wt::net::packet {
 
@@ -86,7 +86,8 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
       while (parts[0]->run(kForever, kSlab))
         if (stop(parts[0]->arrived())) break;
     } else {
-      run_together(parts, options.threads, lookahead(world), stop);
+      Crew crew(std::min(options.threads, count));
+      Windows(parts, lookahead(world), crew).run(kForever, stop);
     }
   } catch (const Error&) {
     check_deadlock(world);  // a better explanation, if there is one

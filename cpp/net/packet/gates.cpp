@@ -5,17 +5,14 @@
 
 namespace wt::net::packet {
 
-void Part::start(std::span<const std::uint32_t> lanes) {
-  for (const std::uint32_t lane : lanes) wheel_.insert(w_.gates[lane].begin, id(kBegin, lane));
+void Part::start(std::span<const std::uint32_t> lanes, Time from) {
+  for (const std::uint32_t lane : lanes) wheel_.insert(std::max(from, w_.gates[lane].begin), id(kBegin, lane));
 }
 
 // A lane was delivered, or its sender has the last ACK.
 void Part::ended(std::uint32_t lane, bool all_delivered) {
   ++finished_;
-  if (w_.copy_of.empty()) return;
-  const std::int32_t i = w_.instance[lane];
-  if (all_delivered && --w_.undelivered[i] == 0) delivered.push_back(i);
-  if (--w_.unfinished[i] == 0) finished_instances.push_back(i);
+  if (!w_.copy_of.empty()) ended_lanes.push_back({now_, event_, w_.instance[lane], all_delivered});
 }
 
 // Opens the gate as far as dependencies and credits allow.

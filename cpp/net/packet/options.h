@@ -62,6 +62,8 @@ struct Options {
   std::uint64_t seed = 1;
   std::int32_t threads = 1;
   std::int32_t parts = 0;  // partitions, at most; 0: as many as the size of what packets use asks for, and one for each thread
+  std::int64_t few = 60;   // of a network that is fed: events of a window below which threads are not worth it; 0: always worth it
+  double most_ahead = 1;   // s that it goes ahead of its caller, at most; 0: event by event
   bool skip = false;       // fast-forward steady states of collectives (skip.h); one thread
   double sample = 0;       // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;

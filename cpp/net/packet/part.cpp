@@ -82,10 +82,10 @@ void Part::fetch_ahead() {
 }
 
 bool Part::run_to(Time limit, std::int64_t& most) {
-  std::uint64_t event = 0;
   while (most-- > 0) {
-    if (!wheel_.next(limit, now_, event)) return false;
+    if (!wheel_.next(limit, now_, event_)) return false;
     fetch_ahead();
+    const std::uint64_t event = event_;
     const std::uint64_t index = event & ((std::uint64_t{1} << 40) - 1);
     if (event >> 40 == kArrival) [[likely]] {
       last_ = now_;

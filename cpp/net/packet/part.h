@@ -28,7 +28,8 @@ class Part {
  public:
   Part(World& world, std::int32_t self, Time span);
 
-  void start(std::span<const std::uint32_t> lanes);  // of this partition's endpoints
+  // Lanes of this partition's endpoints. Before `from` nothing happens any more: lanes that begin sooner wait for others anyway.
+  void start(std::span<const std::uint32_t> lanes, Time from = 0);
   // Handles events before `limit`, at most `most` of them; false if there are none left before it.
   bool run(Time limit, std::int64_t most);
   void sample_to(Time end);  // what is left of the series
@@ -40,7 +41,13 @@ class Part {
   std::vector<Mail> news;
   void take(const Mail& mail);
   [[nodiscard]] Time not_before() const { return wheel_.not_before(); }
-  std::vector<std::int32_t> delivered, finished_instances;  // of copies: what the caller has not taken yet
+  struct End {  // of a lane of an instance: it was delivered, or its sender has the last ACK
+    Time time;
+    std::uint64_t event;  // that ended it: the same however a run is cut
+    std::int32_t instance;
+    bool delivered;
+  };
+  std::vector<End> ended_lanes;  // of copies: what the caller has not taken yet
 
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
   [[nodiscard]] std::int64_t finished() const { return finished_; }
@@ -172,6 +179,7 @@ class Part {
   std::int32_t self_;
   Time now_ = 0;
   Time last_ = 0;
+  std::uint64_t event_ = 0;  // that happens
   Wheel wheel_;
   SlotPool pool_;
   std::int64_t arrived_ = 0;                             // bytes

@@ -47,6 +47,7 @@ void check(const Options& o) {
   range("ack_every", o.ack_every, 1, 65536);
   range("threads", o.threads, 1, 1024);
   range("partitions", o.parts, 0, 1024);
+  range("most time ahead", o.most_ahead, 0, 1e6);
   range("retries", o.retries, 0, 250);
   if (o.timeouts.empty()) fail("packet engine: no retransmission timeout given");
   for (const double t : o.timeouts) range("timeout", t, 1e-9, 1e6);

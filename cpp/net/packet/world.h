@@ -275,10 +275,8 @@ struct World {
   static constexpr int kRowBits = 14;
 
   // Pairs beyond the lanes are copies of them, made while a run goes on (see network.h): lane_of says which.
-  std::vector<std::uint32_t> copy_of;     // [pairs], empty without copies
-  std::vector<std::int32_t> instance;     // [pairs] of a plan
-  std::vector<std::int32_t> unfinished;   // [instances] ends that are still to come: deliveries and last ACKs
-  std::vector<std::int32_t> undelivered;  // [instances] lanes
+  std::vector<std::uint32_t> copy_of;  // [pairs], empty without copies
+  std::vector<std::int32_t> instance;  // [pairs] of a plan
 
   [[nodiscard]] Control& control_of(std::uint32_t pair) { return copy_of.empty() ? *controls[0] : *controls[pair >> kRowBits]; }
   [[nodiscard]] std::int32_t row_of(std::uint32_t pair) const {

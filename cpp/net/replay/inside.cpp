@@ -14,7 +14,7 @@ Time picoseconds(double seconds) {
 }
 
 void Inside::play(std::int32_t launch, Time at, const Flow& flow) {
-  const Flow own{launch, flow.key, std::max(seconds(at), now_), flow.seconds};
+  const Flow own{launch, flow.key, std::max(seconds(at), now_), flow.seconds, seconds(at + 1)};
   if (const auto end = network_->start(own)) known_.push({picoseconds(*end), launch});
 }
 

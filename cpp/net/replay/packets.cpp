@@ -35,6 +35,7 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
     : table_(std::move(table)),
       options_(options),
       faults_(faults),
+      crew_(std::make_shared<packet::Crew>(options.threads)),
       replay_([this](Time begin) { return make(begin); },
               [this](const Flow& flow) {
                 const auto found = plan_of_.find(flow.key);
@@ -46,7 +47,9 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
               [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); },
               [this](std::int32_t plan, Time at) { return exposed(plan, at); }) {
   for (std::size_t i = 0; i < table_.key.size(); ++i) plan_of_.emplace(table_.key[i], table_.key_plan[i]);
-  auto first = std::make_unique<packet::PacketNetwork>(table_, options_, faults_);  // checks the table
+  auto first = std::make_unique<packet::PacketNetwork>(table_, options_, faults_, crew_);  // checks the table
+  partitions_ = first->partitions();
+  ahead_ = first->ahead();
   find_links(*first, replay.tolerance == 0);
   find_exposed();
   first->on_pulse([this] {
@@ -171,12 +174,12 @@ std::unique_ptr<Network> ReplayPackets::make(Time begin) {
   if (spare_) return std::move(spare_);
   std::unique_ptr<packet::PacketNetwork> network;
   if (exposed_.empty() || begin > last_fault_) {
-    network = std::make_unique<packet::PacketNetwork>(table_, options_);
+    network = std::make_unique<packet::PacketNetwork>(table_, options_, packet::Faults{}, crew_);
   } else {
     packet::PlanTable table = table_;
     for (const packet::Detour& d : faults_.detours)  // they may go back and forth
       if (d.time <= seconds(begin)) table.path[static_cast<std::size_t>(d.lane)] = d.path;
-    network = std::make_unique<packet::PacketNetwork>(std::move(table), options_, faults_from(begin));
+    network = std::make_unique<packet::PacketNetwork>(std::move(table), options_, faults_from(begin), crew_);
   }
   network->on_pulse([this] {
     if (pulse_) pulse_();
@@ -253,6 +256,7 @@ PacketReport ReplayPackets::report() const {
     step.longest.push_back(of.longest);
   }
   step.now = replay_.now();
+  step.partitions = partitions_;
   if (options_.loads) step.loads = loads();
   r.replay = replay_.report();
   if (step.stats.data_hops > 0)

@@ -45,6 +45,7 @@ class ReplayPackets final : public Network {
   [[nodiscard]] double done() const {
     return plan_of_.empty() ? 1.0 : static_cast<double>(replay_.flows()) / static_cast<double>(plan_of_.size());
   }
+  [[nodiscard]] double ahead() const { return ahead_; }  // as PacketNetwork has it
   [[nodiscard]] PacketReport report() const;
 
  private:
@@ -72,6 +73,9 @@ class ReplayPackets final : public Network {
   std::vector<std::vector<std::int32_t>> links_, back_;  // [plans]
   std::unordered_map<std::int64_t, std::int32_t> plan_of_;
   std::function<void()> pulse_;
+  std::shared_ptr<packet::Crew> crew_;  // of all networks, which run one after the other
+  std::int32_t partitions_ = 1;
+  double ahead_ = 0;
   std::unique_ptr<Network> spare_;  // made to check the table; the first episode takes it
   std::vector<Tally> tallies_;
   Replay replay_;

@@ -102,6 +102,7 @@ def replay(
     precision: str = "bf16",
     seed: int = 1,
     skip: bool = False,
+    threads: int = 1,
     progress: Callable[[float], object] | None = None,
 ) -> ReplayResult:
     """A trace graph on a cluster; rank n runs on GPU n. The result has seconds of each rank, by what they went to.
@@ -109,7 +110,8 @@ def replay(
     `graph`: as read, a run, or the files of one source (Chakra, GOAL, a profiler's traces, …). `compute`: trace (times as written),
     kernels (windtunnel's, by shapes or bytes) or roofline (FLOPs and bytes at peak). `calls`: network, or trace: times as written.
     `source`: the GPU that the trace is from, whose times are scaled to the cluster's; `precision`: the number format of
-    computation. `network`: closed, flow or packet; `seed` draws the routes; `skip`: for packet, reuse patterns that repeat.
+    computation. `network`: closed, flow or packet; `seed` draws the routes; `skip`: for packet, reuse patterns that repeat;
+    `threads` of packets change no result.
     SpecError for a cluster that is too small, UnknownName for a name that is none.
     """
     from windtunnel.replay.options import ReplayOptions
@@ -118,7 +120,7 @@ def replay(
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
     gpu = load_gpu(source) if isinstance(source, str) else source
-    options = ReplayOptions(network, compute, calls, gpu, precision, seed, skip)
+    options = ReplayOptions(network, compute, calls, gpu, precision, seed, skip, threads)
     options.check()
     machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
     return run(graph_from(graph, compute), machine, options, progress)

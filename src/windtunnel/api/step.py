@@ -32,6 +32,7 @@ def predict(
     loads: bool = False,
     beside: Sequence[Job] = (),
     background: Sequence[str] = (),
+    threads: int = 1,
 ) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -42,7 +43,7 @@ def predict(
     `progress` is called with the finished share of a packet step. `loads`: flow and packet count the links over time
     (`traffic.over_time`), which the page draws. `beside`: jobs that run on the same fabric at the same time; `background`: flows
     on it, a CSV file or a pattern and how often, such as "flows.csv@50ms". `sharing` of the answer states what they cost, all else
-    is of `job` alone. Raises WindtunnelError for a job that cannot be predicted.
+    is of `job` alone. `threads` that simulate packets change no result. Raises WindtunnelError for a job that cannot be predicted.
     """
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
@@ -51,7 +52,7 @@ def predict(
         job = _with_kernels(job, str(kernels))
     if calibration is not None:
         job = _with_calibration(job, calibration)
-    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads, beside, background))
+    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads, beside, background, threads))
 
 
 def goodput(

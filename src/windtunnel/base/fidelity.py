@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.errors import SpecError, UnknownName
 
 CLOSED, FLOW, PACKET = "closed", "flow", "packet"
 
@@ -19,3 +19,9 @@ def check_fidelity(name: str, path: str = "--network") -> str:
     if name not in FIDELITIES:
         raise UnknownName(path, name, list(FIDELITIES))
     return name
+
+
+def check_threads(threads: int) -> None:
+    """Raises SpecError for a number of threads that the packet engine does not take."""
+    if not 1 <= threads <= 1024:
+        raise SpecError("--threads", threads, "1 to 1024")

@@ -11,7 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_links import Largest, check_page_of
-from windtunnel.cli.shared.common import Fault, Json, Sets, fault_sets, notes, writable, write, write_json
+from windtunnel.cli.shared.common import Fault, Json, PacketThreads, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.machines import load_machine
 from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep
@@ -73,9 +73,7 @@ def command(  # long: one option a line
     fault: Fault = None,
     sets: Sets = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
-    threads: Annotated[
-        int, typer.Option("--threads", min=1, max=1024, help="packet: threads; the result is the same for any number.")
-    ] = 1,
+    threads: PacketThreads = 1,
     mtu: Annotated[
         int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
     ] = None,

@@ -19,6 +19,7 @@ from windtunnel.cli.shared.common import (
     ModelFile,
     Network,
     On,
+    PacketThreads,
     Quiet,
     Seed,
     Sets,
@@ -73,6 +74,7 @@ def command(  # long: one option a line
     beside: Beside = None,
     background: Background = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
+    threads: PacketThreads = 1,
     quiet: Quiet = False,
 ) -> None:
     fidelity = check_fidelity(network)
@@ -109,13 +111,13 @@ def command(  # long: one option a line
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     others = [job_beside(text, sets) for text in beside or ()]
     what = f"predicting {loaded.job.name}"
-    loads = html is not None or json is not None
+    loads, flows = html is not None or json is not None, background or ()
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, background or ())
+            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, flows, threads)
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, background or ())
+            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, flows)
     tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, notes, print_list, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import (
+    Json,
+    Network,
+    PacketThreads,
+    Quiet,
+    Seed,
+    notes,
+    print_list,
+    show_spinner,
+    writable,
+    write_json,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -57,6 +68,7 @@ def command(  # long: one option a line
     ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
+    threads: PacketThreads = 1,
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     json: Json = None,
     trace: Annotated[
@@ -81,7 +93,7 @@ def command(  # long: one option a line
     from windtunnel.replay.sources import read_graph_of
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
-    options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
+    options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip, threads)
     options.check()
     graph, notes_of_file = read_graph_of(files, groups, form, compute)
     with show_spinner("Replaying"):

@@ -311,12 +311,15 @@ def packet_network(
 ) -> _core.PacketNetwork | _core.ReplayNetwork:
     """A network for one `engine.run`. Plan p is the lanes `plan_start[p]:plan_start[p+1]` of `plans`, whose dependencies count from
     the plan's first lane and whose `begin` is after the launch. A transfer named `key[i]` launches plan `key_plan[i]`, as often as
-    it is met; other keys take the seconds they state. One thread. `report()` afterwards: stats and links as in PacketResult, and of
+    it is met; other keys take the seconds they state. `report()` afterwards: stats and links as in PacketResult, and of
     each plan how often it was launched and the seconds it took (sum `total`, most `longest`). Raises EngineError.
 
     `skip`: patterns of transfers that have been simulated are not simulated again; starts that differ by this share of the shortest
     transfer of the pattern, or less, count as the same (0: to the picosecond; 0.01 is a good choice). `report()` then counts the
     whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means.
+
+    `options.threads` simulate ahead of the program by `ahead` seconds, the least time from a launch to its first packet; results
+    are the same for any number. Where some plan has none, `ahead` is 0 and one thread does it.
 
     `progress` is called now and then with the share of the keys whose transfers are over (with `skip`: have begun)."""
     columns: dict[str, Any] = {

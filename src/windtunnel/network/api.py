@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.base.fidelity import CLOSED, check_fidelity
+from windtunnel.base.fidelity import CLOSED, check_fidelity, check_threads
 from windtunnel.network.closed.collective import sweep as closed_sweep
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
@@ -118,12 +118,6 @@ def sends_of(algorithm: str | Path | Sends) -> Sends | None:
     from windtunnel.network.lanes.send_files import read_sends
 
     return read_sends(str(algorithm))
-
-
-def check_threads(threads: int) -> None:
-    """Raises SpecError for a number of threads that the packet engine does not take."""
-    if not 1 <= threads <= 1024:
-        raise SpecError("--threads", threads, "1 to 1024")
 
 
 def sweep(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.base.fidelity import CLOSED, FIDELITIES
+from windtunnel.base.fidelity import CLOSED, FIDELITIES, check_threads
 from windtunnel.compute import Factors, Profile
 from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
@@ -34,6 +34,7 @@ def predict(
     loads: bool = False,
     beside: Sequence[Job] = (),
     background: Sequence[str] = (),
+    threads: int = 1,
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -43,14 +44,16 @@ def predict(
     stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
     other kernels. `loads`: the engines count links over time (`traffic.over_time`). `beside`: jobs that run on the same fabric at
     the same time, each repeating its step; `background`: flows that meet it, as `runs/background.py` reads them. `sharing` states
-    what both cost, all else is of `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown
-    `network`, a step of too many packets or passes, jobs that cannot share a fabric, and a profile of another GPU.
+    what both cost, all else is of `job` alone. `threads` of the packet engine change no result. Raises PlanError for a job that
+    contradicts itself, SpecError for an unknown `network`, a step of too many packets or passes, jobs that cannot share a fabric,
+    a profile of another GPU, and several `threads` under `background` flows.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))
+    check_threads(threads)
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    setting = Setting(network, seed, skip, factors, profile, progress, loads)
+    setting = Setting(network, seed, skip, factors, profile, progress, loads, threads)
     check(job)
     if job.cluster.fabric.faults:
         from windtunnel.network.simulate.fabric_faults import check_faults

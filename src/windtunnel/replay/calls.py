@@ -106,6 +106,6 @@ def live_network(
     if options.network == "flow":
         network = FlowStep.of_plans(on, named, plans).network(keys, keys)
     else:
-        step = PacketStep.of_plans(on, named, plans, options.skip)
+        step = PacketStep.of_plans(on, named, plans, options.skip, options.threads)
         network = step.network(keys, keys, progress, used[live])
     return network, np.where(calls.which >= 0, order[calls.which], -1)

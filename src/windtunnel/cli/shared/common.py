@@ -78,6 +78,9 @@ Background = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
+PacketThreads = Annotated[
+    int, typer.Option("--threads", min=1, max=1024, help="packet: threads; the result is the same for any number.")
+]
 
 
 def fault_sets(faults: Sequence[str] | None, key: str) -> list[str]:

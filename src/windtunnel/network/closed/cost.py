@@ -292,7 +292,7 @@ def _rooted_cost(
         inside = part * (here - 1) / min(links.intra * node.p2p, _channel(node, False) * channels, graph.limit)
     if group.nodes > 1:
         outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
-        latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / BATCH) * net.message
     return CallParts(latency, inside, outside, 0.0)
 
 

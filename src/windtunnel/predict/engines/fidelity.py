@@ -32,8 +32,8 @@ class EngineStep(Protocol):
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
 
-ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool, bool], EngineStep]] = {
-    "flow": lambda on, book, calls, skip, loads: FlowStep(on, book, calls, loads),
+ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool, bool, int], EngineStep]] = {
+    "flow": lambda on, book, calls, skip, loads, threads: FlowStep(on, book, calls, loads),
     "packet": PacketStep,
 }
 """The engines among `predict.NETWORKS`."""
@@ -41,24 +41,27 @@ ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool, bool], 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """A network engine under one job; `machine` is the cluster's graph; `loads`: links are counted over time."""
+    """A network engine under one job; `machine` is its graph; `loads`: links are counted over time; `threads` of packets."""
 
     name: str
     machine: Machine
     skip: bool = False
     loads: bool = False
+    threads: int = 1
 
     @classmethod
-    def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = (), loads: bool = False) -> Fidelity:
+    def of(
+        cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = (), loads: bool = False, threads: int = 1
+    ) -> Fidelity:
         """`seed` draws the routes of flows; `slow` NICs are part of the graph."""
         on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed, axes=axes_of(book.job))
         for ranks, rate in slow:
             on = with_slow_nics(on, ranks, rate)
-        return cls(name, on, skip, loads)
+        return cls(name, on, skip, loads, threads)
 
     def step(self, book: CallBook, calls: Iterable[NetworkCall]) -> EngineStep:
         """`calls` over the engine."""
-        return ENGINES[self.name](self.machine, book, list(calls), self.skip, self.loads)
+        return ENGINES[self.name](self.machine, book, list(calls), self.skip, self.loads, self.threads)
 
 
 class EngineRun:

@@ -38,16 +38,20 @@ class PacketStep:
 
     engine = "packet"
 
-    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False, loads: bool = False) -> None:
-        self.loads = loads
+    def __init__(
+        self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False, loads: bool = False, threads: int = 1
+    ) -> None:
+        self.loads, self.threads = loads, threads
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else 0.0
         self.plans = [connections_of(on, plan) for plan in plans(on, book, self.calls)]
 
     @classmethod
-    def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall], skip: bool = False) -> PacketStep:
+    def of_plans(
+        cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall], skip: bool = False, threads: int = 1
+    ) -> PacketStep:
         """Calls whose traffic is known already."""
         step = cls.__new__(cls)
-        step.loads = False
+        step.loads, step.threads = False, threads
         step.on, step.calls, step.skip = on, list(calls), SKIP if skip else 0.0
         step.plans = [connections_of(on, plan) for plan in traffic]
         return step
@@ -75,7 +79,7 @@ class PacketStep:
         `progress` is called now and then with the share of transfers that have ended. `launches`: how often each call runs, where
         a key runs many times.
 
-        SpecError for a step of more than MOST_HOPS packet-hops.
+        SpecError for a step of more than MOST_HOPS packet-hops, and for `threads` where a call sends as soon as it is launched.
         """
         if not self.plans:  # no call leaves a scale-up domain
             return None
@@ -104,11 +108,19 @@ class PacketStep:
         )
         total = int(launches.sum())
         told = None if progress is None else lambda share: progress(min(1.0, share * len(key) / total))
-        options, plans = replace(self.on.packets(mtu), loads=self.loads), plan.astype(np.int32)
+        options, plans = replace(self.on.packets(mtu), loads=self.loads, threads=self.threads), plan.astype(np.int32)
         with small_buffers_named(self.on.graph, "cluster.fabric.buffer"):
-            return packet_network(
+            network = packet_network(
                 self.on.graph, paths, lanes, starts, key, plans, options, faults, skip=self.skip, progress=told
             )  # fmt: skip
+        if self.threads > 1 and network.ahead == 0.0:
+            raise SpecError(
+                "--threads",
+                self.threads,
+                "1 for traffic that starts at once",
+                "Threads simulate ahead by the time from a launch to its first packet, and some of this traffic has none.",
+            )
+        return network
 
     def read_executions(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""

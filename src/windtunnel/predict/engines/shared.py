@@ -18,8 +18,8 @@ from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
 
-OF_PLANS: dict[str, Callable[[Machine, Sequence[NetworkCall], Sequence[AxisCall], bool], EngineStep]] = {
-    "flow": lambda on, calls, plans, skip: FlowStep.of_plans(on, calls, plans),
+OF_PLANS: dict[str, Callable[[Machine, Sequence[NetworkCall], Sequence[AxisCall], bool, int], EngineStep]] = {
+    "flow": lambda on, calls, plans, skip, threads: FlowStep.of_plans(on, calls, plans),
     "packet": PacketStep.of_plans,
 }
 
@@ -59,11 +59,12 @@ class SharedEngine:
     on: Machine
     parts: Sequence[CallSet]
     skip: bool = False
+    threads: int = 1
 
     def step(self) -> EngineStep:
         """The calls of all parts, one part after the other, over the engine."""
         calls = [call._replace(of=part.name) for part in self.parts for call in part.calls]
-        return OF_PLANS[self.name](self.on, calls, [plan for part in self.parts for plan in part.plans], self.skip)
+        return OF_PLANS[self.name](self.on, calls, [plan for part in self.parts for plan in part.plans], self.skip, self.threads)
 
 
 def read_traffic(step: EngineStep, ran: _core.Network, seconds: float) -> Traffic:

@@ -49,9 +49,9 @@ class Resident:
     where: str = ""
     gpus: int = 0
 
-    def run_alone(self, engine: str, skip: bool) -> float:
+    def run_alone(self, engine: str, skip: bool, threads: int = 1) -> float:
         """Seconds of a step without the others, on the same fabric."""
-        step = OF_PLANS[engine](self.on, self.part.calls, self.part.plans, skip)
+        step = OF_PLANS[engine](self.on, self.part.calls, self.part.plans, skip, threads)
         network = step.network(*self.live.table(), None, self.live.launches()) if self.part.calls else None
         return run(self.program, critical_path=False, network=network, follows=self.live.follows).makespan
 
@@ -71,19 +71,20 @@ def share_fabric(
     skip: bool = False,
     phases: int | None = None,
     progress: Callable[[float], object] | None = None,
+    threads: int = 1,
 ) -> Sharing:
     """What the traffics do to each other; the first is the job that is asked about.
 
-    `phases` at which they run: left out, PHASES. `progress` is called with the share of phases that have ended. SpecError for
-    jobs of so unequal steps that the program would have more than MOST_INSTANCES instances.
+    `phases` at which they run: left out, PHASES. `progress` is called with the share of phases that have ended; `threads` of
+    packets change no result. SpecError for jobs of so unequal steps that the program would have more than MOST_INSTANCES instances.
     """
     number = phases or PHASES[engine]
     order = sorted(range(len(residents)), key=lambda at: (residents[at].kind != "job", int(_lowest(residents[at])), at))
     ordered = [residents[at] for at in order]
-    alone = [one.run_alone(engine, skip) for one in ordered]
+    alone = [one.run_alone(engine, skip, threads) for one in ordered]
     runs = []
     for phase in range(number):
-        runs.append(_run_phase(ordered, alone, engine, skip, phase / number))
+        runs.append(_run_phase(ordered, alone, engine, skip, phase / number, threads))
         if progress is not None:
             progress((phase + 1) / number)
     seen = [_summarise(one, alone[k], [phase.steps[k] for phase in runs]) for k, one in enumerate(ordered)]
@@ -113,7 +114,7 @@ def _summarise(one: Resident, alone: float, phases: Sequence[Floats]) -> SharedT
     return SharedTraffic(one.name, one.kind, one.gpus, one.where, alone, mean, worst, best, means, sum(map(len, counted)))
 
 
-def _run_phase(ordered: Sequence[Resident], alone: Sequence[float], engine: str, skip: bool, phase: float) -> _Phase:
+def _run_phase(ordered: Sequence[Resident], alone: Sequence[float], engine: str, skip: bool, phase: float, threads: int) -> _Phase:
     """One run at a phase (0..1), long enough to count STEPS of the longest job."""
     delays = [math.fmod(phase * k, 1.0) * seconds for k, seconds in enumerate(alone)]
     jobs = [k for k, one in enumerate(ordered) if one.kind == "job"]
@@ -129,7 +130,7 @@ def _run_phase(ordered: Sequence[Resident], alone: Sequence[float], engine: str,
                 for one, delay, number in zip(ordered, delays, steps, strict=True)
             ]
         )
-        times, traffic, load = _run(ordered, joint, steps, engine, skip)
+        times, traffic, load = _run(ordered, joint, steps, engine, skip, threads)
         counted = _count_steps(times)
         if min(len(counted[k]) for k in jobs) >= STEPS[engine]:
             break
@@ -145,12 +146,12 @@ def _count_steps(times: Sequence[Floats]) -> list[Floats]:
 
 
 def _run(
-    ordered: Sequence[Resident], joint: JointProgram, steps: Sequence[int], engine: str, skip: bool
+    ordered: Sequence[Resident], joint: JointProgram, steps: Sequence[int], engine: str, skip: bool, threads: int
 ) -> tuple[tuple[Floats, ...], Traffic, Floats]:
     """Times of all steps, the traffic of the run, and the mean share [L] of each link's rate that was used."""
     parts = [one.part for one in ordered]
     on = ordered[0].on
-    step = SharedEngine(engine, on, parts, skip).step()
+    step = SharedEngine(engine, on, parts, skip, threads).step()
     launches = np.concatenate([number * one.live.launches() for one, number in zip(ordered, steps, strict=True)])
     network = step.network(joint.key, joint.plan, None, launches.astype(np.int64))
     timeline = run(joint.program, critical_path=False, network=network, follows=joint.follows)

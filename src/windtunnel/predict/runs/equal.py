@@ -50,7 +50,7 @@ def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepPr
     """A step whose calls run over a network engine."""
     from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # imported lazily: slow to import
 
-    fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip, loads=setting.loads)
+    fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip, (), setting.loads, setting.threads)
     live = NetworkCalls(costs.calls)
     lowered = lower(workload, costs, live)
     return StepProgram(workload, costs, lowered, EngineRun(fidelity, live))

@@ -30,7 +30,7 @@ def save_cost(job: Job, resident: Resident, setting: Setting) -> SaveCost:
     policy = job.reliability.checkpoint if job.reliability is not None else None
     size = policy.size if policy is not None and policy.size is not None else state_bytes_of(job).total
     write = policy.write if policy is not None else math.inf
-    step = resident.run_alone(setting.network, setting.skip)
+    step = resident.run_alone(setting.network, setting.skip, setting.threads)
     whole = _save(job, resident, size, size / write)
     parts = max(1, math.ceil(whole.run_alone("flow", False) * PARTS_OF_STEP / step))
     part = _save(job, resident, size / parts, size / write / parts)

@@ -17,7 +17,7 @@ class Setting:
 
     `skip`: the packet engine replays repeated patterns of transfers instead of simulating them again. `factors` replace the stored
     training factors; `profile` has measurements of the job's GPU. `progress` is called with the share of transfers that have ended.
-    `loads`: links are counted over time.
+    `loads`: links are counted over time; `threads` of packets change no result.
     """
 
     network: str = "closed"
@@ -27,6 +27,7 @@ class Setting:
     profile: Profile | None = None
     progress: Callable[[float], object] | None = None
     loads: bool = False
+    threads: int = 1
 
     def price(self, workload: Workload) -> Costs:
         """Costs of a workload, and the time for which its step stalls for data."""

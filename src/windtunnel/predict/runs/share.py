@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windtunnel.base.fidelity import CLOSED
+from windtunnel.base.errors import SpecError
+from windtunnel.base.fidelity import CLOSED, PACKET
 from windtunnel.predict.prediction import SaveCost, Sharing
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec.job import Job
@@ -21,6 +22,13 @@ def share(
     saves = saves_beside(job, setting.network)
     if not (beside or background or saves):
         return job, None, None
+    if background and setting.network == PACKET and setting.threads > 1:
+        raise SpecError(
+            "--threads",
+            setting.threads,
+            "1 with --background",
+            "Threads simulate ahead by the time from the launch of a call to its first packet, and plain flows send at once.",
+        )
     from windtunnel.predict.runs.background import background_of  # imported lazily: slow to import
     from windtunnel.predict.runs.beside import named_apart, share_fabric
     from windtunnel.predict.runs.residents import check_beside, residents_of, settle_jobs
@@ -35,7 +43,7 @@ def share(
     others = [background_of(text, name, first.on, first.live.book) for text, name in zip(background, names, strict=True)]
     sharing = None
     if beside or background:
-        sharing = share_fabric([*residents, *others], setting.network, setting.skip, progress=setting.progress)
+        sharing = share_fabric([*residents, *others], setting.network, setting.skip, None, setting.progress, setting.threads)
     saving = save_cost(settled[0], first, setting) if saves else None
     return settled[0], sharing, saving
 

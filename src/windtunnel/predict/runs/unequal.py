@@ -126,7 +126,7 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
         slow = slow_nics(job, unequal, ranks.places, draw.down)
         groups = fold(job, unequal, ranks, draw)
         closed = mixed.first
-        fidelity = Fidelity.of(setting.network, closed.calls, setting.seed, setting.skip, slow, setting.loads)
+        fidelity = Fidelity.of(setting.network, closed.calls, setting.seed, setting.skip, slow, setting.loads, setting.threads)
         live = NetworkCalls(closed.calls)
         lowered = lower_unequal(workload, mixed, unequal, ranks, groups, draw.number, live)
         engine = EngineRun(fidelity, live)
