@@ -99,4 +99,5 @@ NB_MODULE(_core, m) {
   bind_faults(m);
   bind_flow(m);
   bind_packet(m);
+  bind_trace(m);
 }
