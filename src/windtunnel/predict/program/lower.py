@@ -186,6 +186,12 @@ def _append_passes(stage: Stage, transfers: PipelineTransfers, sharding: Shardin
     whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
     templates = np.full(len(order), -1, np.int64)
     templates[whole] = _runs([order[at] for at in np.flatnonzero(whole).tolist()], actions[whole], sharding)
+    groups = sharding.recorded(actions, ~whole) if interrupted.any() and stage.apart is None else None
+    if groups is not None:
+        columns = transfers.columns(stage, actions, templates, groups)
+        last, _ = columns.append(0, len(first), ())
+        sharding.pending += columns.book_calls()
+        return last
     breaks = np.append(True, interrupted[1:] != interrupted[:-1]) | stage.paused_in(first / len(order))
     columns = transfers.columns(stage, actions, templates)
     last = -1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter
+
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.engine import HOST_SYNC, InstanceColumns
+from windtunnel.engine import HOST_SYNC, NO_WAIT, InstanceColumns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.demands import WAITING
+from windtunnel.predict.program.recorded import PassGroup, move_waits
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -134,11 +138,11 @@ class PipelineTransfers:
             sync,
         )
 
-    def columns(self, stage: Stage, actions: Int64s, templates: Int64s) -> PassColumns:
+    def columns(self, stage: Stage, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()) -> PassColumns:
         """The columns of a schedule's turns, each a run with its transfers.
 
         `actions` [n, 4] is `schedules.table`; `templates` [n]: the action's template, or -1 if the run before it covers it too (the
-        second of a pair).
+        second of a pair). `groups`: passes of several instances; then all columns are appended next, and together.
         """
         direction, chunk, micro_batch, beside = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
@@ -151,13 +155,19 @@ class PipelineTransfers:
         turn, first = np.cumsum(~paired) - 1, np.flatnonzero(~paired)
         # of each turn, in order: its receives, the run, its sends
         receives_of_turn, sends_of_turn = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
-        start = np.append(0, np.cumsum(receives_of_turn + 1 + sends_of_turn))
+        sizes = (~paired).astype(np.int64)  # of each action: its instances
+        for group in groups:
+            sizes[group.actions] = len(group.recorded)
+        sizes_of_turn = np.add.reduceat(sizes, first)
+        start = np.append(0, np.cumsum(receives_of_turn + sizes_of_turn + sends_of_turn))
         run, total = start[:-1] + receives_of_turn, int(start[-1])
+        base = run[turn] + np.where(paired, np.append(0, sizes[:-1]), 0)  # of each action: its first instance
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
-        sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
+        sent = (run + sizes_of_turn)[turn] + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
         seconds = np.full(total, self.seconds)
-        waits = np.full((total, 4), -1, np.int64)  # waits of a run: its receives, then the sends of the turn before
+        more = max((group.recorded.waits.shape[1] for group in groups), default=0)
+        waits = np.full((total, 4 + more), NO_WAIT, np.int64)  # of a run: its receives, the sends of the turn before, then its own
         labels = np.empty((total, 3), np.int64)
         template[run] = templates[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives]
@@ -173,11 +183,18 @@ class PipelineTransfers:
             key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
             seconds[place] += np.array(self.polls)[gradient[mask]]
             labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
-        waits[sent[sends], 0] = run[turn[sends]]
+        done = run.copy()  # of each turn: its last run
+        ends = np.append(~paired[1:], True)
+        for group in groups:
+            _place(group, base, micro_batch, chunk, len(stage.rank), template, waits, labels)
+            last = group.actions[ends[group.actions]]
+            done[turn[last]] = base[last] + group.recorded.last
+        waits[sent[sends], 0] = done[turn[sends]]
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
         columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
-        return PassColumns(stage, columns, labels, start, moved, self.waits)
+        behind = [(group, base[group.actions]) for group in groups]
+        return PassColumns(stage, columns, labels, start, done, moved, self.waits, behind)
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
@@ -187,14 +204,38 @@ class PipelineTransfers:
             stage.calls[self.gathered] = stage.received
 
 
+def _place(
+    group: PassGroup, base: Int64s, micro_batch: Int64s, chunk: Int64s, shift: int, template: Int64s, waits: Int64s, labels: Int64s
+) -> None:
+    """Writes the instances of equal passes; columns begin at instance `shift` of the rank."""
+    recorded, at = group.recorded, group.actions
+    places = base[at][:, None] + np.arange(len(recorded))
+    template[places] = recorded.template
+    own = move_waits(group, base[at], shift)
+    waits[places, 4 : 4 + own.shape[2]] = own
+    labels[places, 0] = recorded.labels[:, 0]
+    labels[places, 1] = np.where(recorded.of_pass, micro_batch[at][:, None], -1)
+    labels[places, 2] = chunk[at][:, None]
+
+
 class PassColumns:
     """Turns of a stage's schedule as columns, numbered as if nothing came between them; `append` takes some that do follow each
     other into the program, as `lower._append_interrupted` would, but faster."""
 
     def __init__(
-        self, stage: Stage, columns: InstanceColumns, labels: Int64s, start: Int64s, moved: Int64s, senders_wait: bool
+        self,
+        stage: Stage,
+        columns: InstanceColumns,
+        labels: Int64s,
+        start: Int64s,
+        done: Int64s,
+        moved: Int64s,
+        senders_wait: bool,
+        groups: Sequence[tuple[PassGroup, Int64s]] = (),
     ) -> None:
-        """`start` [turns + 1]: first instance of each turn; `moved` [turns, 2]: its receives and sends."""
+        """`start` [turns + 1]: first instance of each turn; `done`: its last run; `moved` [turns, 2]: its receives and sends.
+        `groups`: passes with calls, and the first instance of each [n]."""
+        self.groups, self.done = groups, done.tolist()
         self.stage, self.columns, self.labels = stage, columns, labels
         self.start, self.moved, self.senders_wait = start.tolist(), moved.tolist(), senders_wait
         self.total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(moved, axis=0)]).tolist()  # before each turn
@@ -212,4 +253,14 @@ class PassColumns:
         stage.labels.extend(self.labels[first:behind])
         stage.rank.extend(columns, first, behind, waits)
         sends = behind + shift - self.moved[end - 1][1]
-        return sends - 1, tuple(range(sends, behind + shift))
+        return self.done[end - 1] + shift, tuple(range(sends, behind + shift))
+
+    def book_calls(self) -> list[int]:
+        """Books the calls inside passes, once all columns are appended; returns those that the update waits for, in order."""
+        shift = len(self.stage.rank) - self.start[-1]
+        calls = [(first + at + shift, key) for of, base in self.groups for first in base.tolist() for at, key in of.recorded.calls]
+        calls.sort(key=itemgetter(0))
+        for _, key in calls:
+            self.stage.calls[key] += 1
+        self.stage.collectives += calls
+        return sorted(first + at + shift for of, base in self.groups for first in base.tolist() for at in of.recorded.pending)

@@ -10,6 +10,8 @@ from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, only_at
 from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.recorded import PassGroup, RecordedPass, gather_codes
+from windtunnel.predict.program.recording import record
 from windtunnel.predict.program.shards import (
     WEIGHTS,
     Held,
@@ -112,6 +114,46 @@ class Replicated:
             ):
                 self.pending.append(call)  # blocks without parameters have no call
         return last
+
+    def recorded(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+        stage = self.stage
+        if stage.apart is not None or stage.live is not None or self.copies.active:
+            return None
+        groups: dict[tuple[object, ...], list[int]] = {}
+        gathers: dict[tuple[object, ...], list[list[int]]] = {}
+        for place in np.flatnonzero(stopped).tolist():
+            direction, chunk, micro_batch, _ = actions[place].tolist()
+            action = Action(Pass(direction), chunk, micro_batch)
+            waits: list[tuple[int, ...]] = []
+            if self._gathers(action):
+                waits = [self.gathers[chunk, group] for group in range(len(self._groups(chunk, action.direction)))]
+            key = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), self._combines(action))
+            if key not in groups:
+                groups[key], gathers[key] = [], []
+                if key not in stage.templates.recorded:
+                    stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
+            groups[key].append(place)
+            gathers[key].append([one for group in waits for one in group])
+        return [
+            PassGroup(
+                stage.templates.recorded[key], np.array(places, np.int64), np.array(gathers[key], np.int64).reshape(len(places), -1)
+            )
+            for key, places in groups.items()
+        ]
+
+    def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
+        kept = self.gathers, self.pending
+        self.gathers = {(action.chunk, group): codes for group, codes in enumerate(gathers)}
+        pending: list[int] = []
+        self.pending = pending
+
+        def run() -> tuple[int, list[int]]:
+            return self._in_groups(action, ()), pending
+
+        try:
+            return record(self.stage, action.micro_batch, run)
+        finally:
+            self.gathers, self.pending = kept
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         return template_of(self.stage, action, beside)

@@ -13,6 +13,7 @@ from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import StepDemands
 from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
+from windtunnel.predict.program.recorded import RecordedPass
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
@@ -54,6 +55,7 @@ class Templates:
         self.groups: dict[
             tuple[Blocks, bool], list[Blocks]
         ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
+        self.recorded: dict[tuple[object, ...], RecordedPass] = {}  # passes that calls interrupt, by what they are
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 
