@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from operator import itemgetter
 
@@ -138,15 +139,18 @@ class PipelineTransfers:
             sync,
         )
 
-    def columns(self, stage: Stage, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()) -> PassColumns:
-        """The columns of a schedule's turns, each a run with its transfers.
+    def columns(
+        self, stages: Sequence[Stage], owner: Int64s, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()
+    ) -> PassColumns:
+        """The columns of the turns of some stages, stage by stage, each a run with its transfers.
 
-        `actions` [n, 4] is `schedules.table`; `templates` [n]: the action's template, or -1 if the run before it covers it too (the
-        second of a pair). `groups`: passes of several instances; then all columns are appended next, and together.
+        `owner` [n]: place of the action's stage among `stages`; `actions` [n, 4] is `schedules.table`; `templates` [n]: the
+        action's template, or -1 if the run before it covers it too (the second of a pair). `groups`: passes of several instances;
+        all turns of their stages are appended next, and together.
         """
         direction, chunk, micro_batch, beside = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
-        part = self.places[stage.index, chunk]
+        part = self.places[np.array([stage.index for stage in stages])[owner], chunk]
         beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
         crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
         moves = direction != Pass.WEIGHT_GRADIENT
@@ -172,7 +176,7 @@ class PipelineTransfers:
         template[run] = templates[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives]
         if self.waits:
-            followed = sends & (turn + 1 < len(run))
+            followed = sends & (np.append(owner[first], -1)[turn + 1] == owner)
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed]
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
@@ -185,16 +189,17 @@ class PipelineTransfers:
             labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
         done = run.copy()  # of each turn: its last run
         ends = np.append(~paired[1:], True)
+        moved_by = np.array([len(stage.rank) for stage in stages]) - start[np.searchsorted(owner[first], np.arange(len(stages)))]
         for group in groups:
-            _place(group, base, micro_batch, chunk, len(stage.rank), template, waits, labels)
+            _place(group, base, micro_batch, chunk, moved_by[owner[group.actions]], template, waits, labels)
             last = group.actions[ends[group.actions]]
             done[turn[last]] = base[last] + group.recorded.last
         waits[sent[sends], 0] = done[turn[sends]]
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
-        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
+        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
         behind = [(group, base[group.actions]) for group in groups]
-        return PassColumns(stage, columns, labels, start, done, moved, self.waits, behind)
+        return PassColumns(columns, labels, start, done, moved, self.waits, behind)
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
@@ -205,9 +210,16 @@ class PipelineTransfers:
 
 
 def _place(
-    group: PassGroup, base: Int64s, micro_batch: Int64s, chunk: Int64s, shift: int, template: Int64s, waits: Int64s, labels: Int64s
+    group: PassGroup,
+    base: Int64s,
+    micro_batch: Int64s,
+    chunk: Int64s,
+    shift: Int64s,
+    template: Int64s,
+    waits: Int64s,
+    labels: Int64s,
 ) -> None:
-    """Writes the instances of equal passes; columns begin at instance `shift` of the rank."""
+    """Writes the instances of n equal passes, whose columns lie `shift` [n] instances further on in their ranks."""
     recorded, at = group.recorded, group.actions
     places = base[at][:, None] + np.arange(len(recorded))
     template[places] = recorded.template
@@ -219,12 +231,11 @@ def _place(
 
 
 class PassColumns:
-    """Turns of a stage's schedule as columns, numbered as if nothing came between them; `append` takes some that do follow each
-    other into the program, as `lower._append_interrupted` would, but faster."""
+    """Turns of stages' schedules as columns, numbered as if nothing came between them; `append` takes some that do follow each
+    other into the program of their stage, as `lower._append_interrupted` would, but faster."""
 
     def __init__(
         self,
-        stage: Stage,
         columns: InstanceColumns,
         labels: Int64s,
         start: Int64s,
@@ -235,14 +246,16 @@ class PassColumns:
     ) -> None:
         """`start` [turns + 1]: first instance of each turn; `done`: its last run; `moved` [turns, 2]: its receives and sends.
         `groups`: passes with calls, and the first instance of each [n]."""
-        self.groups, self.done = groups, done.tolist()
-        self.stage, self.columns, self.labels = stage, columns, labels
+        self.done, self.columns, self.labels = done.tolist(), columns, labels
         self.start, self.moved, self.senders_wait = start.tolist(), moved.tolist(), senders_wait
         self.total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(moved, axis=0)]).tolist()  # before each turn
+        bases = [(of.recorded, first) for of, base in groups for first in base.tolist()]
+        self.calls = sorted(((first + at, key) for of, first in bases for at, key in of.calls), key=itemgetter(0))
+        self.pending = sorted(first + at for of, first in bases for at in of.pending)
 
-    def append(self, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """Appends turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
-        stage, columns, first, behind = self.stage, self.columns, self.start[begin], self.start[end]
+    def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """Appends the stage's turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
+        columns, first, behind = self.columns, self.start[begin], self.start[end]
         shift, at = len(stage.rank) - first, columns.waits_start
         waits = columns.waits[at[first] : at[behind]] + shift
         if self.senders_wait and sent:  # they are the last that the first run waits for
@@ -255,12 +268,12 @@ class PassColumns:
         sends = behind + shift - self.moved[end - 1][1]
         return self.done[end - 1] + shift, tuple(range(sends, behind + shift))
 
-    def book_calls(self) -> list[int]:
-        """Books the calls inside passes, once all columns are appended; returns those that the update waits for, in order."""
-        shift = len(self.stage.rank) - self.start[-1]
-        calls = [(first + at + shift, key) for of, base in self.groups for first in base.tolist() for at, key in of.recorded.calls]
-        calls.sort(key=itemgetter(0))
-        for _, key in calls:
-            self.stage.calls[key] += 1
-        self.stage.collectives += calls
-        return sorted(first + at + shift for of, base in self.groups for first in base.tolist() for at in of.recorded.pending)
+    def book_calls(self, stage: Stage, begin: int, end: int) -> list[int]:
+        """Books the calls inside the stage's turns, which were appended last; returns those that the update waits for, in order."""
+        first, behind = self.start[begin], self.start[end]
+        shift = len(stage.rank) - behind
+        since, until = (bisect_left(self.calls, at, key=itemgetter(0)) for at in (first, behind))
+        for at, key in self.calls[since:until]:
+            stage.calls[key] += 1
+            stage.collectives.append((at + shift, key))
+        return [at + shift for at in self.pending[bisect_left(self.pending, first) : bisect_left(self.pending, behind)]]

@@ -46,11 +46,27 @@ def gather_codes(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(_GATHER - at for at in range(begin, end)) for begin, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
-def move_waits(group: PassGroup, base: Int64s, shift: int) -> Int64s:
-    """[n, k, w] the waits of equal passes whose first instances are `base` [n]; gathers are `shift` instances further on."""
+def joined_groups(of_stages: Sequence[tuple[int, Sequence[PassGroup]]]) -> list[PassGroup]:
+    """Equal passes of several stages as one group: `of_stages` are the place of each stage's first action, and its groups."""
+    joined: dict[int, list[PassGroup]] = {}
+    for begin, groups in of_stages:
+        for group in groups:
+            joined.setdefault(id(group.recorded), []).append(PassGroup(group.recorded, group.actions + begin, group.gathers))
+    return [
+        PassGroup(
+            parts[0].recorded,
+            np.concatenate([part.actions for part in parts]),
+            np.concatenate([part.gathers for part in parts]),
+        )
+        for parts in joined.values()
+    ]
+
+
+def move_waits(group: PassGroup, base: Int64s, shift: Int64s) -> Int64s:
+    """[n, k, w] the waits of equal passes whose first instances are `base` [n]; gathers are `shift` [n] instances further on."""
     waits = group.recorded.waits
     moved = np.where(waits >= 0, waits + base[:, None, None], NO_WAIT)
     gathered = waits <= _GATHER
     if gathered.any():
-        moved[:, gathered] = group.gathers[:, _GATHER - waits[gathered]] - shift
+        moved[:, gathered] = group.gathers[:, _GATHER - waits[gathered]] - shift[:, None]
     return moved
