@@ -36,7 +36,7 @@ def written(job: Job, one_by_one: bool) -> tuple[object, ...] | str:
     costs = Setting().price(workload)
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
-            patch.setattr(Replicated, "recorded", lambda *_: None)
+            patch.setattr(Replicated, "group_passes", lambda *_: None)
         try:
             builder, stages = lowering.write_stages(workload, costs)
         except PlanError as error:

@@ -270,6 +270,17 @@ def packet_run(
 
 _Text = bytes
 
+def interleave(
+    *,
+    stream: _Ints,
+    seconds: _Floats,
+    waits: _Ints,
+    other_stream: _Ints,
+    other_seconds: _Floats,
+    other_waits: _Ints,
+    last: int,
+) -> tuple[_Ints, _Ints, _Ints]: ...
+
 class RawEvents(TypedDict):
     events: int
     place: _Ints

@@ -72,7 +72,7 @@ class FullySharded:
                 self._scatter(block, last, action.micro_batch == self.last[action.chunk])
         return last
 
-    def recorded(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
         return None
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:

@@ -186,7 +186,7 @@ class _Turns(NamedTuple):
         first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))
         interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
         whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
-        groups = None if stage.apart is not None else sharding.recorded(actions, ~whole)
+        groups = None if stage.apart is not None else sharding.group_passes(actions, ~whole)
         return cls(stage, sharding, order, actions, first, interrupted, whole, groups)
 
 

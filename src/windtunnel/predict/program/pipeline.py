@@ -198,8 +198,7 @@ class PipelineTransfers:
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
         columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
-        behind = [(group, base[group.actions]) for group in groups]
-        return PassColumns(columns, labels, start, done, moved, self.waits, behind)
+        return PassColumns(columns, labels, start, done, moved, self.waits, [(of, base[of.actions]) for of in groups])
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""

@@ -115,7 +115,7 @@ class Replicated:
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
-    def recorded(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None

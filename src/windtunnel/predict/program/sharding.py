@@ -27,7 +27,7 @@ class Sharding(Protocol):
     def stops(self, actions: Int64s) -> Bools:
         """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
 
-    def recorded(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
         """The actions [n] that stop in groups of equal ones; None if they can only be run one by one."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:

@@ -51,6 +51,7 @@ class Templates:
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
+        self.within: dict[int, set[CallKey]] = {}  # by template: calls inside, and those beside its computation
         self.beside: dict[int, set[CallKey]] = {}
         self.groups: dict[
             tuple[Blocks, bool], list[Blocks]
@@ -177,10 +178,11 @@ class Templates:
 
     def calls_in(self, template: int) -> set[CallKey]:
         """Calls inside a template."""
-        piece = self.passes.get(template)
-        if piece is None:
-            return set()
-        return {self.call_of[row] for row in np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()}
+        if template not in self.within:
+            piece = self.passes.get(template)
+            rows = () if piece is None else np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()
+            self.within[template] = {self.call_of[row] for row in rows}
+        return self.within[template]
 
     def calls_beside(self, template: int) -> set[CallKey]:
         """Calls inside a template that run beside its computation."""
