@@ -241,9 +241,9 @@ class RankBuilder:
         self.scales = rows
 
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
-        before = len(self.waits)
-        self.waits.append(waits)
-        self.rows.append((template, times, flags, len(self.waits) - before))
+        awaited = tuple(waits)
+        self.waits.append(awaited)
+        self.rows.append((template, times, flags, len(awaited)))
         return len(self.rows) - 1
 
 

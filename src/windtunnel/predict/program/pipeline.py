@@ -245,31 +245,31 @@ class PassColumns:
     ) -> None:
         """`start` [turns + 1]: first instance of each turn; `done`: its last run; `moved` [turns, 2]: its receives and sends.
         `groups`: passes with calls, and the first instance of each [n]."""
-        self.done, self.columns, self.labels = done.tolist(), columns, labels
-        self.start, self.moved, self.senders_wait = start.tolist(), moved.tolist(), senders_wait
-        self.total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(moved, axis=0)]).tolist()  # before each turn
+        self.done, self.columns, self.labels = done, columns, labels
+        self.start, self.moved, self.senders_wait = start, moved, senders_wait
         bases = [(of.recorded, first) for of, base in groups for first in base.tolist()]
         self.calls = sorted(((first + at, key) for of, first in bases for at, key in of.calls), key=itemgetter(0))
         self.pending = sorted(first + at for of, first in bases for at in of.pending)
 
     def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """Appends the stage's turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
-        columns, first, behind = self.columns, self.start[begin], self.start[end]
+        columns, first, behind = self.columns, int(self.start[begin]), int(self.start[end])
         shift, at = len(stage.rank) - first, columns.waits_start
         waits = columns.waits[at[first] : at[behind]] + shift
         if self.senders_wait and sent:  # they are the last that the first run waits for
-            last = at[first + self.moved[begin][0] + 1] - at[first]
+            last = at[first + self.moved[begin, 0] + 1] - at[first]
             waits[last - len(sent) : last, 0] = sent
-        stage.received += self.total[end][0] - self.total[begin][0]
-        stage.sent += self.total[end][1] - self.total[begin][1]
+        received, sends = self.moved[begin:end].sum(axis=0).tolist()
+        stage.received += received
+        stage.sent += sends
         stage.labels.extend(self.labels[first:behind])
         stage.rank.extend(columns, first, behind, waits)
-        sends = behind + shift - self.moved[end - 1][1]
-        return self.done[end - 1] + shift, tuple(range(sends, behind + shift))
+        until = behind + shift
+        return int(self.done[end - 1]) + shift, tuple(range(until - int(self.moved[end - 1, 1]), until))
 
     def book_calls(self, stage: Stage, begin: int, end: int) -> list[int]:
         """Books the calls inside the stage's turns, which were appended last; returns those that the update waits for, in order."""
-        first, behind = self.start[begin], self.start[end]
+        first, behind = int(self.start[begin]), int(self.start[end])
         shift = len(stage.rank) - behind
         since, until = (bisect_left(self.calls, at, key=itemgetter(0)) for at in (first, behind))
         for at, key in self.calls[since:until]:

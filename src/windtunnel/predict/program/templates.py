@@ -10,7 +10,7 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.demands import StepDemands
+from windtunnel.predict.program.demands import Demand, StepDemands
 from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
 from windtunnel.predict.program.recorded import RecordedPass
@@ -57,6 +57,7 @@ class Templates:
             tuple[Blocks, bool], list[Blocks]
         ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
         self.recorded: dict[tuple[object, ...], RecordedPass] = {}  # passes that calls interrupt, by what they are
+        self.calls: dict[tuple[int, float, int], tuple[Demand, CallKey, int]] = {}  # collectives among equal ranks, by their row
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 
