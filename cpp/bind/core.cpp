@@ -7,6 +7,7 @@
 #include "bind/network.h"
 #include "bind/parts.h"
 #include "exec/engine.h"
+#include "exec/interleave.h"
 #include "net/chain.h"
 #include "net/closed/closed.h"
 
@@ -77,6 +78,15 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   return answer;
 }
 
+nb::tuple interleave(const Column<std::int32_t>& stream, const Column<double>& seconds, const Column<std::int32_t>& waits,
+                     const Column<std::int32_t>& other_stream, const Column<double>& other_seconds,
+                     const Column<std::int32_t>& other_waits, std::int32_t last) {
+  auto out = wt::exec::interleave({wt::exec::Sequence{span_of(stream), span_of(seconds), span_of(waits)},
+                                   wt::exec::Sequence{span_of(other_stream), span_of(other_seconds), span_of(other_waits)}},
+                                  last);
+  return nb::make_tuple(array_of(std::move(out.sequence)), array_of(std::move(out.row)), array_of(std::move(out.waits)));
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -93,10 +103,14 @@ NB_MODULE(_core, m) {
         column("scales"), "groups"_a, column("op_live"), "live_key"_a, "live_calls"_a, "categories"_a, "compute_tax"_a,
         "host_window"_a, "critical_path"_a, column("follow_key"), column("follow_next"), column("taxes"),
         "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
+  m.def("interleave", &interleave, nb::kw_only(), column("stream"), column("seconds"), column("waits"), column("other_stream"),
+        column("other_seconds"), column("other_waits"), "last"_a,
+        "Two sequences of operators as one; see windtunnel.engine.interleave.");
   bind_control(m);
   bind_dag(m);
   bind_fabric(m);
   bind_faults(m);
   bind_flow(m);
   bind_packet(m);
+  bind_trace(m);
 }

@@ -133,7 +133,8 @@ def test_nothing_below_the_doors_reads_clock_environment_or_network() -> None:
             found += [f"{path.relative_to(SRC)} reads the environment" for _ in re.finditer(r"os\.environ|getenv", text)]
             if not path.stem.startswith("fit"):  # fits are run by those who keep the project, on files of the project
                 found += [f"{path.relative_to(SRC)} asserts" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]
-    assert not found
+    seeded = "base/rng.py imports random"  # its generator alone, from a seed that the caller states
+    assert [one for one in found if one != seeded] == []
 
 
 def sourced(table: dict[str, Any]) -> bool:

@@ -47,7 +47,7 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
         ),
         (
             ["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation:seed=1,bytes=1MiB", "--network", "packet", "--quiet"],
-            (*_READERS, *_SHOWN, *_SIMULATOR, "windtunnel.workload.build"),
+            (*_READERS, *_SHOWN, *_SIMULATOR, "windtunnel.workload", "windtunnel.spec.machine.cluster", "pydantic", "numpy.random"),
         ),
         (["replay", "TRACE.goal", "--on", "h100-ib", "--quiet"], (*_SIMULATOR, "windtunnel.report", "windtunnel.formats.jobs")),
         (

@@ -6,30 +6,20 @@ seed gives the same flows. The caller owns the state; nothing here is global.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
-_CHUNK = 4096
+from random import Random
 
 
 class Draws:
     """Whole numbers from a seed >= 0, as `random.Random(seed)` draws them."""
 
     def __init__(self, seed: int) -> None:
-        digits = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 1), 32)]
-        self._words = self._stream(np.random.RandomState(digits))
-
-    @staticmethod
-    def _stream(state: np.random.RandomState) -> Iterator[int]:
-        while True:
-            yield from np.frombuffer(state.bytes(4 * _CHUNK), "<u4").tolist()
+        self._bits = Random(seed).getrandbits
 
     def draw_below(self, limit: int) -> int:
         """A number from 0 to limit - 1; limit at most 2^32 - 1."""
-        shift = 32 - limit.bit_length()
+        bits = limit.bit_length()
         while True:
-            drawn = next(self._words) >> shift
+            drawn = self._bits(bits)
             if drawn < limit:
                 return drawn
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.program import COPY, HOST_SYNC, GrowingTable, InstanceColumns, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, NO_WAIT, GrowingTable, InstanceColumns, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
     "HOST",
     "COPY",
     "HOST_SYNC",
+    "NO_WAIT",
     "TAIL",
     "Cause",
     "Hop",

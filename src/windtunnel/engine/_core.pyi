@@ -271,3 +271,43 @@ def packet_run(
     faults: dict[str, Any],
     progress: Callable[[float], bool | None] | None = None,
 ) -> dict[str, Any]: ...
+
+_Text = bytes
+
+def interleave(
+    *,
+    stream: _Ints,
+    seconds: _Floats,
+    waits: _Ints,
+    other_stream: _Ints,
+    other_seconds: _Floats,
+    other_waits: _Ints,
+    last: int,
+) -> tuple[_Ints, _Ints, _Ints]: ...
+
+class RawEvents(TypedDict):
+    events: int
+    place: _Ints
+    name: _Ints
+    begin: _Floats
+    duration: _Floats
+    correlation: _Longs
+    external: _Longs
+    stream: _Longs
+    device: _Longs
+    bytes: _Floats
+    noted: _Longs
+    arguments_begin: _Longs
+    arguments_end: _Longs
+    others_begin: _Longs
+    others_end: _Longs
+    new_places: list[_Text]
+    new_names: list[_Text]
+    phases: list[_Text]
+    counts: _Longs
+
+class TraceScanner:
+    """Events of a profiler's trace into columns; see windtunnel.engine.scan."""
+
+    def __init__(self) -> None: ...
+    def scan(self, text: bytes, end: int) -> RawEvents | None: ...

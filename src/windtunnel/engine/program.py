@@ -133,6 +133,10 @@ class GrowingTable:
             self._new = []
 
 
+NO_WAIT = -(2**62)
+"""No instance to wait for, in columns whose numbers may be of instances before them."""
+
+
 class InstanceColumns:
     """Instances in columns, which numbers them from 0, to append to a rank in parts."""
 
@@ -149,10 +153,11 @@ class InstanceColumns:
         cat_wait: int,
         cat_transfer: int,
     ) -> None:
-        """`template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, -1 for none.
-        `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share the other arguments.
+        """`template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, negative ones
+        before the columns; NO_WAIT for none. `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share
+        the other arguments.
         """
-        given, meets = waits >= 0, template < 0
+        given, meets = waits != NO_WAIT, template < 0
         number, same = given.sum(axis=1), np.ones(int(meets.sum()), np.int64)
         self.rows = np.stack([template, np.ones_like(template), flags, number], axis=1)
         self.waits = waits[given][:, None]
@@ -236,9 +241,9 @@ class RankBuilder:
         self.scales = rows
 
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
-        before = len(self.waits)
-        self.waits.append(waits)
-        self.rows.append((template, times, flags, len(self.waits) - before))
+        awaited = tuple(waits)
+        self.waits.append(awaited)
+        self.rows.append((template, times, flags, len(awaited)))
         return len(self.rows) - 1
 
 

@@ -11,37 +11,21 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from pydantic import BeforeValidator, ValidationError, ValidationInfo, field_validator
+from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import without_gz
-from windtunnel.base.strict import Strict
-from windtunnel.base.units import parse_bandwidth, parse_size, parse_time
+from windtunnel.base.units import parse_bandwidth, parse_size
 from windtunnel.engine.control import Control, Parameter, controls
+from windtunnel.network.marking import Ecn, parse_number, parse_probability
 from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 
 FOLDER = ROOT / "congestion"
 _MARKING = ("kmin", "kmax", "pmax")
-
-
-@dataclass(frozen=True)
-class Ecn:
-    """Marking of one port: none up to `kmin` bytes waiting, rising to `pmax` at `kmax`, all above.
-
-    `rate`: the port's B/s that the thresholds are stated for; 0: they hold for any.
-    """
-
-    rate: float
-    kmin: float
-    kmax: float
-    pmax: float
 
 
 @dataclass(frozen=True)
@@ -77,95 +61,57 @@ class Congestion:
         return Ecn(rate, row.kmin * scale, row.kmax * scale, row.pmax)
 
 
-def _parse_number(unit: str, value: object) -> float:
-    if unit == "B/s":
-        return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_bandwidth(value, "link")
-    if unit == "s":
-        return parse_time(value)
-    if unit == "B":
-        return parse_size(value)
-    if unit == "0/1":
-        switches = {True: 1.0, False: 0.0, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "on": 1.0, "off": 0.0}
-        key = value.lower() if isinstance(value, str) else value
-        if not isinstance(key, (str, bool, int)) or key not in switches:
-            raise ValueError
-        return switches[key]
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _probability(value: object) -> float:
-    number = _parse_number("", value)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError
-    return number
-
-
-def _read(parse: Callable[[object], float], allowed: str) -> BeforeValidator:
-    """A validator that reads a number with its unit; `allowed` is what its error says."""
-
-    def parse_checked(value: object) -> float:
-        try:
-            return parse(value)
-        except ValueError:
-            raise ValueError(allowed) from None
-
-    return BeforeValidator(parse_checked)
-
-
-Threshold = Annotated[float, _read(parse_size, "a size such as '400KB'")]
-
-
-class _MarkingRow(Strict):
-    """One row of `ecn`: marking of ports of `rate`; left out: of all ports."""
-
-    rate: Annotated[float, _read(lambda value: parse_bandwidth(value, "link"), "the port's rate, such as '400Gb/s'")] = 0.0
-    kmin: Threshold
-    kmax: Threshold
-    pmax: Annotated[float, _read(_probability, "a probability, 0 to 1")]
-    source: str = ""
-
-    @property
-    def ecn(self) -> Ecn:
-        return Ecn(self.rate, self.kmin, self.kmax, self.pmax)
-
-    @field_validator("kmax")
-    @classmethod
-    def _not_below_kmin(cls, kmax: float, info: ValidationInfo) -> float:
-        kmin = info.data.get("kmin", 0.0)
-        if kmax < kmin:
-            raise ValueError(f"at least kmin, {kmin:g} B")
-        return kmax
-
-
-class _SourcedValue(Strict):
-    value: Any
-    source: str = ""
-
-
-class _CongestionFile(Strict):
+@dataclass(frozen=True)
+class CongestionTable:
     """A preset or a user's file, after its chain of `base` is merged. Parameters are checked against the algorithm's."""
 
     id: str = ""
     algorithm: str = ""
-    summary: str = ""
     source: str = ""
-    parameters: dict[str, Any] = {}
-    ecn: list[_MarkingRow] = []
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    ecn: tuple[Ecn, ...] = ()
+    unrated: tuple[int, ...] = ()
+    """Rows of `ecn` that state no rate."""
 
 
-Checked = TypeVar("Checked", bound=Strict)
+_TEXTS = ("id", "algorithm", "summary", "source")
 
 
-def _check_table(kind: type[Checked], table: object, path: str) -> Checked:
+def _check_table(table: Mapping[str, Any], path: str) -> CongestionTable:
+    """The table with its values read. What is not plainly right is left to the models, which say what is wrong."""
+    plain = _read_plain(table)
+    if plain is not None:
+        return plain
+    from windtunnel.network.congestion_models import check_table  # here: pydantic, which a preset does not need
+
+    return CongestionTable(**check_table(table, path))
+
+
+def _read_plain(table: Mapping[str, Any]) -> CongestionTable | None:
+    texts = {name: table[name] for name in _TEXTS if name in table}
+    parameters, rows = table.get("parameters", {}), table.get("ecn", [])
+    known = len(texts) + ("parameters" in table) + ("ecn" in table) == len(table)
+    if not known or any(type(text) is not str for text in texts.values()) or type(parameters) is not dict or type(rows) is not list:
+        return None
+    texts.pop("summary", None)
     try:
-        return kind.model_validate(table)
-    except ValidationError as error:
-        raise explain(error, kind, path) from error
+        ecn = tuple(_read_plain_row(row) for row in rows)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return CongestionTable(
+        **texts, parameters=parameters, ecn=ecn, unrated=tuple(i for i, row in enumerate(rows) if "rate" not in row)
+    )
+
+
+def _read_plain_row(row: Mapping[str, Any]) -> Ecn:
+    """A row of marking; an error of any kind if it is not plainly right."""
+    if row.keys() - {"rate", "kmin", "kmax", "pmax", "source"} or type(row.get("source", "")) is not str:
+        raise ValueError
+    rate = parse_bandwidth(row["rate"], "link") if "rate" in row else 0.0
+    kmin, kmax, pmax = parse_size(row["kmin"]), parse_size(row["kmax"]), parse_probability(row["pmax"])
+    if kmax < kmin:
+        raise ValueError
+    return Ecn(rate, kmin, kmax, pmax)
 
 
 @functools.cache
@@ -188,21 +134,20 @@ def load_congestion(
         source, colon, rest = source.partition(":")
         if colon:
             chosen = {**_options(rest, path), **chosen}
-    file = _check_table(_CongestionFile, _table(source, path, ()), path)
+    file = _check_table(_table(source, path, ()), path)
     if not file.algorithm:
         raise SpecError(f"{path}.algorithm", Nothing(), "the name of an algorithm: " + ", ".join(controls()))
     if file.algorithm not in controls():
         raise UnknownName(f"{path}.algorithm", file.algorithm, tuple(controls()))
-    for number, row in enumerate(file.ecn):
-        if "rate" not in row.model_fields_set and len(file.ecn) > 1:
-            allowed = "the port's rate; only a single row may leave it out, and then holds for all"
-            raise SpecError(f"{path}.ecn[{number}].rate", Nothing(), allowed)
+    if file.unrated and len(file.ecn) > 1:
+        allowed = "the port's rate; only a single row may leave it out, and then holds for all"
+        raise SpecError(f"{path}.ecn[{file.unrated[0]}].rate", Nothing(), allowed)
     marking = {key: chosen.pop(key) for key in _MARKING if key in chosen}
     return _congestion(file, controls()[file.algorithm], chosen, marking, path)
 
 
 def _congestion(
-    file: _CongestionFile, control: Control, chosen: dict[str, object], marking: dict[str, object], path: str
+    file: CongestionTable, control: Control, chosen: dict[str, object], marking: dict[str, object], path: str
 ) -> Congestion:
     known = {p.name: p for p in control.parameters}
     parameters = {p.name: p.default for p in control.parameters}
@@ -211,12 +156,11 @@ def _congestion(
         if name not in known:
             raise UnknownName(f"{path}.{name}", name, (*known, *(_MARKING if file.ecn else ())))
         if isinstance(value, Mapping):
-            stated = _check_table(_SourcedValue, value, f"{path}.parameters.{name}")
-            sources[name], value = stated.source, stated.value
+            value, sources[name] = _read_stated(value, f"{path}.parameters.{name}")
         if name in chosen:
             sources[name] = "given"
         parameters[name] = _value(known[name], value, f"{path}.{name}")
-    rows = tuple(sorted((row.ecn for row in file.ecn), key=lambda row: row.rate))
+    rows = tuple(sorted(file.ecn, key=lambda row: row.rate))
     if marking:
         rows = (_marking(rows, marking, path),)
     return Congestion(
@@ -273,7 +217,7 @@ def _value(parameter: Parameter, value: object, path: str) -> float:
     example = {"B/s": "a bandwidth such as '40Mb/s'", "s": "a time such as '55us'", "B": "a size such as '32KiB'",
               "0/1": "true or false", "": "a number"}[parameter.unit]  # fmt: skip
     try:
-        number = _parse_number(parameter.unit, value)
+        number = parse_number(parameter.unit, value)
     except ValueError:
         raise SpecError(path, value, example, f"{parameter.name}: {parameter.meaning}") from None
     if not parameter.least <= number <= parameter.most:
@@ -286,4 +230,15 @@ def _marking(rows: tuple[Ecn, ...], marking: dict[str, object], path: str) -> Ec
     """One marking for all ports from the given thresholds; they come in pairs, since those of the preset depend on the rate."""
     if "kmin" not in marking or "kmax" not in marking:
         raise SpecError(path, ", ".join(marking), "kmin and kmax together, with or without pmax")
-    return _check_table(_MarkingRow, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path).ecn
+    from windtunnel.network.congestion_models import check_row  # here: pydantic, which a preset does not need
+
+    return check_row({"pmax": rows[-1].pmax if rows else 1.0, **marking}, path)
+
+
+def _read_stated(table: Mapping[str, Any], path: str) -> tuple[Any, str]:
+    """A value and where it is from."""
+    if "value" in table and table.keys() <= {"value", "source"} and type(table.get("source", "")) is str:
+        return table["value"], table.get("source", "")
+    from windtunnel.network.congestion_models import check_value  # here: pydantic, which a preset does not need
+
+    return check_value(table, path)

@@ -75,7 +75,7 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
     waiting = union(events.begin[waits], end[waits])
     first = _first_after(events, device)
     launches = launch_of(events)
-    classes = _Classes(events)
+    classes, streams = _Classes(events), _Streams(events, device)
     for window in windows_of(run, trace):
         compute, calls, copies = (cut(unions[kind], window.begin, window.end) for kind in ON_DEVICE)
         hidden = overlap(compute, calls)
@@ -85,7 +85,7 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
         yield StepTime(
             trace.rank, window.step, window.begin, window.seconds, length(compute), length(calls) - hidden, hidden,
             length(copies) - overlap(either, copies), host, sync, queue, unknown,
-            classes.seconds_inside(window), _streams(events, end, window),
+            classes.seconds_inside(window), streams.times_inside(window),
         )  # fmt: skip
 
 
@@ -136,13 +136,22 @@ class _Classes:
         return {label: float(s) for label, s in sorted(zip(self.labels, summed, strict=True), key=lambda x: -x[1]) if s > 0}
 
 
-def _streams(events: Events, end: Floats, window: Window) -> tuple[StreamTime, ...]:
-    inside = np.isin(events.kind, ON_DEVICE) & (events.begin < window.end) & (end > window.begin)
-    times = []
-    for lane in np.unique(events.lane[inside]):
-        mine = inside & (events.lane == lane)
-        masks = [mine & (events.kind == kind) for kind in ON_DEVICE]
-        compute, calls, copies = (length(cut(union(events.begin[m], end[m]), window.begin, window.end)) for m in masks)
-        count = int(np.sum(mine & (events.begin >= window.begin)))
-        times.append(StreamTime(int(lane), compute, calls, copies, count))
-    return tuple(times)
+class _Streams:
+    """Seconds of each stream, for any window."""
+
+    def __init__(self, events: Events, device: Bools) -> None:
+        rows = np.flatnonzero(device)
+        self.kind, self.lane, self.begin = events.kind[rows], events.lane[rows], events.begin[rows]
+        self.end = self.begin + events.seconds[rows]
+
+    def times_inside(self, window: Window) -> tuple[StreamTime, ...]:
+        at = np.flatnonzero((self.begin < window.end) & (self.end > window.begin))
+        kind, lanes, begin, end = self.kind[at], self.lane[at], self.begin[at], self.end[at]
+        times = []
+        for lane in np.unique(lanes):
+            mine = lanes == lane
+            masks = [mine & (kind == one) for one in ON_DEVICE]
+            compute, calls, copies = (length(cut(union(begin[m], end[m]), window.begin, window.end)) for m in masks)
+            count = int(np.sum(mine & (begin >= window.begin)))
+            times.append(StreamTime(int(lane), compute, calls, copies, count))
+        return tuple(times)

@@ -98,7 +98,9 @@ def _kept_events(run: Run, trace: RankTrace) -> Bools:
     owner = launch_of(events)
     sync = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
     early = np.unique(events.correlation[np.isin(events.kind, (EventKind.LAUNCH, EventKind.SYNC)) & (events.begin < begins.max())])
-    launched: Bools = ((owner >= 0) & (events.begin[owner] < begins.max())) | (sync & np.isin(events.correlation, early))
+    launched: Bools = (owner >= 0) & (events.begin[owner] < begins.max())
+    rows = np.flatnonzero(sync)
+    launched[rows] |= np.isin(events.correlation[rows], early)
     return launched
 
 

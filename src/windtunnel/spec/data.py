@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import NodeBandwidth, Seconds
+from windtunnel.base.quantities import NodeBandwidth, Seconds
 from windtunnel.spec.common import Flag, NonNegativeFloat, Noun, PositiveInt
 
 

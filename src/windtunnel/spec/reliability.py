@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from windtunnel.base.errors import PlanError
-from windtunnel.base.units import Seconds, Size, StorageBandwidth, parse_time
+from windtunnel.base.quantities import Seconds, Size, StorageBandwidth
+from windtunnel.base.units import parse_time
 from windtunnel.spec.common import KINDS_OF_FAILURE as KINDS_OF_FAILURE
 from windtunnel.spec.common import Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
 

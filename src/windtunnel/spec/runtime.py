@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import Seconds, Size
+from windtunnel.base.quantities import Seconds, Size
 from windtunnel.spec.common import (
     DTYPE_BYTES,
     Flag,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import Seconds
+from windtunnel.base.quantities import Seconds
 from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
 from windtunnel.spec.machine.cluster import GPU, Node
 

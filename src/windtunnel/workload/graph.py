@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import overload
 
@@ -126,6 +126,17 @@ MOST_PASSES = 400_000
 """Limit of passes in a step, over all pipeline stages: such a step takes a few seconds and a few hundred MB."""
 
 
+_MOST_KEPT = 20_000
+"""Passes of the orders that are kept for other jobs with the same plan: about 2 MB each."""
+
+
+@lru_cache(maxsize=16)
+def _write(schedule: str, overlapped: bool, pp: int, vpp: int, micro_batches: int) -> tuple[tuple[Order, ...], tuple[Int64s, ...]]:
+    """The order of passes on each stage, and their tables."""
+    orders = (overlapped_order if overlapped else SCHEDULES[schedule])(pp, vpp, micro_batches)
+    return orders, tuple(table(order) for order in orders)
+
+
 class Orders(Sequence[Order]):
     """The order of passes on each stage of a job, written when it is first read: its length grows with micro batches."""
 
@@ -134,15 +145,20 @@ class Orders(Sequence[Order]):
         self.job, self.micro_batches = job, job.micro_batches if micro_batches is None else micro_batches
 
     @cached_property
-    def _stages(self) -> tuple[Order, ...]:
+    def _orders_and_tables(self) -> tuple[tuple[Order, ...], tuple[Int64s, ...]]:
         plan = self.job.plan
-        write = overlapped_order if self.job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
-        return write(plan.pp, plan.vpp, self.micro_batches)
+        short = 2 * plan.pp * plan.vpp * self.micro_batches <= _MOST_KEPT
+        write = _write if short else _write.__wrapped__
+        return write(plan.schedule_name, self.job.runtime.moe_a2a_overlap, plan.pp, plan.vpp, self.micro_batches)
 
-    @cached_property
+    @property
+    def _stages(self) -> tuple[Order, ...]:
+        return self._orders_and_tables[0]
+
+    @property
     def tables(self) -> tuple[Int64s, ...]:
         """`schedules.table` of each stage's order."""
-        return tuple(table(order) for order in self._stages)
+        return self._orders_and_tables[1]
 
     def __len__(self) -> int:
         return self.job.plan.pp

@@ -8,6 +8,7 @@ Up-links are sized for full leaves and pods, also if the job fills only a part o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers
 from windtunnel.network.fabrics.servers import ends
-from windtunnel.spec.loading.load import load_cluster
-from windtunnel.spec.machine.cluster import Cluster, Fabric
+
+if TYPE_CHECKING:
+    from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 
 @dataclass(frozen=True)
@@ -133,4 +135,6 @@ class ClusterFabric(Builder):
     nodes: int = count(16, "nodes of it", 1, 65_536)
 
     def build(self) -> Graph:
+        from windtunnel.spec.loading.load import load_cluster  # here: most builders need no noun
+
         return cluster_graph(load_cluster(self.name), self.nodes).graph

@@ -20,7 +20,6 @@ from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail, RailOnly
 from windtunnel.network.fabrics.torus import Torus
 from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.loading.load import load_fabric
 
 BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b
@@ -56,6 +55,8 @@ def parse_fabric(text: str) -> Graph:
         return load_file(text)
     if name in BUILDERS:
         return BUILDERS[name].of_text(rest).build()
+    from windtunnel.spec.loading.load import load_fabric  # here: builders with parameters need no noun
+
     if not colon and name in names("fabrics"):
         builder = load_fabric(name).builder
         if builder is None:

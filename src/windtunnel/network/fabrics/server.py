@@ -7,14 +7,17 @@ trees. A domain's NVSwitches are one node with each GPU's full bandwidth, since 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.spec.machine.cluster import Node
 from windtunnel.spec.machine.pcie import nearest_pcie
+
+if TYPE_CHECKING:
+    from windtunnel.spec.machine.cluster import Node
 
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
 """B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm

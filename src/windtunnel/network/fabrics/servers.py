@@ -6,11 +6,12 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.server import Inside, Servers
-from windtunnel.spec.loading.load import load_node
 
 
 def node_of(name: str, path: str) -> tuple[Inside, float]:
     """(inside, line rate of a NIC in B/s) of a catalogue node; SpecError if it has no NICs."""
+    from windtunnel.spec.loading.load import load_node  # here: hosts are no servers
+
     node = load_node(name)
     if node.nic is None:
         raise SpecError(path, name, "a node with NICs")

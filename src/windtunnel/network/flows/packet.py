@@ -17,7 +17,7 @@ from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packet_settings import PacketSettings
-from windtunnel.network.simulate.packets import small_buffers_named
+from windtunnel.network.simulate.small_buffers import small_buffers_named
 
 
 def packet_flows(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.base.errors import SpecError
-from windtunnel.engine.graph import Graph, NodeKind, Paths
+from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import PacketOptions, SmallBuffer
+from windtunnel.engine.packet import PacketOptions
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.simulate.paths import latencies, narrow_lanes, path_sums
@@ -70,23 +67,6 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
         timeouts=timeouts_of(cluster, settings),
         retries=max(1, settings.ib_retries),
     )
-
-
-@contextmanager
-def small_buffers_named(graph: Graph, path: str) -> Iterator[None]:
-    """Raises SpecError at `path` for a switch whose buffer is smaller than the reserves and headroom of its ports."""
-    try:
-        yield
-    except SmallBuffer as error:
-        if graph.node_kind[error.node] != NodeKind.SWITCH:
-            raise
-        raise SpecError(
-            path,
-            f"{error.buffer} B",
-            f"at least {error.buffer + error.lacks} B",
-            f"{graph.name(error.node)} lacks {error.lacks} B: each port keeps a reserve, and headroom for what its cable holds "
-            "while a pause travels.",
-        ) from None
 
 
 def timeouts_of(cluster: Cluster, settings: Settings) -> tuple[float, ...]:

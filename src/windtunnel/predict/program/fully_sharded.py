@@ -8,6 +8,7 @@ from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.recorded import PassGroup
 from windtunnel.predict.program.shards import WEIGHTS, gather, held_parameters, label_of, reduce, shares, template_of
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
@@ -70,6 +71,9 @@ class FullySharded:
             if action.direction in WEIGHTS:
                 self._scatter(block, last, action.micro_batch == self.last[action.chunk])
         return last
+
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+        return None
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         return template_of(self.stage, action, beside)

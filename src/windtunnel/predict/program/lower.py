@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category, Task
@@ -21,7 +23,8 @@ from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import stage_reductions
-from windtunnel.predict.program.pipeline import PipelineTransfers
+from windtunnel.predict.program.pipeline import PassColumns, PipelineTransfers
+from windtunnel.predict.program.recorded import PassGroup, joined_groups
 from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
@@ -29,7 +32,7 @@ from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import shard_elements
-from windtunnel.workload.schedules import Action, Order
+from windtunnel.workload.schedules import Order
 
 MOST_INSTANCES = 2_000_000
 """Limit of passes, transfers and calls in a step's program over all stages: about 20 s and 2 GB."""
@@ -78,11 +81,8 @@ def write_stages(workload: Workload, costs: Costs, live: NetworkCalls | None = N
     builder = ProgramBuilder(categories=len(Category), live_key=None if live is None else live.live_key)
     templates = Templates(workload, costs, builder, live=live)
     transfers = PipelineTransfers(workload, costs, live)
-    stages = []
-    for index in range(job.plan.pp):
-        stage = Stage(index, builder.rank(), templates, workload, costs, live)
-        write_step(stage, transfers)
-        stages.append(stage)
+    stages = [Stage(index, builder.rank(), templates, workload, costs, live) for index in range(job.plan.pp)]
+    write_steps(stages, transfers)
     return builder, stages
 
 
@@ -133,15 +133,17 @@ def _partners(workload: Workload, stage: int) -> dict[tuple[int, int], tuple[int
     return dict(zip(keys, others, strict=True))
 
 
-def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
-    """Appends a stage's step."""
-    _wait_for_data(stage)
-    sharding = sharding_for(stage)
-    _check_size(stage, sharding)
-    last = _append_passes(stage, transfers, sharding)
-    _read_back(stage)
-    transfers.count(stage)
-    _finish(stage, sharding, sharding.reduce(last))
+def write_steps(stages: Sequence[Stage], transfers: PipelineTransfers) -> None:
+    """Appends the steps of stages that share their templates."""
+    shardings = []
+    for stage in stages:
+        _wait_for_data(stage)
+        shardings.append(sharding_for(stage))
+        _check_size(stage, shardings[-1])
+    for stage, sharding, last in zip(stages, shardings, _append_passes(stages, transfers, shardings), strict=True):
+        _read_back(stage)
+        transfers.count(stage)
+        _finish(stage, sharding, sharding.reduce(last))
 
 
 def _check_size(stage: Stage, sharding: Sharding) -> None:
@@ -161,42 +163,91 @@ def _check_size(stage: Stage, sharding: Sharding) -> None:
         )
 
 
-def _runs(order: Sequence[Action], actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
-    """Template of each action, -1 for the second of a pair."""
-    if not len(order):
-        return np.zeros(0, np.int64)
+class _Turns(NamedTuple):
+    """The turns of a stage's schedule: each is a pass, or a pair.
+
+    `actions` [n, 4] is `schedules.table`; `first` [turns]: its first action; `interrupted` [turns]: whether calls or copies
+    interrupt it; `whole` [n]: the contrary, by action. `groups`: interrupted passes that are written as columns; None: all of them
+    are written one by one.
+    """
+
+    stage: Stage
+    sharding: Sharding
+    order: Order
+    actions: Int64s
+    first: Int64s
+    interrupted: Bools
+    whole: Bools
+    groups: list[PassGroup] | None
+
+    @classmethod
+    def of(cls, stage: Stage, sharding: Sharding) -> _Turns:
+        order, actions = stage.workload.schedule[stage.index], stage.workload.passes(stage.index)
+        first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))
+        interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
+        whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
+        groups = None if stage.apart is not None else sharding.group_passes(actions, ~whole)
+        return cls(stage, sharding, order, actions, first, interrupted, whole, groups)
+
+
+def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardings: Sequence[Sharding]) -> list[int]:
+    """Appends passes: those that calls interrupt one by one if they have to be, all others as columns. Returns each stage's last
+    pass."""
+    turns = [_Turns.of(stage, sharding) for stage, sharding in zip(stages, shardings, strict=True)]
+    begins = np.cumsum([0, *(len(each.actions) for each in turns)])
+    actions = np.concatenate([each.actions for each in turns])
+    owner = np.repeat(np.arange(len(stages)), np.diff(begins))
+    groups = joined_groups([(int(begin), each.groups) for begin, each in zip(begins, turns, strict=False) if each.groups])
+    columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
+    lasts, at = [], 0
+    for each in turns:
+        until = at + len(each.first)
+        if each.groups is None:
+            lasts.append(_append_parts(each, transfers, columns, at))
+        else:
+            lasts.append(columns.append(each.stage, at, until, ())[0])
+            each.sharding.pending += columns.book_calls(each.stage, at, until)
+        at = until
+    return lasts
+
+
+def _run_templates(turns: Sequence[_Turns], owner: Int64s, actions: Int64s) -> Int64s:
+    """[n] template of each action that no call interrupts, -1 for others and for the second of a pair."""
+    numbers: dict[object, int] = {}
+    chunks = [[numbers.setdefault(chunk.blocks, len(numbers)) for chunk in t.stage.workload.stages[t.stage.index]] for t in turns]
+    known = np.array([row + [0] * (max(map(len, chunks)) - len(row)) for row in chunks], np.int64)
     direction, chunk, _, beside = actions.T
-    width = int(chunk.max()) + 1
-    after = np.append(chunk[1:], 0) * beside  # of a pair: the second action's
-    kind = ((direction * width + chunk) * 2 + beside) * width + after
-    runs = np.full(len(order), -1, np.int64)
-    opens = np.flatnonzero(np.append(True, beside[:-1] == 0))
-    _, first, kinds_of_pass = np.unique(kind[opens], return_index=True, return_inverse=True)
-    pairs = [(order[at], order[at + 1] if beside[at] else None) for at in opens[first].tolist()]
-    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[kinds_of_pass]
-    return runs
+    blocks = known[owner, chunk]
+    after = np.append(blocks[1:], 0) * beside  # of a pair: the second action's
+    kind = ((direction * len(numbers) + blocks) * 2 + beside) * len(numbers) + after
+    templates = np.full(len(actions), -1, np.int64)
+    opens = np.flatnonzero(np.append(True, beside[:-1] == 0) & np.concatenate([each.whole for each in turns]))
+    if not len(opens):
+        return templates
+    _, first, kinds = np.unique(kind[opens], return_index=True, return_inverse=True)
+    begins = np.cumsum([0, *(len(each.actions) for each in turns)])
+    found = []
+    for place in opens[first].tolist():
+        each, at = turns[owner[place]], place - int(begins[owner[place]])
+        found.append(each.sharding.pass_template(each.order[at], each.order[at + 1] if beside[place] else None))
+    templates[opens] = np.array(found)[kinds]
+    return templates
 
 
-def _append_passes(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) -> int:
-    """Appends passes: those that calls interrupt one by one, those between them as columns. Returns the last pass."""
-    order = stage.workload.schedule[stage.index]
-    actions = stage.workload.passes(stage.index)
-    first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))  # of each turn: a pass, or a pair
-    interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
-    whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
-    templates = np.full(len(order), -1, np.int64)
-    templates[whole] = _runs([order[at] for at in np.flatnonzero(whole).tolist()], actions[whole], sharding)
+def _append_parts(turns: _Turns, transfers: PipelineTransfers, columns: PassColumns, offset: int) -> int:
+    """Appends passes that calls interrupt one by one, and those between them from the columns, which know the first turn as turn
+    `offset`. Returns the last pass."""
+    stage, order, first, interrupted = turns.stage, turns.order, turns.first, turns.interrupted
     breaks = np.append(True, interrupted[1:] != interrupted[:-1]) | stage.paused_in(first / len(order))
-    columns = transfers.columns(stage, actions, templates)
     last = -1
     sent: tuple[int, ...] = ()
     for begin, end in pairwise([*np.flatnonzero(breaks).tolist(), len(first)]):
         since, until = (int(first[turn]) if turn < len(first) else len(order) for turn in (begin, end))
         stage.pause(since / len(order), until / len(order))
-        if whole[since]:
-            last, sent = columns.append(begin, end, sent)
+        if turns.whole[since]:
+            last, sent = columns.append(stage, offset + begin, offset + end, sent)
         else:
-            last, sent = _append_interrupted(stage, transfers, sharding, order[since:until], sent)
+            last, sent = _append_interrupted(stage, transfers, turns.sharding, order[since:until], sent)
     return last
 
 

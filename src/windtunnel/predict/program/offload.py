@@ -60,6 +60,7 @@ class OffloadCopies:
         self.stored: list[int] = []
         self.gradients_away: list[int] = []  # the last copies and sums of gradients
         self.leaves = gradients_leave(job.plan)
+        self.active = self.of_layers or self.offload.optimizer != "none"  # whether passes copy anything
         self.gathers_in_switch, self.reduces_in_switch = gathers_in_switch(job), reduces_in_switch(job)
 
     # -- activations ------------------------------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.engine.interleave import OperatorSequence, interleave
 from windtunnel.spec.job import Job
 from windtunnel.workload import Kind, Stream
 from windtunnel.workload.ops import OpTable, Phase
@@ -87,33 +86,8 @@ def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> Pass
 def interleave_passes(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], seconds: npt.NDArray[np.float64]) -> PassRows:
     """Interleaves two passes: of the two next rows, the one that can start earlier goes first; ties: communication, then the pass
     that is further behind. `streams`, `seconds` are columns of the workload's rows."""
-    passes = (one, other)
-    stream = [streams[p.rows].tolist() for p in passes]
-    cost = [np.where(p.live, seconds[p.rows], 0.0).tolist() for p in passes]
-    awaited = [p.waits.tolist() for p in passes]
-    total = [reduce(add, c, 0.0) or 1.0 for c in cost]  # not sum: it rounds otherwise from Python 3.12 on, and a tie turns
-    ends: tuple[list[float], list[float]] = ([], [])
-    places: tuple[list[int], list[int]] = ([], [])
-    progress = [0.0, 0.0]
-    free: dict[int, float] = {}
-    order: list[tuple[int, int]] = []
-
-    def bid(p: int) -> tuple[float, bool, float, int]:
-        row = len(ends[p])
-        start = max([free.get(stream[p][row], 0.0), *(ends[p][w] for w in awaited[p][row] if w >= 0)])
-        return start, stream[p][row] == Stream.COMPUTE, progress[p] / total[p], p
-
-    while open_passes := [p for p in (0, 1) if len(ends[p]) < len(passes[p])]:
-        start, _, _, p = min(bid(p) for p in open_passes)
-        row = len(ends[p])
-        end = start + cost[p][row]
-        free[stream[p][row]] = end
-        ends[p].append(end)
-        progress[p] += cost[p][row]
-        places[p].append(len(order))
-        order.append((p, row))
-    rows = [passes[p].rows[row] for p, row in order]
-    waits = [[places[p][w] if w >= 0 else -1 for w in awaited[p][row]] for p, row in order]
-    live = [passes[p].live[row] for p, row in order]
-    host = [passes[p].host[row] for p, row in order]
-    return PassRows(np.array(rows, np.int64), np.array(waits, np.int32), np.array(live, np.bool_), np.array(host))
+    first, second = (OperatorSequence(streams[p.rows], np.where(p.live, seconds[p.rows], 0.0), p.waits) for p in (one, other))
+    which, row, waits = interleave(first, second, int(Stream.COMPUTE))
+    at = row + np.where(which > 0, len(one), 0)
+    rows, live = np.concatenate((one.rows, other.rows))[at], np.concatenate((one.live, other.live))[at]
+    return PassRows(rows, waits, live, np.concatenate((one.host, other.host))[at])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import itemgetter
+
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.engine import HOST_SYNC, InstanceColumns
+from windtunnel.engine import HOST_SYNC, NO_WAIT, InstanceColumns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.demands import WAITING
+from windtunnel.predict.program.recorded import PassGroup, move_waits
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -134,15 +139,18 @@ class PipelineTransfers:
             sync,
         )
 
-    def columns(self, stage: Stage, actions: Int64s, templates: Int64s) -> PassColumns:
-        """The columns of a schedule's turns, each a run with its transfers.
+    def columns(
+        self, stages: Sequence[Stage], owner: Int64s, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()
+    ) -> PassColumns:
+        """The columns of the turns of some stages, stage by stage, each a run with its transfers.
 
-        `actions` [n, 4] is `schedules.table`; `templates` [n]: the action's template, or -1 if the run before it covers it too (the
-        second of a pair).
+        `owner` [n]: place of the action's stage among `stages`; `actions` [n, 4] is `schedules.table`; `templates` [n]: the
+        action's template, or -1 if the run before it covers it too (the second of a pair). `groups`: passes of several instances;
+        all turns of their stages are appended next, and together.
         """
         direction, chunk, micro_batch, beside = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
-        part = self.places[stage.index, chunk]
+        part = self.places[np.array([stage.index for stage in stages])[owner], chunk]
         beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
         crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
         moves = direction != Pass.WEIGHT_GRADIENT
@@ -151,18 +159,24 @@ class PipelineTransfers:
         turn, first = np.cumsum(~paired) - 1, np.flatnonzero(~paired)
         # of each turn, in order: its receives, the run, its sends
         receives_of_turn, sends_of_turn = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
-        start = np.append(0, np.cumsum(receives_of_turn + 1 + sends_of_turn))
+        sizes = (~paired).astype(np.int64)  # of each action: its instances
+        for group in groups:
+            sizes[group.actions] = len(group.recorded)
+        sizes_of_turn = np.add.reduceat(sizes, first)
+        start = np.append(0, np.cumsum(receives_of_turn + sizes_of_turn + sends_of_turn))
         run, total = start[:-1] + receives_of_turn, int(start[-1])
+        base = run[turn] + np.where(paired, np.append(0, sizes[:-1]), 0)  # of each action: its first instance
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
-        sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
+        sent = (run + sizes_of_turn)[turn] + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
         seconds = np.full(total, self.seconds)
-        waits = np.full((total, 4), -1, np.int64)  # waits of a run: its receives, then the sends of the turn before
+        more = max((group.recorded.waits.shape[1] for group in groups), default=0)
+        waits = np.full((total, 4 + more), NO_WAIT, np.int64)  # of a run: its receives, the sends of the turn before, then its own
         labels = np.empty((total, 3), np.int64)
         template[run] = templates[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives]
         if self.waits:
-            followed = sends & (turn + 1 < len(run))
+            followed = sends & (np.append(owner[first], -1)[turn + 1] == owner)
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed]
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
@@ -173,11 +187,18 @@ class PipelineTransfers:
             key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
             seconds[place] += np.array(self.polls)[gradient[mask]]
             labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
-        waits[sent[sends], 0] = run[turn[sends]]
+        done = run.copy()  # of each turn: its last run
+        ends = np.append(~paired[1:], True)
+        moved_by = np.array([len(stage.rank) for stage in stages]) - start[np.searchsorted(owner[first], np.arange(len(stages)))]
+        for group in groups:
+            _place(group, base, micro_batch, chunk, moved_by[owner[group.actions]], template, waits, labels)
+            last = group.actions[ends[group.actions]]
+            done[turn[last]] = base[last] + group.recorded.last
+        waits[sent[sends], 0] = done[turn[sends]]
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
-        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
-        return PassColumns(stage, columns, labels, start, moved, self.waits)
+        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
+        return PassColumns(columns, labels, start, done, moved, self.waits, [(of, base[of.actions]) for of in groups])
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
@@ -187,29 +208,71 @@ class PipelineTransfers:
             stage.calls[self.gathered] = stage.received
 
 
+def _place(
+    group: PassGroup,
+    base: Int64s,
+    micro_batch: Int64s,
+    chunk: Int64s,
+    shift: Int64s,
+    template: Int64s,
+    waits: Int64s,
+    labels: Int64s,
+) -> None:
+    """Writes the instances of n equal passes, whose columns lie `shift` [n] instances further on in their ranks."""
+    recorded, at = group.recorded, group.actions
+    places = base[at][:, None] + np.arange(len(recorded))
+    template[places] = recorded.template
+    own = move_waits(group, base[at], shift)
+    waits[places, 4 : 4 + own.shape[2]] = own
+    labels[places, 0] = recorded.labels[:, 0]
+    labels[places, 1] = np.where(recorded.of_pass, micro_batch[at][:, None], -1)
+    labels[places, 2] = chunk[at][:, None]
+
+
 class PassColumns:
-    """Turns of a stage's schedule as columns, numbered as if nothing came between them; `append` takes some that do follow each
-    other into the program, as `lower._append_interrupted` would, but faster."""
+    """Turns of stages' schedules as columns, numbered as if nothing came between them; `append` takes some that do follow each
+    other into the program of their stage, as `lower._append_interrupted` would, but faster."""
 
     def __init__(
-        self, stage: Stage, columns: InstanceColumns, labels: Int64s, start: Int64s, moved: Int64s, senders_wait: bool
+        self,
+        columns: InstanceColumns,
+        labels: Int64s,
+        start: Int64s,
+        done: Int64s,
+        moved: Int64s,
+        senders_wait: bool,
+        groups: Sequence[tuple[PassGroup, Int64s]] = (),
     ) -> None:
-        """`start` [turns + 1]: first instance of each turn; `moved` [turns, 2]: its receives and sends."""
-        self.stage, self.columns, self.labels = stage, columns, labels
-        self.start, self.moved, self.senders_wait = start.tolist(), moved.tolist(), senders_wait
-        self.total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(moved, axis=0)]).tolist()  # before each turn
+        """`start` [turns + 1]: first instance of each turn; `done`: its last run; `moved` [turns, 2]: its receives and sends.
+        `groups`: passes with calls, and the first instance of each [n]."""
+        self.done, self.columns, self.labels = done, columns, labels
+        self.start, self.moved, self.senders_wait = start, moved, senders_wait
+        bases = [(of.recorded, first) for of, base in groups for first in base.tolist()]
+        self.calls = sorted(((first + at, key) for of, first in bases for at, key in of.calls), key=itemgetter(0))
+        self.pending = sorted(first + at for of, first in bases for at in of.pending)
 
-    def append(self, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """Appends turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
-        stage, columns, first, behind = self.stage, self.columns, self.start[begin], self.start[end]
+    def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """Appends the stage's turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
+        columns, first, behind = self.columns, int(self.start[begin]), int(self.start[end])
         shift, at = len(stage.rank) - first, columns.waits_start
         waits = columns.waits[at[first] : at[behind]] + shift
         if self.senders_wait and sent:  # they are the last that the first run waits for
-            last = at[first + self.moved[begin][0] + 1] - at[first]
+            last = at[first + self.moved[begin, 0] + 1] - at[first]
             waits[last - len(sent) : last, 0] = sent
-        stage.received += self.total[end][0] - self.total[begin][0]
-        stage.sent += self.total[end][1] - self.total[begin][1]
+        received, sends = self.moved[begin:end].sum(axis=0).tolist()
+        stage.received += received
+        stage.sent += sends
         stage.labels.extend(self.labels[first:behind])
         stage.rank.extend(columns, first, behind, waits)
-        sends = behind + shift - self.moved[end - 1][1]
-        return sends - 1, tuple(range(sends, behind + shift))
+        until = behind + shift
+        return int(self.done[end - 1]) + shift, tuple(range(until - int(self.moved[end - 1, 1]), until))
+
+    def book_calls(self, stage: Stage, begin: int, end: int) -> list[int]:
+        """Books the calls inside the stage's turns, which were appended last; returns those that the update waits for, in order."""
+        first, behind = int(self.start[begin]), int(self.start[end])
+        shift = len(stage.rank) - behind
+        since, until = (bisect_left(self.calls, at, key=itemgetter(0)) for at in (first, behind))
+        for at, key in self.calls[since:until]:
+            stage.calls[key] += 1
+            stage.collectives.append((at + shift, key))
+        return [at + shift for at in self.pending[bisect_left(self.pending, first) : bisect_left(self.pending, behind)]]

@@ -7,15 +7,19 @@ import math
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s
-from windtunnel.predict.category import Task
-from windtunnel.predict.program.demands import Moment, Quantity, at, only_at
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.program.demands import Demand, Moment, Quantity, at, only_at
 from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.recorded import PassGroup, RecordedPass, gather_codes
+from windtunnel.predict.program.recording import record
 from windtunnel.predict.program.shards import (
+    OF_WEIGHTS,
     WEIGHTS,
     Held,
     Pieces,
     amounts_of,
     gather,
+    gather_calls,
     held_parameters,
     label_of,
     reduce,
@@ -24,6 +28,8 @@ from windtunnel.predict.program.shards import (
 from windtunnel.predict.program.stage import HOST, Stage
 from windtunnel.workload import Axis
 from windtunnel.workload.schedules import Action, Order, Pass
+
+_WEIGHTS = frozenset(map(int, WEIGHTS))
 
 
 class Replicated:
@@ -53,18 +59,24 @@ class Replicated:
         self.by_block = self.partitions or self.copies.of_layers
         interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
         actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
-        weights = np.isin(actions[:, 0], WEIGHTS)
+        weights = OF_WEIGHTS[actions[:, 0]]
         # by chunk: the micro batch whose gradients come last, and the one that runs first
         self.last = dict(actions[weights, 1:3].tolist())
         self.first = dict(actions[actions[:, 0] == Pass.FORWARD, 1:3][::-1].tolist())
         self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
-                for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
-                    last = gather(
-                        stage, (Task.GATHER, -1, chunk), self.gathers_first, amounts_of(held_parameters(stage, pieces)), ()
-                    )
-                    self.gathers[chunk, group] = () if last is None else (last,)
+                for group, calls in enumerate(self._first_gathers(chunk)):
+                    gathers_of = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
+                    self.gathers[chunk, group] = tuple(gathers_of[-1:])
+
+    def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
+        """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
+        known, blocks = self.stage.templates.gathers, self.chunks[chunk].blocks
+        if blocks not in known:
+            held = (held_parameters(self.stage, pieces) for pieces in self._groups(chunk, Pass.FORWARD))
+            known[blocks] = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+        return known[blocks]
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
         """Runs the passes of a pair one after the other, since parameters are gathered or gradients reduced during them."""
@@ -76,7 +88,7 @@ class Replicated:
     def stops(self, actions: Int64s) -> Bools:
         direction, chunk, micro_batch, _ = actions.T
         whole = np.array(self.empty)[chunk]
-        forward, weights = direction == Pass.FORWARD, np.isin(direction, WEIGHTS)
+        forward, weights = direction == Pass.FORWARD, OF_WEIGHTS[direction]
         gathers = forward & (self._of_chunk(self.first)[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
         last = self._of_chunk(self.last)[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
         stopped: Bools = ~whole & (gathers | weights & (last | self.partitions) | self.copies.of_layers)
@@ -90,9 +102,10 @@ class Replicated:
             return False
         return bool(action.micro_batch == self.first[action.chunk])
 
-    def _combines(self, action: Action) -> bool:
-        last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]
-        return action.direction in WEIGHTS and (self.partitions or last) and not self.empty[action.chunk]
+    def _combines(self, direction: int, chunk: int, micro_batch: int) -> bool:
+        if direction not in _WEIGHTS or self.empty[chunk]:
+            return False
+        return self.partitions or self.overlap_reduce and micro_batch == self.last[chunk]
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk
@@ -107,11 +120,56 @@ class Replicated:
                 self.copies.after(action, at, last)
                 waits, gathered, first, at = (), (), False, at + step
             if (
-                self._combines(action)
+                self._combines(direction, chunk, action.micro_batch)
                 and (call := self._combine(held_parameters(stage, pieces), (last,), chunk, self._calls(pieces))) != last
             ):
                 self.pending.append(call)  # blocks without parameters have no call
         return last
+
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+        stage = self.stage
+        if stage.apart is not None or stage.live is not None or self.copies.active:
+            return None
+        groups: dict[tuple[object, ...], list[int]] = {}
+        gathers: dict[tuple[object, ...], list[list[int]]] = {}
+        waits_of = [
+            [self.gathers[chunk, group] for group in range(len(self._groups(chunk, Pass.FORWARD)))]
+            if self.overlap_gather and not empty
+            else []
+            for chunk, empty in enumerate(self.empty)
+        ]
+        forward = int(Pass.FORWARD)
+        places = np.flatnonzero(stopped)
+        for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
+            waits = waits_of[chunk] if direction == forward and waits_of[chunk] and micro_batch == self.first[chunk] else []
+            key = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), self._combines(direction, chunk, micro_batch))
+            if key not in groups:
+                groups[key], gathers[key] = [], []
+                if key not in stage.templates.recorded:
+                    action = Action(Pass(direction), chunk, micro_batch)
+                    stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
+            groups[key].append(place)
+            gathers[key].append([one for group in waits for one in group])
+        return [
+            PassGroup(
+                stage.templates.recorded[key], np.array(places, np.int64), np.array(gathers[key], np.int64).reshape(len(places), -1)
+            )
+            for key, places in groups.items()
+        ]
+
+    def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
+        kept = self.gathers, self.pending
+        self.gathers = {(action.chunk, group): codes for group, codes in enumerate(gathers)}
+        pending: list[int] = []
+        self.pending = pending
+
+        def run() -> tuple[int, list[int]]:
+            return self._in_groups(action, ()), pending
+
+        try:
+            return record(self.stage, action.micro_batch, run)
+        finally:
+            self.gathers, self.pending = kept
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         return template_of(self.stage, action, beside)

@@ -8,6 +8,7 @@ from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.program import demands
 from windtunnel.predict.program.fully_sharded import FullySharded
 from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.recorded import PassGroup
 from windtunnel.predict.program.replicated import Replicated
 from windtunnel.predict.program.stage import Stage
 from windtunnel.workload.schedules import Action, Order
@@ -20,8 +21,14 @@ class Sharding(Protocol):
     by_block: bool
     """Whether every pass is run block by block."""
 
+    pending: list[int]
+    """Reductions inside passes that the update waits for."""
+
     def stops(self, actions: Int64s) -> Bools:
         """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
+
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+        """The actions [n] that stop in groups of equal ones; None if they can only be run one by one."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 
+import numpy as np
+
 from windtunnel.predict.category import Category
 from windtunnel.predict.program.demands import Demand, Quantity
 from windtunnel.predict.program.stage import PASSES, Label, Stage
@@ -20,6 +22,8 @@ Amounts = dict[Quantity, float]
 """How much there is of what calls are proportional to."""
 WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 """Passes that produce gradients of parameters."""
+OF_WEIGHTS = np.array([way in WEIGHTS for way in Pass])
+"""The same by `Pass`."""
 
 
 def held_parameters(stage: Stage, pieces: Pieces) -> Held:
@@ -55,15 +59,24 @@ def gather(
     """All-gathers parameters, at most `most` bytes per call; returns the last call, None if there is none. `parts`: shares of
     calls that may be cut."""
     last_call = None
+    for row, size in gather_calls(demands, amounts, most, parts):
+        last_call = stage.comm(label, row, size, waits, Category.PARAMETER_GATHER)
+    return last_call
+
+
+def gather_calls(
+    demands: Iterable[Demand], amounts: Amounts, most: float = math.inf, parts: tuple[float, ...] = (1.0,)
+) -> list[tuple[Demand, float]]:
+    """The calls of `gather`, and their bytes."""
+    found: list[tuple[Demand, float]] = []
     for of, rows in groupby(demands, key=attrgetter("of")):
         calls = [row for row in rows if row.axis is not Axis.NONE]
         if not calls or not amounts[of]:
             continue
         for row, bytes_ in [(row, row.size(amounts[of], part)) for part in (parts if calls[0].cut else (1.0,)) for row in calls]:
             count = max(1, math.ceil(bytes_ / most))
-            for _ in range(count):
-                last_call = stage.comm(label, row, bytes_ / count, waits, Category.PARAMETER_GATHER)
-    return last_call
+            found += [(row, bytes_ / count)] * count
+    return found
 
 
 def reduce(

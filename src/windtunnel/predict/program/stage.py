@@ -116,6 +116,11 @@ class Stage:
 
         Among equal ranks it only has a duration. Unequal replicas of a group of its axis meet.
         """
+        if self.apart is None and self.live is None:
+            priced, template = self._price_call(demand, size, category)
+            self.calls[priced] += 1
+            self.collectives.append((len(self.rank), priced))
+            return self.run(template, label, waits)
         call, axis, stream = demand.comm, demand.axis, demand.stream
         seconds = self._count(demand, size)
         runs = self.live is not None and self.live.runs(axis)
@@ -129,6 +134,16 @@ class Stage:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
+
+    def _price_call(self, demand: Demand, size: float, category: Category) -> tuple[CallKey, int]:
+        """A collective among equal ranks, and its template. Asked for often: found by the row itself, whose hash costs more."""
+        known, place = self.templates.calls, (id(demand), size, int(category))
+        if place not in known:
+            key = CallKey(demand.comm, demand.axis, size)
+            host = self.call_host + self._check(demand.axis)
+            template = self.templates.transfer(demand.stream, self.costs.calls.price_of(key).seconds, category, host)
+            known[place] = demand, key, template
+        return known[place][1:]
 
     def _count(self, demand: Demand, size: float) -> float:
         """Books a call as the next instance; returns its seconds."""

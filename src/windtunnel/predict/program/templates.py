@@ -10,9 +10,10 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.demands import StepDemands
+from windtunnel.predict.program.demands import Demand, StepDemands
 from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
+from windtunnel.predict.program.recorded import RecordedPass
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
@@ -50,10 +51,14 @@ class Templates:
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
+        self.within: dict[int, set[CallKey]] = {}  # by template: calls inside, and those beside its computation
         self.beside: dict[int, set[CallKey]] = {}
         self.groups: dict[
             tuple[Blocks, bool], list[Blocks]
         ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
+        self.recorded: dict[tuple[object, ...], RecordedPass] = {}  # passes that calls interrupt, by what they are
+        self.calls: dict[tuple[int, float, int], tuple[Demand, CallKey, int]] = {}  # collectives among equal ranks, by their row
+        self.gathers: dict[Blocks, list[list[tuple[Demand, float]]]] = {}  # before the first pass, by bucket of a virtual stage
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 
@@ -175,10 +180,11 @@ class Templates:
 
     def calls_in(self, template: int) -> set[CallKey]:
         """Calls inside a template."""
-        piece = self.passes.get(template)
-        if piece is None:
-            return set()
-        return {self.call_of[row] for row in np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()}
+        if template not in self.within:
+            piece = self.passes.get(template)
+            rows = () if piece is None else np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()
+            self.within[template] = {self.call_of[row] for row in rows}
+        return self.within[template]
 
     def calls_beside(self, template: int) -> set[CallKey]:
         """Calls inside a template that run beside its computation."""

@@ -9,7 +9,7 @@ from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.price.mixed import MixedCosts
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.lower import Lowered, finish_program, write_step
+from windtunnel.predict.program.lower import Lowered, finish_program, write_steps
 from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.rendezvous import RendezvousKeys, UnequalStage
 from windtunnel.predict.program.speeds import DISPATCH, Speeds, columns
@@ -60,7 +60,7 @@ def lower_unequal(
             speeds = Speeds(builder, job, unequal, group, stage, number, templates[pace.kinds])
             apart = UnequalStage(meetings, index, group, stage, speeds)
             written = Stage(stage, builder.rank(), templates[pace.kinds], group_workload, priced, live, apart)
-            write_step(written, transfers[pace.kinds])
+            write_steps([written], transfers[pace.kinds])
             apart.stretch(written.rank, written.labels.table())
             stages.append(written)
     return finish_program(builder, stages, tuple(name_of(group) for group in groups))

@@ -32,6 +32,9 @@ MOST_TRIED = 0.3
 PERIODS = (2, 12)
 """Periods of the shorter steps that are tried, one after the other."""
 
+PERIODS_OF = {"dualpipe": (6, 12)}
+"""The same of schedules that are steady later: DualPipe's two directions meet in the middle of the pipeline first."""
+
 
 @dataclass(frozen=True)
 class FoldedStep:
@@ -66,7 +69,7 @@ def fold(workload: Workload, costs: Costs) -> FoldedStep | None:
     if period is None:
         return None
     tried = 0
-    for periods in PERIODS:
+    for periods in PERIODS_OF.get(plan.schedule_name, PERIODS):
         fewer = fewer_micro_batches(*shape, periods, job.runtime.moe_a2a_overlap)
         if fewer is None or (tried := tried + fewer) > MOST_TRIED * job.micro_batches:
             return None

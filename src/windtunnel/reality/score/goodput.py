@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.quantities import Seconds
 from windtunnel.base.strict import Strict
-from windtunnel.base.units import Seconds, parse_time
+from windtunnel.base.units import parse_time
 from windtunnel.goodput.closed import rates_of, steady
 from windtunnel.goodput.conditions import DAY, Conditions
 from windtunnel.goodput.simulate import simulate

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
+from windtunnel.base.quantities import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
 from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
 from windtunnel.spec.machine.economics import Economics, Region
 from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage

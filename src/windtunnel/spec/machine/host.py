@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import LinkBandwidth, NodeBandwidth, OwnedBandwidth, PortBandwidth, Seconds, Size
+from windtunnel.base.quantities import LinkBandwidth, NodeBandwidth, OwnedBandwidth, PortBandwidth, Seconds, Size
 from windtunnel.spec.common import Flag, Noun, PositiveInt
 
 Place = Literal["host", "nvme", "expansion", "pool"]

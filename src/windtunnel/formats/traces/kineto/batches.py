@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +25,7 @@ MOST_EVENT = 4 * CHUNK
 
 _TRIES = 10_000
 T = TypeVar("T")
-_WORDS = re.compile(rb'("\s*:\s*)[+-]?(?:nan|inf|infinity)\b', re.IGNORECASE)  # as C++ prints them; JSON has no word for them
+WORDS = re.compile(rb'("\s*:\s*)[+-]?(?:nan|inf|infinity)\b', re.IGNORECASE)  # as C++ prints them; JSON has no word for them
 _SCANNER = json.JSONDecoder(strict=False)
 
 
@@ -58,9 +58,32 @@ class Around:
     broken: list[str] = field(default_factory=list)
 
 
-def batches(name: str, chunks: Iterator[bytes], around: Around, layout: Layout[T]) -> Iterator[list[T]]:
-    """The elements in batches; `around` is filled while they are read. FileError for text without their array."""
-    decoder = layout.decoder()
+@dataclass(frozen=True)
+class BatchReader(Generic[T]):
+    """How the elements are read. `scan` reads those in the first bytes of a text and keeps them, if it can: it answers with the
+    elements that it leaves, and with how many it kept."""
+
+    layout: Layout[T]
+    decoder: msgspec.json.Decoder[list[T]]
+    scan: Callable[[bytes, int], tuple[list[T], int] | None]
+
+
+def scan_nothing(text: bytes, end: int) -> None:
+    """Every element is decoded."""
+
+
+def batches(
+    name: str,
+    chunks: Iterator[bytes],
+    around: Around,
+    layout: Layout[T],
+    scan: Callable[[bytes, int], tuple[list[T], int] | None] = scan_nothing,
+) -> Iterator[list[T]]:
+    """The elements in batches, but for those that `scan` keeps; `around` is filled while they are read.
+
+    FileError for text without their array.
+    """
+    reader = BatchReader(layout, layout.decoder(), scan)
     buffer, bare = _header(name, chunks, around, layout)
     over = False
     for data in chunks:
@@ -70,12 +93,12 @@ def batches(name: str, chunks: Iterator[bytes], around: Around, layout: Layout[T
                 around.broken.append(f"what follows the events: more than {MOST_HEADER} bytes")
                 return
             continue
-        events, buffer, over = _take(buffer, around, layout, decoder, last=False)
+        events, buffer, over = _take(buffer, around, reader, last=False)
         if events:
             around.events += len(events)
             yield events
     if not over:
-        events, buffer, over = _take(buffer, around, layout, decoder, last=True)
+        events, buffer, over = _take(buffer, around, reader, last=True)
         around.events += len(events)
         yield events
     if not over and not bare:
@@ -106,22 +129,31 @@ _USUAL_EVENT = 64 * 1024
 """Characters that hold nearly every event."""
 
 
-def _take(
-    buffer: bytes, around: Around, layout: Layout[T], decoder: msgspec.json.Decoder[list[T]], last: bool
-) -> tuple[list[T], bytes, bool]:
+def _take(buffer: bytes, around: Around, reader: BatchReader[T], last: bool) -> tuple[list[T], bytes, bool]:
     """Events that end in the buffer, the text after them, and whether the array ended."""
-    if (match := _last_place(buffer, layout.between)) is not None:
-        text = b"[" + buffer[: match.start() + 1] + b"]"
-        for attempt in (text, None):
-            try:
-                events = decoder.decode(_WORDS.sub(rb"\1null", text) if attempt is None else text)
-                if not last:
-                    return events, buffer[match.end() :], False
-                more, rest, over = _one_by_one(buffer[match.end() :], around, layout, last)
-                return events + more, rest, over
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-    return _one_by_one(buffer, around, layout, last)
+    if (match := _last_place(buffer, reader.layout.between)) is not None:
+        events = _decode(buffer, match.start() + 1, around, reader)
+        if events is not None and not last:
+            return events, buffer[match.end() :], False
+        if events is not None:
+            more, rest, over = _one_by_one(buffer[match.end() :], around, reader.layout, last)
+            return events + more, rest, over
+    return _one_by_one(buffer, around, reader.layout, last)
+
+
+def _decode(buffer: bytes, end: int, around: Around, reader: BatchReader[T]) -> list[T] | None:
+    """The elements in the first `end` bytes but for those that were scanned; None where that is not valid JSON."""
+    if (scanned := reader.scan(buffer, end)) is not None:
+        left, kept = scanned
+        around.events += kept
+        return left
+    text = b"[" + buffer[:end] + b"]"
+    for attempt in (text, None):
+        try:
+            return reader.decoder.decode(WORDS.sub(rb"\1null", text) if attempt is None else text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
 
 
 def _last_place(buffer: bytes, between: re.Pattern[bytes]) -> re.Match[bytes] | None:
@@ -138,7 +170,7 @@ def _last_place(buffer: bytes, between: re.Pattern[bytes]) -> re.Match[bytes] | 
 
 def _one_by_one(buffer: bytes, around: Around, layout: Layout[T], last: bool) -> tuple[list[T], bytes, bool]:
     """The same, event by event."""
-    text = _WORDS.sub(rb"\1null", buffer).decode("utf-8", "surrogateescape")
+    text = WORDS.sub(rb"\1null", buffer).decode("utf-8", "surrogateescape")
     between = re.compile(layout.between.pattern.decode()[2:])  # the brace before it may be what is missing
     one = msgspec.json.Decoder(layout.kind)
     events: list[T] = []
@@ -219,7 +251,7 @@ def _footer(buffer: bytes, around: Around) -> None:
 
 def _object(text: bytes, around: Around, what: str) -> dict[str, Any]:
     try:
-        value = json.loads(_WORDS.sub(rb"\1null", text).decode("utf-8", "replace"), strict=False)
+        value = json.loads(WORDS.sub(rb"\1null", text).decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
         around.broken.append(what)
         return {}

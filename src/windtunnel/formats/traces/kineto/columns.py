@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -80,6 +80,14 @@ class EventColumns:
         if complete:
             self._append(complete)
 
+    def append_columns(self, part: Mapping[str, np.ndarray[Any, Any]], noted: Iterable[tuple[int, Args, str]]) -> None:
+        """Complete events that are columns already, and of some of them the row, arguments and name."""
+        for name, column in part.items():
+            getattr(self, name).append(column)
+        first = self.rows
+        self.noted.extend(Noted(first + row, _detach_args(args)) for row, args, name in noted if _matters(args, name))
+        self.rows += len(part["name"])
+
     def table(self) -> Table:
         """The columns as arrays; the lists are emptied, so that memory holds one copy."""
         kinds: dict[str, Any] = {
@@ -95,7 +103,7 @@ class EventColumns:
 
     def _append(self, events: list[TraceEvent]) -> None:
         places, names = self.places, self.names
-        place = [places.setdefault(_key(e), len(places)) for e in events]
+        place = [places.setdefault(key_of(e), len(places)) for e in events]
         name = [names.setdefault(n if type(n := e.name) is str else str(n), len(names)) for e in events]
         args = [a if (a := e.args) is not None else NO_ARGS for e in events]
         self.place.append(np.array(place, np.int32))
@@ -108,7 +116,7 @@ class EventColumns:
         self.device.append(integers([a.device for a in args]))
         self.bytes.append(floats([a.bytes for a in args]))
         first = self.rows
-        self.noted.extend(Noted(first + i, _detach_args(a)) for i, a in enumerate(args) if _matters(a, events[i]))
+        self.noted.extend(Noted(first + i, _detach_args(a)) for i, a in enumerate(args) if _matters(a, events[i].name))
         self.rows += len(events)
 
     def _pair(self, event: TraceEvent, complete: list[TraceEvent]) -> None:
@@ -144,7 +152,8 @@ class EventColumns:
             self.marks.append((str(event.name), event.pid, event.tid, float(floats([event.ts])[0]), args))
 
 
-def _key(event: TraceEvent) -> tuple[object, object, object]:
+def key_of(event: TraceEvent) -> tuple[object, object, object]:
+    """Category, process and thread of an event."""
     process, thread = _process_thread(event)
     return (event.cat if isinstance(event.cat, str) else None, process, thread)
 
@@ -157,7 +166,7 @@ def _process_thread(event: TraceEvent) -> tuple[object, object]:
     )
 
 
-def _matters(args: Args, event: TraceEvent) -> bool:
+def _matters(args: Args, name: object) -> bool:
     if args is NO_ARGS:
         return False
     return (
@@ -165,11 +174,7 @@ def _matters(args: Args, event: TraceEvent) -> bool:
         or args.sync_stream != -1
         or args.iteration is not None
         or args.step is not None
-        or (
-            bool(args.shapes)
-            and isinstance(event.name, str)
-            and event.name.startswith(("nccl:", "gloo:", "c10d::", "record_param"))
-        )
+        or (bool(args.shapes) and isinstance(name, str) and name.startswith(("nccl:", "gloo:", "c10d::", "record_param")))
     )
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.kineto.batches import Around, batches
+from windtunnel.formats.traces.kineto.batches import Around, batches, scan_nothing
 from windtunnel.formats.traces.kineto.columns import EventColumns
 from windtunnel.formats.traces.kineto.counts import counts_of, total_facts
+from windtunnel.formats.traces.kineto.scan import TraceScan
 from windtunnel.formats.traces.kineto.schedule import is_schedule, stages
 from windtunnel.formats.traces.kineto.sources import Source, sources
 from windtunnel.formats.traces.kineto.trace import ReadTrace, build
@@ -70,7 +71,8 @@ def run_of(traces: Sequence[ReadTrace], files: Sequence[Path]) -> Run:
 def read_source(source: Source, order: int, columns: EventColumns) -> list[ReadTrace]:
     """The traces in one source, streamed into `columns`: one, or one for each stage of a pipeline's schedule."""
     around = Around()
-    for batch in batches(source.name, source.chunks, around, columns.layout):
+    scan = TraceScan(columns).take if type(columns) is EventColumns else scan_nothing
+    for batch in batches(source.name, source.chunks, around, columns.layout, scan):
         columns.add(batch)
     around.broken.extend(source.broken)
     if not around.events:

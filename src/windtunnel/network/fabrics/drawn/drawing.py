@@ -12,10 +12,10 @@ from windtunnel.network.fabrics.dragonfly import Dragonfly
 from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
 from windtunnel.network.fabrics.drawn.group_ports import GroupPorts
 from windtunnel.network.fabrics.drawn.levels import Levels
-from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 if TYPE_CHECKING:
     from windtunnel.network.fabrics.drawn.file_ports import FilePorts
+    from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 PATH = "cluster.fabric.builder"
 _BUILDERS: tuple[type[Dragonfly] | type[DragonflyPlus], ...] = (Dragonfly, DragonflyPlus)

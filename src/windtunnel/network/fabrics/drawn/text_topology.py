@@ -15,7 +15,6 @@ from windtunnel.base.link_lines import TopologyLink, link_of, numbers_of
 from windtunnel.base.text_files import lines_of
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.network.fabrics.graph_file import load_graph
 from windtunnel.network.fabrics.parameters import MOST_NODES
 
 WANTED = "a graph in TOML or JSON, or a topology of SimAI or ns-3"
@@ -23,6 +22,8 @@ WANTED = "a graph in TOML or JSON, or a topology of SimAI or ns-3"
 
 def load_file(path: str) -> Graph:
     """The graph of a file of any of these formats. FileError if it cannot be read, SpecError with what is wrong."""
+    from windtunnel.network.fabrics.graph_file import load_graph  # here: builders read no file
+
     if path.endswith((".toml", ".json")):
         return load_graph(path)
     lines = lines_of(Path(path), WANTED)

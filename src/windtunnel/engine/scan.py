@@ -1,0 +1,56 @@
+"""Events of a profiler's trace out of its text: the typed interface of cpp/trace/scanner.h."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.engine import _core
+
+_Text = bytes  # a column is called bytes
+
+
+@dataclass(frozen=True)
+class ScannedEvents:
+    """R complete events of a piece of a trace in columns, in the order of the text. Texts and places count over all pieces.
+
+    `new_names`: those that were first met here, as JSON; of `new_places` category, process and thread, each with its length
+    before it, or `-`. `phases` and `counts`: all events by their phase. `noted` [N]: rows whose arguments stand in the text from
+    `arguments_begin` to `arguments_end`. `others_begin`, `others_end` [O]: where events stand that are no complete ones.
+    """
+
+    events: int
+    new_places: list[_Text]
+    new_names: list[_Text]
+    phases: list[_Text]
+    place: Int32s  # [R]
+    name: Int32s
+    begin: Floats  # us; NaN where there is none, as in `duration` and `bytes`
+    duration: Floats
+    correlation: Int64s  # -1 none, as in `external`, `stream` and `device`
+    external: Int64s
+    stream: Int64s
+    device: Int64s
+    bytes: Floats
+    noted: Int64s
+    arguments_begin: Int64s
+    arguments_end: Int64s
+    others_begin: Int64s
+    others_end: Int64s
+    counts: Int64s
+
+
+class EventScanner:
+    """Reads a trace piece by piece."""
+
+    def __init__(self) -> None:
+        self._core = _core.TraceScanner()
+
+    def scan(self, text: bytes, end: int) -> ScannedEvents | None:
+        """The events in the first `end` bytes, with commas between them.
+
+        None where they hold anything that is not plain valid JSON, or a value that needs a closer look: another reader has to
+        read the piece, and nothing of it is kept here.
+        """
+        found = self._core.scan(text, end)
+        return None if found is None else ScannedEvents(**found)
