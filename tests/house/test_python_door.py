@@ -29,7 +29,7 @@ FUNCTIONS = {
     "serve-predict": "serve_predict",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "collective": "collective",
     "flows": "flows", "validate": "validate", "catalog": "catalog", "replay": "replay", "simai": "simai", "export": "export",
-    "import FILE...": "read", "import torch": "import_torch", "runs show": "runs.show",
+    "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
     "profile gains": "profile.gains", "profile transfer": "fit.transfer",
