@@ -16,6 +16,7 @@ from .api.jobs import load as load
 from .api.jobs import load_with_notes as load_with_notes
 from .api.jobs import read as read
 from .api.jobs import read_kernel_times as read_kernel_times
+from .api.jobs import read_measured as read_measured
 from .api.measured import calibrate as calibrate
 from .api.measured import compare as compare
 from .api.measured import replay as replay

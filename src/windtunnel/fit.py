@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from windtunnel.calibrate.engines.catalogue import GpuEngines
     from windtunnel.calibrate.kernels.fit import Fit
     from windtunnel.calibrate.record import FitRecord
     from windtunnel.calibrate.transfer.study import TransferStudy
     from windtunnel.compute.training import TrainingFactor
     from windtunnel.records import Dataset
 
-__all__ = ["collectives", "host", "kernels", "power", "published", "save_kernels", "training", "transfer"]
+__all__ = ["collectives", "engines", "host", "kernels", "power", "published", "save_kernels", "training", "transfer"]
 
 
 def kernels(
@@ -66,6 +67,20 @@ def published(folder: str | Path) -> list[Fit]:
     from windtunnel.calibrate.kernels.catalogue import build
 
     return list(build(Path(folder)))
+
+
+def engines(
+    folder: str | Path | None = None,
+    *,
+    systems: Sequence[str] = (),
+    report: Callable[[float], object] = lambda share: None,
+) -> list[GpuEngines]:
+    """The catalogue's curves of inference engines' kernels, refitted from aiconfigurator's tables: a folder of them, or the wheel
+    of `pip install 'windtunnel[measured]'`. `systems`: names of its folders; left out, all that are fitted. Results have errors of
+    held-out shapes. Raises as `wt.read_measured`."""
+    from windtunnel.calibrate.engines.catalogue import SYSTEMS, fit_engines
+
+    return fit_engines(folder, tuple(systems) or SYSTEMS, report)
 
 
 def transfer(data: str | Path | Sequence[str | Path] = (), *, leave: Sequence[str] = ()) -> TransferStudy:

@@ -59,6 +59,10 @@ def test_verbs_and_options_exist(path: Path) -> None:
                 assert option in known, f"{command}: no option {option}"
 
 
+WHEELS = {"torch": "torch", "aiconfigurator": "aiconfigurator_core"}
+"""`windtunnel import …` -> the module of an extra that it needs."""
+
+
 def files_of(arguments: list[str]) -> list[str]:
     """Arguments that name files to be read."""
     outputs = ("--json", "--trace", "--html", "--out")
@@ -81,7 +85,7 @@ def test_commands_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if " ".join(command.split()) in compared:
             continue
         arguments = words(command)
-        if arguments[:2] == ["import", "torch"] and find_spec("torch") is None:
+        if any(arguments[:2] == ["import", verb] and find_spec(module) is None for verb, module in WHEELS.items()):
             continue
         if arguments[0] not in CHEAP or not all(os.path.exists(file) for file in files_of(arguments)):
             continue

@@ -130,6 +130,7 @@ def measure(job: wt.Job, out: Path) -> None:
 def fit_catalogue(folder: Path) -> list[object]:
     """Refits constants of the catalogue: minutes."""
     records = [wt.fit.collectives(), wt.fit.training("hopper")[1], wt.fit.host()[1]]
+    assert wt.read_measured(folder).engines and wt.fit.engines(folder)
     return [record.constants for record in records] + [fit.messages for fit in wt.fit.published(folder)]
 
 

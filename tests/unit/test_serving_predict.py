@@ -12,6 +12,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.cli import main
+from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.engines import GAP
 from windtunnel.serving.lengths import Passing, cache_bytes
@@ -64,7 +65,10 @@ def test_a_pass_is_the_sum_of_its_blocks() -> None:
     kind = times.graph.kinds[0][0]
     rows = [times.graph.layer(kind, 4), times.graph.embedding(4), times.graph.head(4)]
     layer, embedding, head = times.price_blocks(rows)
-    attention = 10e-6 + 4 * 1000 * 8 * 128 * 2 * 2 / (0.85 * 3.35e12)
+    decode = times.curves.decode["bf16"]
+    sizes = (4, 1000, 8, 256, 128, 2 * 4 * 32 * 256, 2 * 4 * 32 * 1000 * 256)
+    calls = Caches(*(np.array([float(size)]) for size in sizes))
+    attention = float(decode_seconds(decode, engine_device(times.gpu), 2.0, calls, cold=True)[0])
     expected = 32 * (layer + attention) + embedding + head + GAP
     assert times.seconds(Passing(0, 0, 0.0, 4, 4000.0), 4) == pytest.approx(expected, rel=1e-3)
 
@@ -94,7 +98,7 @@ def test_lengths_beyond_the_context_are_cut_and_said() -> None:
     [
         ({"tp": 3}, "tp: got 3"),
         ({"ep": 2}, "has no experts"),
-        ({"weights": "int3"}, "bf16, fp8, nvfp4"),
+        ({"weights": "int3"}, "bf16, fp8, fp8_block, nvfp4"),
         ({"engine": "tgi"}, "sglang"),
         ({"isl": "12-4"}, "LOW-HIGH"),
         ({"osl": "nothing"}, "MEAN~CV"),

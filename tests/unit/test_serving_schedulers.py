@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import Lane
-from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.schedulers.rules import rules_of
+from windtunnel.spec import load_model
 
 Passes = list[dict[int, int]]
 
@@ -130,3 +132,15 @@ def test_requests_end_with_all_their_tokens(name: str) -> None:
     run(name, lane, engine(name, 16, 3, 4, 16))
     assert lane.emitted.tolist() == [5, 1, 9, 30]
     assert lane.cache.free + len(lane.cache.unused) == 40
+
+
+def test_a_scheduler_that_looks_seldom_lets_new_requests_wait() -> None:
+    """Eight users on SGLang: with a look after every 30 passes the mean first token is later, and every token is still served."""
+    model = load_model("llama3.1-8b")
+    found = []
+    for polls in (1, 30):
+        server = server_of(model, "h100-ib", 1, "sglang", ServePlan(), polls=polls)
+        found.append(serve(server, drawn_load("64-512", "32-256", concurrency=8, requests=64)))
+    often, seldom = found
+    assert seldom.ttft.mean > 1.5 * often.ttft.mean
+    assert seldom.seconds > 0.9 * often.seconds and seldom.batch < often.batch

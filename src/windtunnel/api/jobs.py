@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
     from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
+    from windtunnel.formats.machines.kernels.measured.importer import MeasuredTables
     from windtunnel.formats.reading import Reading
     from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import Cluster, Job
@@ -148,6 +149,27 @@ def read_kernel_times(
     from windtunnel.formats.machines.kernels.measurements import import_measurements
 
     return import_measurements(path, gpu, format, dtype)
+
+
+def read_measured(
+    folder: str | Path | None = None,
+    *,
+    systems: Sequence[str] = (),
+    engines: Sequence[str] = (),
+    families: Sequence[str] = (),
+    release: str = "newest",
+    progress: Callable[[float], object] | None = None,
+) -> MeasuredTables:
+    """The measured kernels that NVIDIA's aiconfigurator publishes, by GPU, engine and release: `windtunnel import aiconfigurator`.
+
+    `folder`: a folder of its tables; left out, the wheel of `pip install 'windtunnel[measured]'`. `systems`, `engines`, `families`:
+    names of its folders (h100_sxm; vllm, sglang, trtllm, nccl; gemm, attention, moe, comm, ...). `release`: newest of each table,
+    all, or one. Each of the result's `engines` has a Dataset in `data` and calls inside a node in `calls`; `ignored` says what no
+    dataset can hold. Raises FileError, SpecError or UnknownName.
+    """
+    from windtunnel.formats.machines.kernels.measured.importer import read_measured as read_tables
+
+    return read_tables(folder, systems=systems, engines=engines, families=families, release=release, progress=progress)
 
 
 def export(what: Job | LoadedJob | Cluster, format: str, options: Mapping[str, str] | None = None) -> Written:

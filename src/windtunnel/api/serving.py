@@ -36,6 +36,7 @@ def serve_predict(  # long: every option of the command line
     tpot: float | None = None,
     step_tokens: int | None = None,
     running: int | None = None,
+    polls: int | None = None,
     memory: float | None = None,
     seed: int = 1,
     overrides: Sequence[str] = (),
@@ -76,6 +77,7 @@ def serve_predict(  # long: every option of the command line
         kv=kv,
         step_tokens=step_tokens,
         running=running,
+        polls=polls,
         memory=memory,
         overrides=changes,
     )

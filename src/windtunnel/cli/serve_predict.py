@@ -64,6 +64,9 @@ def command(  # long: every option
         int | None, typer.Option("--step-tokens", min=1, help="Most tokens of a forward pass; default: the engine's.")
     ] = None,
     running: Annotated[int | None, typer.Option("--running", min=1, help="Most requests that run at once.")] = None,
+    polls: Annotated[
+        int | None, typer.Option("--polls", min=1, help="Decoding passes between two looks at new requests (SGLang); default 1.")
+    ] = None,
     memory: Annotated[float | None, typer.Option("--memory", help="Share of GPU memory that the engine may use.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn lengths and arrivals.")] = 1,
     sets: Sets = None,
@@ -101,6 +104,7 @@ def command(  # long: every option
         tpot=tpot,
         step_tokens=step_tokens,
         running=running,
+        polls=polls,
         memory=memory,
         seed=seed,
         overrides=sets or (),

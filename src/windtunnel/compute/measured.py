@@ -41,7 +41,11 @@ UNSTATED = 0.05
 """Relative error of a row that does not state its spread; assumed."""
 
 MODES = {"eager": ("eager",), "cuda_graph": ("cuda_graph", "eager"), "compile": ("compile",)}
-"""Launch mode of a runtime -> modes of rows with the same kernels: a CUDA graph replays the eager ones."""
+"""Launch mode of a runtime -> modes of rows with the same kernels: a CUDA graph replays the eager ones. Products and attention are
+the same kernels in every mode, but where a compiler may fuse them."""
+
+COMPILE = 1
+"""Code of compiled rows in `_mode`."""
 
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 """Attention libraries; a row with another name, or none, counts as the framework's library."""
@@ -52,6 +56,7 @@ GEMM, ATTENTION = OPS.index("gemm"), OPS.index("attention")
 _PRODUCT = np.isin(np.arange(len(OPS)), [GEMM, OPS.index("grouped_gemm")])
 _CODE = np.array([OPS.index(kind.name.lower()) if kind.name.lower() in OPS else -1 for kind in Kind], np.int64)
 _CODE[Kind.ATTENTION_BACKWARD] = ATTENTION
+_CODE[Kind.SCAN] = -1  # a row of the graph is all kernels of a recurrence, one of a dataset is one of them
 _BY_SHAPE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("norm", "softmax", "cross_entropy", "embedding")])
 _ONE_BY_ONE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("gemm", "grouped_gemm", "elementwise", "copy", "reduce")])
 _FORWARD, _DGRAD, _WGRAD, _BACKWARD, _UPDATE = 0, 1, 2, 3, 4
@@ -193,7 +198,7 @@ class Measured:
     def _build(self, launch: str, library: str | None, fused_softmax: bool) -> tuple[_Table, _Table]:
         modes = [("eager", "compile", "cuda_graph").index(mode) for mode in MODES[launch]]
         product = _PRODUCT[self.kernels.op] | (self.kernels.op == ATTENTION)
-        use = np.isin(self._mode, modes) | (product & (self._mode == 0))
+        use = np.isin(self._mode, modes) | (product & (self._mode != COMPILE))
         known = self._library
         if library is not None:
             wanted = LIBRARIES.index(library) if library in LIBRARIES else -1

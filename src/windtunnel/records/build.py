@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.records.checks import check
 from windtunnel.records.kernel_dataset import About, Dataset, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
 """Fields of `About` that all rows of a dataset share: rows that differ in one of them belong to another profile."""
@@ -24,6 +27,11 @@ def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "datas
         table = pa.Table.from_pylist(cells, schema=schema)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SpecError(where, str(error).splitlines()[0][:100], "values of the column types of docs/profile.md") from error
+    return check(Dataset(about, table), where)
+
+
+def dataset_of_columns(about: About, table: pa.Table, where: str = "dataset") -> Dataset:
+    """A dataset from a table that already has the schema's columns; checked as `dataset` does."""
     return check(Dataset(about, table), where)
 
 

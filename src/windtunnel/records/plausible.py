@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError, UnknownName
@@ -117,10 +118,44 @@ def _sheet(about: About, gpu: GPU | None) -> Limits:
     return Limits({"bf16": LARGEST_RATE}, LARGEST_BANDWIDTH, 256 * 2**20, known=False)
 
 
-def _rates(data: Dataset, sheet: Limits, path: str) -> None:
-    table = data.table
-    if not len(table):
-        return
+@dataclass(frozen=True)
+class _RateColumns:
+    """Columns over the rows of a dataset: s, FLOP, FLOP/s, B; `least` s by FLOP and by B; `product` marks usable products."""
+
+    seconds: Floats
+    flops: Floats
+    peak: Floats
+    moved: Floats
+    launches: Floats
+    dtypes: npt.NDArray[np.str_]
+    usable: Bools
+    product: Bools
+    least_by_work: Floats
+    least_by_bytes: Floats
+
+    @property
+    def fast_by_work(self) -> Bools:
+        """Rows faster than the sheet's FLOP/s."""
+        return np.asarray(self.usable & (self.seconds + TICK < self.least_by_work), np.bool_)
+
+    @property
+    def fast_by_bytes(self) -> Bools:
+        """Rows faster than the sheet's memory."""
+        return np.asarray(self.usable & (self.seconds + TICK < self.least_by_bytes), np.bool_)
+
+    def most(self, sheet: Limits) -> Floats:
+        """s. What a product takes at most."""
+        roofline = np.maximum(self.flops / self.peak, self.moved / sheet.bandwidth)
+        return np.asarray(SLOWER * sheet.slack * (roofline + LAUNCH * np.maximum(self.launches, 1.0)), np.float64)
+
+    def mark_slow(self, sheet: Limits) -> Bools:
+        """Products in a format that the sheet states which take longer than that."""
+        stated = np.array([name in sheet.peak for name in self.dtypes])
+        slow = self.product & stated & (self.flops > 0) & (self.seconds > self.most(sheet))
+        return np.asarray(slow & sheet.known, np.bool_)
+
+
+def _rate_columns(table: pa.Table, sheet: Limits) -> _RateColumns:
     seconds, flops, moved, launches = (_column(table, name) for name in ("seconds", "flops", "bytes", "launches"))
     usable = _is(table, "status", ("ok",)) & (seconds > 0)
     product = usable & _is(table, "level", ("kernel",)) & _is(table, "op", PRODUCTS)
@@ -132,40 +167,59 @@ def _rates(data: Dataset, sheet: Limits, path: str) -> None:
     own = {name: sheet.peak.get(name, best) for name in set(dtypes.tolist())}
     peak = np.array([own[name] for name in dtypes])
     spilled = np.where(moved > CACHED * sheet.l2, moved, 0.0)
-    for work, rate, unit in ((flops, peak, "FLOP/s"), (spilled, np.full(len(table), sheet.bandwidth), "B/s")):
-        least = work / rate / (FASTER * sheet.slack)
-        fast = usable & (seconds + TICK < least)
+    faster = FASTER * sheet.slack
+    return _RateColumns(
+        seconds, flops, peak, moved, launches, dtypes, usable, product, flops / peak / faster, spilled / sheet.bandwidth / faster
+    )
+
+
+def impossible_rows(about: About, table: pa.Table) -> Bools:
+    """[rows] whether the GPU cannot have taken so little, or so long, for the row: what `plausible` refuses a dataset for."""
+    if not len(table):
+        return np.zeros(0, np.bool_)
+    sheet = _sheet(about, load_gpu(about.gpu) if about.gpu in names("gpus") else None)
+    columns = _rate_columns(table, sheet)
+    return np.asarray(columns.fast_by_work | columns.fast_by_bytes | columns.mark_slow(sheet), np.bool_)
+
+
+def _rates(data: Dataset, sheet: Limits, path: str) -> None:
+    table = data.table
+    if not len(table):
+        return
+    x = _rate_columns(table, sheet)
+    ways = (
+        (x.fast_by_work, x.least_by_work, x.peak, "FLOP/s"),
+        (x.fast_by_bytes, x.least_by_bytes, np.full(len(table), sheet.bandwidth), "B/s"),
+    )
+    for fast, least, rate, unit in ways:
         if fast.any():
             row = int(np.argmax(fast))
-            what = f" in {dtypes[row]}" if unit == "FLOP/s" else " from memory"
+            what = f" in {x.dtypes[row]}" if unit == "FLOP/s" else " from memory"
             who = data.about.gpu if sheet.known else "any GPU"
             raise SpecError(
                 f"{path}: seconds of row {tell(table, row)}",
-                float(seconds[row]),
+                float(x.seconds[row]),
                 f"at least {least[row]:.3g}: {rate[row]:.3g} {unit}{what} is the most that {who} does",
                 "Another GPU's times under this name, another number format (tf32?), or times that are not in seconds.",
             )
     if sheet.known and sheet.slack == 1.0:
-        large = product & np.isin(dtypes, ("bf16", "fp16")) & (flops / peak >= LARGE)
-        share = np.where(large, flops / np.where(seconds > 0, seconds, 1.0) / peak, 0.0)
+        large = x.product & np.isin(x.dtypes, ("bf16", "fp16")) & (x.flops / x.peak >= LARGE)
+        share = np.where(large, x.flops / np.where(x.seconds > 0, x.seconds, 1.0) / x.peak, 0.0)
         if large.sum() >= ENOUGH and share.max() < REACHED:
             row = int(np.argmax(share))
             raise SpecError(
                 f"{path}: {int(large.sum()):,} large products",
                 f"at best {100 * share[row]:.0f} % of peak, row {tell(table, row)}",
-                f"at least {100 * REACHED:g} % of the {peak[row]:.3g} FLOP/s of {data.about.gpu}",
+                f"at least {100 * REACHED:g} % of the {x.peak[row]:.3g} FLOP/s of {data.about.gpu}",
                 "Times of a smaller GPU under this name? Each GPU has its own name.",
             )
-    stated = np.array([name in sheet.peak for name in dtypes])
-    roofline = np.maximum(flops / peak, moved / sheet.bandwidth)
-    most = SLOWER * sheet.slack * (roofline + LAUNCH * np.maximum(launches, 1.0))
-    slow = product & stated & (flops > 0) & (seconds > most) & sheet.known
+    slow = x.mark_slow(sheet)
     if slow.any():
         row = int(np.argmax(slow))
         raise SpecError(
             f"{path}: seconds of row {tell(table, row)}",
-            float(seconds[row]),
-            f"at most {most[row]:.3g}: {SLOWER * sheet.slack:g} times what {data.about.gpu} needs",
+            float(x.seconds[row]),
+            f"at most {x.most(sheet)[row]:.3g}: {SLOWER * sheet.slack:g} times what {data.about.gpu} needs",
             "Milliseconds or microseconds where seconds belong? `windtunnel profile import` reads time_ms and time_us.",
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.arrays import Bools
 from windtunnel.base.errors import SpecError
 from windtunnel.records.schema import NAMES
 from windtunnel.records.tell import tell
@@ -56,6 +57,27 @@ def agree(table: pa.Table, path: str) -> None:
         f"times of one thing within a factor of {CONTRADICTION:g}",
         "Two GPUs, two units or two environments in one file? Write a file for each.",
     )
+
+
+def contradicting_rows(table: pa.Table) -> Bools:
+    """[rows] whether a usable row measured the same thing as another one whose time contradicts its own: what `agree` refuses."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    usable = np.asarray(pc.equal(table["status"], "ok").to_numpy(), np.bool_)
+    if not usable.any():
+        return usable
+    seconds = np.asarray(pc.fill_null(table["seconds"], 0.0).to_numpy(), np.float64)
+    group = np.zeros(len(seconds), np.int64)
+    for name in KEY:
+        if not _same_throughout(table[name]):
+            codes = pc.fill_null(table[name].combine_chunks().dictionary_encode().indices, -1).to_numpy().astype(np.int64)
+            _, group = np.unique(group * (codes.max() + 2) + codes + 1, return_inverse=True)
+    low, high = np.full(group.max() + 1, np.inf), np.zeros(group.max() + 1)
+    np.minimum.at(low, group[usable], seconds[usable])
+    np.maximum.at(high, group[usable], seconds[usable])
+    apart = (high > CONTRADICTION * low) & (high - low > JITTER)
+    return np.asarray(usable & apart[group], np.bool_)
 
 
 def _same_throughout(values: pa.ChunkedArray) -> bool:

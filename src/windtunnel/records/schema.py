@@ -29,10 +29,11 @@ OPS = (
     "copy",
     "reduce",
     "launch",
+    "scan",
 )
 """Kernel classes (level kernel)."""
 
-MODULES = ("attention", "mlp", "moe", "norm", "embedding", "head", "layer", "step")
+MODULES = ("attention", "mlp", "moe", "norm", "embedding", "head", "layer", "step", "linear")
 """Values of `op` for sub-module, layer and step rows."""
 
 PHASES = ("forward", "backward", "dgrad", "wgrad", "recompute", "optimizer")

@@ -35,7 +35,7 @@ class RolloutSpec(Noun):
     pp: PositiveInt = 1
     dp: PositiveInt = Field(default=1, description="DP attention: groups of tp ranks that share the experts")
     ep: PositiveInt = 1
-    weights: Literal["bf16", "fp8", "nvfp4"] = "bf16"
+    weights: Literal["bf16", "fp8", "fp8_block", "nvfp4"] = "bf16"
     kv: Literal["bf16", "fp8", "nvfp4"] = "bf16"
     memory: Fraction | None = Field(
         default=None,

@@ -23,9 +23,10 @@ class ServeEngine:
     `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory for weights,
     activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
-    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `gap`: seconds of host
-    work between passes that nothing hides, `request_gap`: those of each decoding request; `layer_host`: seconds in which the host
-    launches a layer's kernels, where no captured graph does.
+    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
+    decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look); `gap`:
+    seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request; `layer_host`: seconds in
+    which the host launches a layer's kernels, where no captured graph does.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ServeEngine:
     fuses_quantising: bool
     fuses_reduction: bool
     conservativeness: float = 1.0
+    polls: int = 1
     reserves_whole: bool = False
     gap: float = GAP
     request_gap: float = 0.0
@@ -75,9 +77,11 @@ def captured_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if size <= most)
 
 
-def with_limits(engine: ServeEngine, step_tokens: int | None, running: int | None, memory: float | None) -> ServeEngine:
+def with_limits(
+    engine: ServeEngine, step_tokens: int | None, running: int | None, memory: float | None, polls: int | None = None
+) -> ServeEngine:
     """The engine with stated limits in place of its defaults."""
-    changed = {"step_tokens": step_tokens, "running": running, "memory": memory}
+    changed = {"step_tokens": step_tokens, "running": running, "memory": memory, "polls": polls}
     stated = {key: value for key, value in changed.items() if value is not None}
     if step_tokens is not None and engine.prefill_chunk:
         stated["prefill_chunk"] = step_tokens

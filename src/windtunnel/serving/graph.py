@@ -6,8 +6,10 @@ Experts differ from training: every tensor-parallel rank has all tokens of its g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.spec.model import LayerKind
@@ -28,12 +30,33 @@ WIDE_LINEAR = ("router", "logits")
 """Products that stay in 16 bits."""
 
 
+class ExpertsCall(NamedTuple):
+    """Fused experts of a rank: tokens of all ranks, experts that each chooses, copies on this rank, its experts that some token
+    chose, their widths, 3 matrices with a gate, else 2; number format of their weights."""
+
+    tokens: int
+    top_k: int
+    copies: float
+    active: int
+    hidden: int
+    inner: int
+    matrices: int
+    form: str
+
+    @property
+    def read(self) -> float:
+        """Bytes of the weights that it reads."""
+        return float(self.active * self.hidden * self.inner * self.matrices) * WIDTHS[self.form]
+
+
 @dataclass(frozen=True)
 class ServedBlock:
-    """A block on one GPU: rows of a pass over some tokens, and bytes of its weights."""
+    """A block on one GPU: rows of a pass over some tokens, their formats, its fused experts, and bytes of its weights."""
 
     rows: tuple[Op, ...]
+    forms: tuple[str, ...]
     weights: float
+    experts: tuple[ExpertsCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,8 +77,8 @@ class PassGraph:
         units = layer(tape.job, dense) if dense.mixer != "none" or dense.feed != "none" else []
         if kind.experts:
             norm(tape, "norm2", Role.NORM2, True)
-            self._write_experts(tape, tokens)
-            units = [*units, *tape.units]
+            fused, call = self._write_experts(tape, tokens)
+            return self._block([*units, *tape.units], fused, (call,))
         return self._block(units)
 
     def embedding(self, tokens: int) -> ServedBlock:
@@ -81,12 +104,12 @@ class PassGraph:
         job = self.server.job
         return Tape(job.model_copy(update={"plan": job.plan.model_copy(update={"seq": tokens, "micro_batch": 1})}), module)
 
-    def _write_experts(self, tape: Tape, tokens: int) -> None:
-        """Router, experts and shared experts of `tokens` on each of the DP-attention ranks."""
+    def _write_experts(self, tape: Tape, tokens: int) -> tuple[list[Unit], ExpertsCall]:
+        """Router, experts and shared experts of `tokens` on each of the DP-attention ranks. The units that one fused call replaces,
+        and the call."""
         model, plan = self.server.model, self.server.plan
         everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
         replicated_linear(tape, "router", model.hidden, experts, tape.activation_dtype, role=Role.ROUTER)
-        tape.pointwise("top-k", float(tokens * experts), (1, 1), (0, 0), launches=(1, 0), kind=Kind.SOFTMAX, m=tokens, n=experts)
         size = float(everyone * model.hidden) * tape.width
         if plan.dp > 1:
             self._call(tape, "dispatch", Comm.ALL_GATHER, size)
@@ -94,29 +117,32 @@ class PassGraph:
         active = max(1, round(local * (1.0 - (1.0 - chosen / experts) ** everyone)))
         each = max(1, round(everyone * chosen / plan.ep / active))
         inner = model.expert_width * plan.ep // plan.expert_ranks
-        copies = float(everyone * chosen) / plan.ep * model.expert_hidden
+        copies = float(everyone * chosen) / plan.ep
         if model.moe_latent is not None:
             replicated_linear(tape, "latent down", model.hidden, model.expert_hidden)
-        tape.pointwise("permute", copies, (1, 1), (0, 0), launches=(1, 0), kind=Kind.COPY)
+        first = len(tape.units)
         grouped_linear(tape, "expert up", active, each, model.expert_hidden, inner * (2 if model.gated else 1), Role.EXPERT_UP)
         activation(tape, float(active * each * inner))
         grouped_linear(tape, "expert down", active, each, inner, model.expert_hidden)
-        for unit in tape.units:
+        fused = tape.units[first:]
+        for unit in fused:
             if unit.expert_parameters:  # of all local experts, not of those that run
                 unit.parameters *= local / active
-        tape.pointwise("unpermute", copies, (1, 1.0 / chosen), (0, 0), launches=(1, 0), kind=Kind.COPY)
         if model.moe_latent is not None:
             replicated_linear(tape, "latent up", model.expert_hidden, model.hidden)
         if model.shared_ffn:
-            first = len(tape.units)
+            own = len(tape.units)
             feed_forward(tape, "shared expert", model.shared_ffn)
             if plan.dp == 1:  # one all-reduce sums routed and shared experts
-                for unit in tape.units[first:]:
+                for unit in tape.units[own:]:
                     unit.forward = [op for op in unit.forward if op.kind is not Kind.COMM]
         if plan.dp > 1:
             self._call(tape, "combine", Comm.REDUCE_SCATTER, size)
         elif tape.tp > 1:
             self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
+        matrices = 3 if model.gated else 2
+        form = self.server.weights
+        return fused, ExpertsCall(everyone, chosen, copies, active, model.expert_hidden, inner, matrices, form)
 
     def _call(self, tape: Tape, name: str, comm: Comm, size: float) -> None:
         """A call over all ranks that share a layer's experts."""
@@ -124,9 +150,10 @@ class PassGraph:
         unit.forward.append(tape.comm(name, Phase.FORWARD, comm, Axis.TP if self.server.plan.dp == 1 else Axis.EP, size, Stream.EP))
         tape.add(unit)
 
-    def _block(self, units: list[Unit]) -> ServedBlock:
-        """Rows of the units as an engine runs them, and bytes of their weights."""
-        rows: list[Op] = []
+    def _block(self, units: list[Unit], fused: Sequence[Unit] = (), experts: tuple[ExpertsCall, ...] = ()) -> ServedBlock:
+        """Rows of the units as an engine runs them, without those of `fused` ones, and bytes of their weights."""
+        rows: list[tuple[Op, str]] = []
+        within = {id(unit) for unit in fused}
         weights = 0.0
         for unit in units:
             unit.mark()
@@ -136,12 +163,15 @@ class PassGraph:
                     continue
                 narrow = self._format(op)
                 low = low or narrow != "bf16"
-                rows += self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
+                if id(unit) not in within:
+                    made = self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
+                    rows += [(row, narrow) for row in made]
             narrow = self.server.attention_weights if unit.place in ATTENTION else self.server.weights
             weights += unit.parameters * WIDTHS[narrow if low else "bf16"]
-        if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op in rows):
-            rows = [op for op in rows if op.role not in (Role.NORM2, Role.NORM1)]
-        return ServedBlock(tuple(rows), weights)
+        if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op, _ in rows):
+            rows = [(op, form) for op, form in rows if op.role not in (Role.NORM2, Role.NORM1)]
+        rows = _join_down(rows)
+        return ServedBlock(tuple(op for op, _ in rows), tuple(form for _, form in rows), weights, experts)
 
     def _format(self, op: Op) -> str:
         """Number format of a row's weights."""
@@ -159,7 +189,7 @@ class PassGraph:
         """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so."""
         width = WIDTHS[narrow]
         moved = op.batch * (width * (op.m * op.k + op.k * op.n) + 2.0 * op.m * op.n)
-        product = op._replace(dtype=DTYPES.index(narrow), bytes=moved, launches=1)
+        product = op._replace(dtype=DTYPES.index("fp8" if narrow == "fp8_block" else narrow), bytes=moved, launches=1)
         engine = self.server.engine
         fuses = engine.fuses_quantising and (narrow != "nvfp4" or engine.fuses_reduction)
         if fuses and op.role is not Role.ATTENTION_OUT:
@@ -169,6 +199,21 @@ class PassGraph:
             op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
             product,
         ]
+
+
+def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:
+    """Latent attention's two products of one input as one, as all three engines have them (vLLM's fused_qkv_a_proj, SGLang's
+    fused_qkv_a_proj_with_mqa, TensorRT-LLM's fused_a)."""
+    names = [op.name for op, _ in rows]
+    if "q down" not in names or "kv down" not in names:
+        return rows
+    at, other = names.index("q down"), names.index("kv down")
+    (first, form), (second, _) = rows[at], rows[other]
+    joined = first._replace(
+        name="q and kv down", n=first.n + second.n, flops=first.flops + second.flops, bytes=first.bytes + second.bytes
+    )
+    kept = [place for place, name in enumerate(names) if name not in ("kv down", "kv down quantise")]
+    return [(joined, form) if place == at else rows[place] for place in kept]
 
 
 ATTENTION = (Module.ATTENTION, Module.MAMBA, Module.LINEAR_ATTENTION)

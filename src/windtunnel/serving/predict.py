@@ -15,7 +15,6 @@ from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.serving.simulate import LaneResult, run_lane
 from windtunnel.serving.step_times import StepTimes
-from windtunnel.workload.ops import DTYPES
 
 
 def serve(
@@ -68,19 +67,19 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
     model = server.model
     weights = times.weights()
     if model.experts:  # experts that no token chose are not read
-        rows = [times.graph.layer(kind, max(1, round(batch))).rows for kind, _, _ in times.kinds]
+        blocks = [times.graph.layer(kind, max(1, round(batch))) for kind, _, _ in times.kinds]
         counts = [count for _, count, _ in times.kinds]
-        products = [sum(WIDTHS[_narrow(row.dtype)] * row.batch * row.n * row.k for row in block if row.k) for block in rows]
+        products = [
+            sum(WIDTHS[form] * row.batch * row.n * row.k for row, form in zip(block.rows, block.forms, strict=True) if row.k)
+            + sum(call.read for call in block.experts)
+            for block in blocks
+        ]
         weights = min(weights, sum(count * size for count, size in zip(counts, products, strict=True)))
     cached = sum(
         count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
         for _, count, mixing in times.kinds
     )
     return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth
-
-
-def _narrow(dtype: int) -> str:
-    return DTYPES[dtype] if DTYPES[dtype] in WIDTHS else "bf16"
 
 
 def _answer(

@@ -12,10 +12,13 @@ from windtunnel.serving.engines import ServeEngine, engine_of, with_limits
 from windtunnel.spec import Cluster, Job, Model, load_job
 from windtunnel.spec.graph_model import GraphModel
 
-FORMATS = ("bf16", "fp8", "nvfp4")
-"""Number formats of weights and of the cache."""
+FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
+"""Number formats of weights: FP8 with a scale for each tensor or row, and with one for each block of 128 (DeepSeek's, Qwen's)."""
 
-WIDTHS = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
+CACHES = ("bf16", "fp8", "nvfp4")
+"""Number formats of the cache."""
+
+WIDTHS = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
 """Bytes of an element; NVFP4: half a byte, and a byte of scale for 16 elements."""
 
 
@@ -42,8 +45,8 @@ class ServePlan:
 
 @dataclass(frozen=True)
 class Server:
-    """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`,
-    `attention_weights` and `kv` are number formats of FORMATS."""
+    """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`
+    and `attention_weights` are number formats of FORMATS, `kv` of CACHES."""
 
     job: Job
     plan: ServePlan
@@ -100,6 +103,7 @@ def server_of(
     step_tokens: int | None = None,
     running: int | None = None,
     memory: float | None = None,
+    polls: int | None = None,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
@@ -109,13 +113,14 @@ def server_of(
     SpecError or PlanError with what to type instead.
     """
     for path, value in (("weights", weights), ("attention_weights", attention_weights or weights), ("kv", kv)):
-        if value not in FORMATS:
-            raise SpecError(path, value, ", ".join(FORMATS))
+        allowed = CACHES if path == "kv" else FORMATS
+        if value not in allowed:
+            raise SpecError(path, value, ", ".join(allowed))
     probe = probe_job(model, cluster, gpus, overrides or [])
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
-    limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory)
+    limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
     check_limits(limits)
     latent = probe.model.latent and weights == "nvfp4"
     degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
@@ -187,6 +192,6 @@ def check_limits(engine: ServeEngine) -> None:
     """SpecError for limits that no batch keeps."""
     if not 0.0 < engine.memory <= 1.0:
         raise SpecError("memory", engine.memory, "a share of the GPU's memory, such as 0.9")
-    for path, value in (("step_tokens", engine.step_tokens), ("running", engine.running)):
+    for path, value in (("step_tokens", engine.step_tokens), ("running", engine.running), ("polls", engine.polls)):
         if value < 1:
             raise SpecError(path, value, "a positive number")

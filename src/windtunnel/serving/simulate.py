@@ -53,7 +53,7 @@ class LaneClock:
         count = len(load)
         self.load, self.now, self.busy, self.steps, self.batch, self.peak, self.prompts = load, 0.0, 0.0, 0, 0.0, 0.0, 0.0
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
-        self.next = 0
+        self.next, self.since = 0, math.inf
         self.coming: list[tuple[float, int]] = []
         self.then: dict[int, int] = {}
         if load.after is not None:
@@ -73,8 +73,11 @@ class LaneClock:
         self.sent[request] = moment
         heapq.heappush(self.coming, (moment + FRONT + TOKENISE * float(self.load.prompt[request]), request))
 
-    def send(self, lane: Lane) -> None:
-        """Requests that the scheduler sees now wait."""
+    def send(self, lane: Lane, polls: int) -> None:
+        """Requests that the scheduler sees now wait, if it looks: `polls` decoding passes after it last did."""
+        if self.since < polls:
+            return
+        self.since = 0.0
         while self.coming and self.coming[0][0] <= self.now:
             lane.waiting.append(heapq.heappop(self.coming)[1])
 
@@ -108,13 +111,13 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
     lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
     rules, clock = rules_of(engine), LaneClock(load)
     while True:
-        clock.send(lane)
+        clock.send(lane, engine.polls)
         step = rules.next_step(lane)
         if step is None:
             wait = clock.until_arrival()
             if not math.isfinite(wait):
                 break
-            clock.now = clock.coming[0][0]
+            clock.now, clock.since = max(clock.now, clock.coming[0][0]), math.inf
             continue
         _pass(times, rules, lane, clock, step)
     assert not lane.waiting and not lane.running, "requests were left behind"
@@ -145,6 +148,7 @@ def _pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock,
     clock.busy += seconds
     clock.prompts += seconds if one.prompt else 0.0
     clock.steps += times_more + 1
+    clock.since = math.inf if one.prompt else clock.since + times_more + 1
     clock.batch += len(step.ids) * (times_more + 1.0)
     clock.peak = max(clock.peak, 1.0 - lane.cache.available / max(lane.cache.total, 1))
     clock.end(*lane.finish(step))
@@ -162,10 +166,11 @@ def _repeats(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClo
     coming = clock.until_arrival()
     if most <= 0 or not math.isfinite(coming):
         return max(0, most)
-    most = min(most, int(coming / times.seconds(one, one.decodes)))
+    blind = min(most, max(0, times.server.engine.polls - int(clock.since) - 1))  # passes before the scheduler looks again
+    most = min(most, int(max(coming, 0.0) / times.seconds(one, one.decodes)))
     while most > 0 and run_seconds(times, one, most) >= coming:  # it comes before the last of these passes begins
         most -= 1
-    return most
+    return max(most, blind)
 
 
 def run_seconds(times: StepTimes, one: Passing, passes: int) -> float:

@@ -1,8 +1,8 @@
-"""Seconds of a forward pass: kernels by the curves of a training step, collectives by the network's closed form, from tables.
+"""Seconds of a forward pass: kernels by the curves of its engine, collectives by the network's closed form, from tables.
 
-Three things differ from a training step, each with constants measured on kernels (`REPLAYED`, `CUSTOM`, `DECODE`), none on served
-requests: kernels of a captured graph start sooner than kernels of a loop that a host times; small all-reduces inside a node use
-the engines' own kernels; a request reads its cache once for each token.
+The curves (`compute.engines`) are fitted on measured kernels in captured graphs, by GPU and engine: products, fused experts,
+attention over prompts and over caches, the engine's own all-reduce, kernels that move bytes. Recurrences have those of a training
+step. No constant is fitted on a served request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,21 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.compute import estimate
-from windtunnel.compute.choose import choose
-from windtunnel.compute.curves import Choice
-from windtunnel.compute.device import device
+from windtunnel.compute.device import Device
+from windtunnel.compute.engines.curves import EngineCurves, PointwiseCurve, ReduceCurve
+from windtunnel.compute.engines.file import choose_engine, curve_of
+from windtunnel.compute.engines.seconds import (
+    Caches,
+    Routed,
+    decode_seconds,
+    engine_device,
+    experts_seconds,
+    padded_rows,
+    pointwise_seconds,
+    prefill_seconds,
+    product_seconds,
+    reduce_seconds,
+)
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.engines import captured_sizes
 from windtunnel.serving.graph import PassGraph, ServedBlock
@@ -24,41 +36,7 @@ from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import WIDTHS, Server, with_plan
 from windtunnel.spec import GPU
 from windtunnel.spec.model import LayerKind
-from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, OpTable, Phase
-
-REPLAYED = {"volta": 5.5e-6, "ampere": 5.5e-6, "hopper": 3.7e-6, "blackwell": 4.2e-6}
-"""Seconds of the shortest matrix product in a captured graph, by architecture: the offset of a line in bytes through bf16 products
-of up to 128 rows in aiconfigurator's tables (Apache-2.0; A100, H100, B200, GB200, B300; median error 4 to 10 %)."""
-
-STREAM, STREAM_NARROW = 0.8, 0.65
-"""Share of memory bandwidth that these products of up to 128 rows reach, and that of NVFP4 (0.6 to 0.7 in these tables)."""
-
-STREAMS = 0.5
-"""A product only waits for its weights if its arithmetic takes less than this share of the time of its bytes."""
-
-SHORTEST = 2.0e-6
-"""Seconds of the shortest kernel that moves bytes in a captured graph: FP8 products with their quantising less bf16 products of the
-same size in these tables."""
-
-DECODE = (10.0e-6, 0.85)
-"""Attention of one new token a request over the cache: seconds of the shortest call, and the share of memory bandwidth that it
-reaches: a line through the tables' bf16 caches (H100, B200, GB200, B300, three engines; median error 6 to 14 %)."""
-
-DECODE_LATENT = (15.0e-6, 0.70)
-"""The same for latent attention (generation_mla of these tables: H100 and B200, SGLang and TensorRT-LLM, 16 and 128 heads;
-vLLM's rows of H100 start at 130 us and are left out)."""
-
-NARROW_CACHE = {"hopper": 0.70}
-"""That share for caches of 8 bits, where it differs, by architecture (H100: 0.60 to 0.75 in the tables of three engines)."""
-
-CUSTOM = {"hopper": 4.0e-6, "ampere": 5.5e-6, "volta": 5.5e-6}
-"""Seconds of an engine's shortest all-reduce inside a node in a captured graph, by architecture (the tables' custom_allreduce)."""
-
-CUSTOM_OTHER = 5.5e-6
-"""That of other architectures: Blackwell's 5 to 7."""
-
-CUSTOM_SHARE = 0.65
-"""Share of the scale-up bandwidth that these kernels reach (H100 0.55 to 0.68, B200 0.62 to 0.66)."""
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable
 
 GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
@@ -122,37 +100,45 @@ class StepTimes:
         return max(total, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * one.decodes
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
-        """[blocks] seconds of each block's rows, one after the other."""
+        """[blocks] seconds of each block's rows, one after the other, and of its experts."""
         rows = [row for block in blocks for row in block.rows]
+        forms = [form for block in blocks for form in block.forms]
         of = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
-        if not rows:
-            return np.zeros(len(blocks))
-        return np.asarray(np.bincount(of, self.price_rows(rows), minlength=len(blocks)), np.float64)
+        seconds = np.bincount(of, self.price_rows(rows, forms), minlength=len(blocks)) if rows else np.zeros(len(blocks))
+        return np.asarray(seconds + self._price_experts(blocks), np.float64)
 
-    def price_rows(self, rows: list[Op]) -> Floats:
-        """[rows] seconds of each row in a captured graph."""
+    def price_rows(self, rows: list[Op], forms: list[str]) -> Floats:
+        """[rows] seconds of each row in a captured graph; `forms`: number formats of products."""
         ops = OpTable.of(rows)
-        seconds = estimate(ops, self.gpu, self.server.job.runtime, {}).seconds
-        kernels = self._curves.kernels
-        products = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
-        shortest = REPLAYED.get(self.gpu.architecture, kernels.gemm.latency)
-        seconds[products] -= max(0.0, kernels.gemm.latency - shortest)
-        seconds[products] = np.minimum(seconds[products], self._stream_seconds(ops, shortest)[products])
-        moves = ~products & (ops.kind != Kind.COMM) & (ops.launches > 0)
-        slow = max((curve.latency for curve in kernels.memory.values()), default=0.0)
-        seconds[moves] = np.maximum(seconds[moves] - max(0.0, min(slow, 6e-6) - SHORTEST), SHORTEST)
-        seconds = np.maximum(seconds, ops.bytes * (products | moves) / self.gpu.memory_bandwidth)
-        for row in np.nonzero(ops.kind == Kind.COMM)[0]:
+        seconds = np.zeros(len(rows))
+        product = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
+        named = np.array(forms, np.object_)
+        for form in sorted(set(forms)):
+            part = product & (named == form)
+            if part.any():
+                batch, m, n, k = (column[part].astype(np.float64) for column in (ops.batch, ops.m, ops.n, ops.k))
+                seconds[part] = product_seconds(curve_of(self.curves.linear, form), self._dev, form, m, n, k, batch)
+        scans, calls = ops.kind == Kind.SCAN, ops.kind == Kind.COMM
+        moves = ~product & ~scans & ~calls & (ops.launches > 0)
+        if moves.any():
+            seconds[moves] = pointwise_seconds(self._pointwise, self._dev, ops.bytes[moves], ops.launches[moves].astype(np.float64))
+        if scans.any():
+            seconds[scans] = estimate(ops, self.gpu, self.server.job.runtime, {}).seconds[scans]
+        for row in np.nonzero(calls)[0]:
             seconds[row] = self.call_seconds(CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])))
         return np.asarray(seconds, np.float64)
 
-    def _stream_seconds(self, ops: OpTable, shortest: float) -> Floats:
-        """[rows] seconds of products that only wait for their weights, as a line in bytes; infinite for others."""
-        share = np.where(ops.dtype == DTYPES.index("nvfp4"), STREAM_NARROW, STREAM)
-        memory = ops.bytes / (share * self.gpu.memory_bandwidth)
-        rate = device(self.gpu, self._curves.kernels).ceiling[ops.dtype] * self._curves.kernels.gemm.fraction
-        line = shortest + memory
-        return np.asarray(np.where(ops.flops / rate < STREAMS * memory, line, np.inf), np.float64)
+    def _price_experts(self, blocks: list[ServedBlock]) -> Floats:
+        """[blocks] seconds of their fused experts."""
+        at = [number for number, block in enumerate(blocks) for _ in block.experts]
+        calls = [call for block in blocks for call in block.experts]
+        seconds = np.zeros(len(blocks))
+        if calls:
+            tokens, top_k, copies, active, hidden, inner, matrices = np.array([call[:-1] for call in calls], np.float64).T
+            routed = Routed(tokens, top_k, copies, active, padded_rows(copies, active), hidden, inner, matrices)
+            form = calls[0].form
+            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self._dev, form, routed))
+        return seconds
 
     def call_seconds(self, key: CallKey) -> float:
         """Seconds of a collective: the engine's own kernel or NCCL's, whichever is faster."""
@@ -163,20 +149,35 @@ class StepTimes:
         group = (self._wide_book if wide else self._book).group(Axis.TP)
         if group.nodes > 1 or self.gpu.vendor != "nvidia":
             return nccl
-        ranks, rate = group.ranks, CUSTOM_SHARE * self.server.job.cluster.node.scale_up.bandwidth
-        start = CUSTOM.get(self.gpu.architecture, CUSTOM_OTHER)
-        around = (ranks - 1) / ranks * key.size / rate
-        if key.comm is not Comm.ALL_REDUCE:  # half of a two-step all-reduce
-            return min(nccl, start + around)
-        return min(nccl, start + (ranks - 1) * key.size / rate, 2.0 * start + 2.0 * around)
+        ranks, link = float(group.ranks), self.server.job.cluster.node.scale_up.bandwidth
+        whole = float(reduce_seconds(self._reduce, link, np.array([ranks]), np.array([key.size]))[0])
+        if key.comm is Comm.ALL_REDUCE:
+            return min(nccl, whole)
+        half = self._reduce.start + ranks * self._reduce.rank + (ranks - 1.0) / ranks * key.size / (self._reduce.two * link)
+        return min(nccl, half)  # one of an all-reduce's two steps
+
+    @cached_property
+    def curves(self) -> EngineCurves:
+        """The engine's kernels on this GPU."""
+        return choose_engine(self.gpu, self.server.engine.name)
+
+    @cached_property
+    def _dev(self) -> Device:
+        return engine_device(self.gpu)
+
+    @property
+    def _reduce(self) -> ReduceCurve:
+        assert self.curves.reduce is not None  # the default GPU has one
+        return self.curves.reduce
+
+    @property
+    def _pointwise(self) -> PointwiseCurve:
+        assert self.curves.pointwise is not None
+        return self.curves.pointwise
 
     @cached_property
     def gpu(self) -> GPU:
         return self.server.job.cluster.gpu
-
-    @cached_property
-    def _curves(self) -> Choice:
-        return choose(self.gpu)
 
     @cached_property
     def _book(self) -> CallBook:
@@ -208,7 +209,7 @@ class StepTimes:
         )
         nic = self.server.job.cluster.node.nic
         rate = link if link is not None else nic.bandwidth if nic is not None else 12.5e9
-        return 10e-6 + size / (CUSTOM_SHARE * rate)
+        return 10e-6 + size / (self._reduce.two * rate)
 
     def _prompt_seconds(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence over prompts, by buckets of length and pairs; the pairs are exact."""
@@ -222,7 +223,7 @@ class StepTimes:
         if key not in self._prompts:
             if mixing.scan:
                 row = scan_row(self.server, kind, one.prompt)
-                self._prompts[key] = float(self.price_rows([row])[0]) / one.prompt if row is not None else 0.0
+                self._prompts[key] = float(self.price_rows([row], ["bf16"])[0]) / one.prompt if row is not None else 0.0
             else:
                 queries = max(1, round(2.0 ** (key[2] / 4.0)))
                 seen = 2.0 ** (key[3] / 8.0)
@@ -233,35 +234,32 @@ class StepTimes:
         """Seconds of attention of `chunks` x `queries` prompt tokens that see `seen` tokens each."""
         keys = max(queries, round(seen + (queries - 1) / 2.0))
         wide = mixing.dim + mixing.value
-        batch = chunks * mixing.queries
         moved = 2.0 * chunks * (queries * mixing.queries * wide + keys * mixing.groups * wide)
-        flops = 2.0 * batch * queries * seen * wide
-        row = Op(
-            "attention", Kind.ATTENTION, Phase.FORWARD, dtype=DTYPES.index("bf16"), batch=batch, m=queries, n=keys, k=wide // 2,
-            extra=max(1, mixing.queries // mixing.groups), flops=flops, bytes=moved,
-        )  # fmt: skip
-        return float(self.price_rows([row])[0])
+        flops = 2.0 * chunks * mixing.queries * queries * seen * wide
+        table = self.curves.prefill
+        if mixing.absorbed or (mixing.window is not None and mixing.window < keys and self.curves.windowed):
+            table = self.curves.latent_prefill if mixing.absorbed else self.curves.windowed
+        sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0)
+        return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", *(np.array([float(size)]) for size in sizes))[0])
 
     def _decode_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for one new token of each request."""
-        latency, share = DECODE_LATENT if mixing.absorbed else DECODE
         if mixing.scan:
-            return SHORTEST + 2.0 * mixing.state * one.decodes / (share * self.gpu.memory_bandwidth)
+            moved = np.array([2.0 * mixing.state * one.decodes])
+            return float(pointwise_seconds(self._pointwise, self._dev, moved)[0])
         if not mixing.queries:
             return 0.0
-        if self.server.kv != "bf16" and not mixing.absorbed:
-            share = NARROW_CACHE.get(self.gpu.architecture, share)
-        read = mixing.read_tokens(one.cached, one.decodes)
-        memory = read * mixing.cache * WIDTHS[self.server.kv] / (share * self.gpu.memory_bandwidth)
-        compute = read * mixing.absorbed / self._latent_rate
-        return latency + max(memory, compute)
-
-    @cached_property
-    def _latent_rate(self) -> float:
-        """FLOP/s of latent attention over the cache: those of fused attention."""
-        kernels = self._curves.kernels
-        best = max(ways["forward"].fraction for ways in kernels.attention.values())
-        return float(device(self.gpu, kernels).ceiling[DTYPES.index("bf16")] * best)
+        keys = mixing.read_tokens(one.cached, one.decodes) / one.decodes
+        groups = 1.0 if mixing.absorbed else float(mixing.groups)
+        elements = mixing.cache / groups
+        wide = mixing.absorbed / (2.0 * mixing.queries) if mixing.absorbed else float(mixing.dim + mixing.value)
+        io = 2.0 * one.decodes * mixing.queries * wide
+        work = 2.0 * one.decodes * mixing.queries * keys * wide
+        dim = elements if mixing.absorbed else float(mixing.dim)
+        sizes = (float(one.decodes), keys, groups, elements, dim, io, work)
+        table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
+        calls = Caches(*(np.array([size]) for size in sizes))
+        return float(decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)[0])
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

@@ -6,6 +6,10 @@ from windtunnel.cli.shared.verbs import Verbs
 
 VERBS: Verbs = {
     "FILE...": ("importing.file", "Configurations, traces, logs, topologies and workloads of other tools: known by their content."),
+    "aiconfigurator": (
+        "importing.aiconfigurator",
+        "Measured kernels that aiconfigurator publishes, as datasets by GPU and engine.",
+    ),
     "torch": ("importing.torch", "Any PyTorch module, through torch.export."),
 }
 OTHERWISE = "FILE..."

@@ -1,0 +1,1 @@
+"""Kernels of inference engines, fitted on the datasets of `windtunnel import aiconfigurator`."""

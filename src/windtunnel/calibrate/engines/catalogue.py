@@ -1,0 +1,147 @@
+"""The catalogue's curves of inference engines from aiconfigurator's tables, and the table of their errors.
+
+The command is `windtunnel fit engines [FOLDER] --write`. H200, GB300 and RTX PRO 6000 are never fitted: their tables show how well
+curves carry to GPUs that no fit saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.calibrate.engines.columns import HELD, held_out
+from windtunnel.calibrate.engines.fit import EngineFit, EngineFitter, statistics_of
+from windtunnel.calibrate.engines.solve import Bounds, solve_curve
+from windtunnel.compute.engines.curves import PointwiseCurve, ReduceCurve
+from windtunnel.compute.engines.file import FOLDER, engines_text
+from windtunnel.compute.engines.seconds import engine_device, reduce_seconds
+from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, MeasuredTables, read_measured
+from windtunnel.spec import load_gpu
+
+SYSTEMS = ("a100_sxm", "h100_sxm", "b200_sxm", "b300_sxm", "gb200", "l40s")
+"""Systems that are fitted."""
+
+ENGINES = ("vllm", "sglang", "trtllm")
+SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit engines"
+
+LINKS = {"ampere": 300e9, "hopper": 450e9, "blackwell": 900e9}
+"""B/s of a GPU's NVLink each way, by architecture."""
+
+REDUCE: Bounds = {
+    "start": (1e-6, 4e-6, 3e-5), "rank": (0.0, 2e-7, 3e-6), "one": (0.05, 0.6, 2.0), "starts": (1.0, 2.5, 5.0),
+    "two": (0.05, 0.65, 2.0),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuEngines:
+    """The fitted engines of one GPU."""
+
+    gpu: str
+    engines: dict[str, EngineFit]
+
+    def text(self) -> str:
+        """The catalogue's file."""
+        curves = {name: one.curves for name, one in self.engines.items()}
+        return engines_text(self.gpu, load_gpu(self.gpu).architecture, SOURCE, curves)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Errors of held-out rows by engine and class, per cent."""
+        return {"gpu": self.gpu, "engines": {name: _error_table(one) for name, one in self.engines.items()}}
+
+
+def fit_engines(
+    folder: str | Path | None = None, systems: Sequence[str] = SYSTEMS, report: Callable[[float], object] = lambda share: None
+) -> list[GpuEngines]:
+    """Curves of all engines on the GPUs of `systems`, from a folder of tables or the wheel. Raises as `read_measured`."""
+    made = []
+    for count, system in enumerate(systems):
+        report(count / len(systems))
+        read = read_measured(folder, systems=[system])
+        made.append(fit_gpu(read))
+    return made
+
+
+def fit_gpu(read: MeasuredTables) -> GpuEngines:
+    """The engines of one system's tables."""
+    gpu = read.engines[0].gpu
+    engines: dict[str, EngineFit] = {}
+    for name in ENGINES:
+        parts = [one for one in read.engines if one.engine == name]
+        data = [one.data for one in parts if one.data is not None]
+        fitter = EngineFitter(engine_device(load_gpu(gpu)), load_gpu(gpu).architecture, data)
+        fitted = fitter.fit() if data else None
+        if fitted is not None:
+            reduced = _fit_reduce(parts, load_gpu(gpu).architecture, fitted)
+            engines[name] = with_shared(fitted, reduced, fitter.fit_pointwise())
+    return GpuEngines(gpu, _share_fastest(engines))
+
+
+def _share_fastest(engines: dict[str, EngineFit]) -> dict[str, EngineFit]:
+    """Kernels that move bytes are the same task in each engine: the fastest that was measured stands for all. One engine's table
+    times several kernels of PyTorch."""
+    found = [one.curves.pointwise for one in engines.values() if one.curves.pointwise is not None]
+    best = max(found, key=lambda curve: curve.memory, default=None)
+    return {name: EngineFit(replace(one.curves, pointwise=best), one.errors) for name, one in engines.items()}
+
+
+def with_shared(fitted: EngineFit, reduced: ReduceCurve | None, pointwise: PointwiseCurve | None) -> EngineFit:
+    """The fit with its all-reduce, and its kernels that move bytes."""
+    return EngineFit(replace(fitted.curves, reduce=reduced, pointwise=pointwise), fitted.errors)
+
+
+def _fit_reduce(parts: list[MeasuredEngine], architecture: str, fitted: EngineFit) -> ReduceCurve | None:
+    """The engine's all-reduce in a graph, over NVLink."""
+    calls = [
+        call
+        for one in parts
+        for call in one.calls
+        if call.collective == "all_reduce" and call.what != "NCCL" and "eager" not in call.what and call.seconds < 20e-3
+    ]
+    if architecture not in LINKS or len(calls) < 40:
+        return None
+    ranks, size, seconds = (np.array([getattr(call, name) for call in calls], np.float64) for name in ("ranks", "bytes", "seconds"))
+    held = held_out(ranks, size)
+    seen = ~held
+    start = ReduceCurve(4e-6, 2e-7, 0.6, 2.5, 0.65)
+    curve: ReduceCurve = solve_curve(
+        start, REDUCE, lambda c: reduce_seconds(c, LINKS[architecture], ranks[seen], size[seen]), seconds[seen]
+    )
+    errors = np.log(reduce_seconds(curve, LINKS[architecture], ranks[held], size[held]) / seconds[held])
+    fitted.errors["all-reduce"] = (errors, size[held])
+    return replace(curve, held_out=statistics_of(errors, size[held]))
+
+
+def write_engines(fits: Sequence[GpuEngines]) -> list[Path]:
+    """Writes the catalogue's files."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for one in fits:
+        path = FOLDER / f"{one.gpu}.json"
+        path.write_text(one.text(), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def error_lines(fits: Sequence[GpuEngines]) -> Iterator[tuple[str, ...]]:
+    """(GPU, engine, class, tokens, rows, median, 90 %, bias) of held-out rows."""
+    for one in fits:
+        for name, fitted in one.engines.items():
+            for what, (errors, tokens) in fitted.errors.items():
+                for part, found in statistics_of(errors, tokens).items():
+                    figures = (f"{found.n:.0f}", f"{found.median_pct:.1f}", f"{found.p90_pct:.1f}", f"{found.bias_pct:+.1f}")
+                    yield (one.gpu, name, what, part, *figures)
+
+
+def _error_table(fitted: EngineFit) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for what, (errors, tokens) in fitted.errors.items():
+        table[what] = {part: vars(found) for part, found in statistics_of(errors, tokens).items()}
+    return table
+
+
+__all__ = ["HELD", "GpuEngines", "error_lines", "fit_engines", "write_engines"]

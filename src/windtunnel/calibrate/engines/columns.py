@@ -1,0 +1,200 @@
+"""Rows of imported datasets as columns of an engine's kernel models, with the rows that a fit never sees."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.compute.engines.seconds import TILES, Caches, Routed
+from windtunnel.records import Dataset
+from windtunnel.records.shapes import read_shape
+
+HELD = 5
+"""One shape in so many is held out."""
+
+Words = npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class EngineRows:
+    """Columns over rows of one kind of kernel. `what` are the columns that its model takes; `tokens` those of a call (keys for
+    caches), by which errors are told apart; `kernel` the launched kernel; `held` rows that no fit sees."""
+
+    what: Mapping[str, Floats]
+    seconds: Floats
+    tokens: Floats
+    kernel: Words
+    held: Bools
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def take(self, rows: npt.NDArray[Any]) -> EngineRows:
+        """The rows of a mask or of indices."""
+        what = {name: column[rows] for name, column in self.what.items()}
+        return EngineRows(what, self.seconds[rows], self.tokens[rows], self.kernel[rows], self.held[rows])
+
+    def usual_kernel(self) -> EngineRows:
+        """The rows of the kernel that most rows launch: an engine's choice; others run where it cannot."""
+        names, counts = np.unique(self.kernel.astype(str), return_counts=True)
+        return self.take(self.kernel == names[int(np.argmax(counts))]) if len(names) > 1 else self
+
+
+def held_out(*columns: Floats) -> Bools:
+    """[rows] whether the shape of the row is held out: the fifth of the shapes whose words have the lowest hashes."""
+    table = np.stack([np.asarray(column, np.int64) for column in columns], axis=1)
+    shapes, at = np.unique(table, axis=0, return_inverse=True)
+    digests = [hashlib.blake2b(" ".join(map(str, shape)).encode(), digest_size=8).digest() for shape in shapes.tolist()]
+    order = np.argsort(np.array([int.from_bytes(one, "big") for one in digests], np.uint64))
+    marks = np.zeros(len(shapes), np.bool_)
+    marks[order[: len(shapes) // HELD]] = True
+    return np.asarray(marks[at.reshape(-1)], np.bool_)
+
+
+def linear_rows(data: Dataset, form: str) -> EngineRows | None:
+    """Products in 16 bits, or linear layers of a recipe; weights' shapes are held out."""
+    if form == "bf16":
+        part = data.where(level="kernel", op="gemm", name="linear", dtype="bf16")
+    else:
+        part = data.where(level="submodule", op="linear", shape=f"recipe={form}")
+    m, n, k = (_numbers(part, name) for name in "mnk")
+    return _rows(part, {"m": m, "n": n, "k": k}, m, held_out(n, k) if len(part) else None)
+
+
+def pointwise_rows(data: Dataset) -> EngineRows | None:
+    """Quantising with a known scale: reads 16 bits a number, writes 8; widths are held out."""
+    part = data.where(level="kernel", op="elementwise", name="scale_matrix")
+    m, n = _numbers(part, "m"), _numbers(part, "n")
+    return _rows(part, {"moved": 3.0 * m * n}, m, held_out(n) if len(part) else None)
+
+
+def cache_rows(data: Dataset, form: str, latent: bool) -> EngineRows | None:
+    """Attention over caches of a format; heads, groups, head size and window are held out."""
+    part = _starting(data.where(level="kernel", op="attention", dtype=form), "latent_decode of" if latent else "decode of")
+    batch, keys, dim, shared = (_numbers(part, name) for name in ("batch", "n", "k", "heads_per_kv"))
+    value = _numbers(part, "v")
+    value = np.where(value > 0, value, dim)
+    sequences = np.array([float(name.rsplit(" ", 1)[-1]) for name in part.table["name"].to_pylist()])
+    window = _numbers(part, "window")
+    seen = np.where(window > 0, np.minimum(keys, window), keys)
+    heads = batch / np.maximum(sequences, 1.0)
+    what = {
+        "sequences": sequences, "keys": seen, "groups": np.ones(len(part)) if latent else heads / shared,
+        "elements": dim if latent else dim + value, "dim": dim, "io": 2.0 * batch * (dim + value),
+        "work": 2.0 * batch * seen * (dim + value),
+    }  # fmt: skip
+    return _rows(part, what, keys, held_out(heads, shared, dim, window) if len(part) else None)
+
+
+def caches_of(rows: EngineRows) -> Caches:
+    """The columns of `decode_seconds`."""
+    return Caches(**rows.what)
+
+
+def prefill_rows(data: Dataset, form: str, kind: str) -> EngineRows | None:
+    """Causal attention over whole prompts; heads, groups, head size and window are held out. `kind`: "prefill", "windowed" (under a
+    window that is shorter than the prompt), or "latent prefill"."""
+    import pyarrow as pa
+
+    part = _starting(data.where(level="kernel", op="attention", dtype=form), f"{'latent_' * kind.startswith('latent')}prefill of")
+    within = (_numbers(part, "window") > 0.0) & (_numbers(part, "window") < _numbers(part, "n"))
+    part = Dataset(part.about, part.table.filter(pa.array(within == (kind == "windowed"))))
+    batch, m, n, dim, shared = (_numbers(part, name) for name in ("batch", "m", "n", "k", "heads_per_kv"))
+    value, window = _numbers(part, "v"), _numbers(part, "window")
+    size = np.where(value > 0, (dim + value) / 2.0, dim)
+    sequences = np.array([float(name.rsplit(" ", 1)[-1]) for name in part.table["name"].to_pylist()])
+    work, moved = _numbers(part, "flops"), _numbers(part, "bytes")
+    what = {"batch": batch, "m": m, "n": n, "k": size, "work": work, "moved": moved, "window": window}
+    return _rows(part, what, m, held_out(batch / np.maximum(sequences, 1.0), shared, dim, window) if len(part) else None)
+
+
+def expert_rows(data: Dataset, form: str) -> EngineRows | None:
+    """Fused experts; widths, experts, top-k and the way they are cut are held out."""
+    part = data.where(level="submodule", op="moe", dtype="fp8" if form == "fp8_block" else form, name="moe")
+    shapes = [read_shape(text) for text in part.table["shape"].to_pylist()]
+    mine = np.array([shape.get("recipe", "bf16") == form for shape in shapes], np.bool_)
+    if not mine.any():
+        return None
+    import pyarrow as pa
+
+    part = Dataset(part.about, part.table.filter(pa.array(mine)))
+    shapes = [shape for shape, own in zip(shapes, mine, strict=True) if own]
+
+    def column(name: str) -> Floats:
+        return np.array([float(shape[name]) for shape in shapes])
+
+    tokens, top_k, experts, ep, tp = (column(name) for name in ("tokens", "top_k", "experts", "ep", "tp"))
+    skew = np.array(
+        [float(str(shape["distribution"]).rsplit("_", 1)[-1]) if "_" in str(shape["distribution"]) else 0.0 for shape in shapes]
+    )
+    keys = np.stack([tokens, top_k, experts, ep, skew], axis=1)
+    unique, at = np.unique(keys, axis=0, return_inverse=True)
+    routed = [route_tokens(int(t), int(k), int(e), int(p), float(s)) for t, k, e, p, s in unique.tolist()]
+    at = at.reshape(-1)
+    what = {
+        "tokens": tokens, "top_k": top_k, "copies": np.array([one[0] for one in routed])[at],
+        "active": np.array([one[1] for one in routed])[at], "padded": np.array([one[2] for one in routed])[at],
+        "hidden": column("hidden"), "inner": column("expert_ffn") / tp, "matrices": 2.0 + column("gated"),
+    }  # fmt: skip
+    return _rows(part, what, tokens, held_out(column("hidden"), column("expert_ffn"), experts, top_k, tp, ep))
+
+
+def routed_of(rows: EngineRows) -> Routed:
+    """The columns of `experts_seconds`."""
+    return Routed(**rows.what)
+
+
+DRAWS = 24
+"""Draws of an uneven routing over which a rank's load is averaged."""
+
+
+@lru_cache(maxsize=100_000)
+def route_tokens(tokens: int, top_k: int, experts: int, ep: int, skew: float) -> tuple[float, float, tuple[float, ...]]:
+    """(copies of tokens, experts that some token chose, rows of whole tiles by tile) on the fullest of `ep` ranks.
+
+    Even routing deals copies in turn. Else loads of experts follow a power law from 1 to 0.8 of the tokens with this exponent, as
+    aiconfigurator's collector draws them, and its row is the fullest rank's.
+    """
+    local = max(experts // ep, 1)
+    total = float(tokens * top_k)
+    if skew == 0.0:
+        copies = max(total / ep, 1.0)
+        active = min(float(local), copies)
+        return copies, active, tuple(active * np.ceil(copies / active / TILES) * TILES)
+    most = max(0.8 * tokens, 1.0)
+    draw = np.random.default_rng(experts * 1009 + ep).random((DRAWS, experts))
+    loads = ((most ** (1.0 - skew) - 1.0) * draw + 1.0) ** (1.0 / (1.0 - skew))
+    loads *= total / loads.sum(axis=1, keepdims=True)
+    ranks = loads[:, : local * ep].reshape(DRAWS, ep, local)
+    fullest = ranks[np.arange(DRAWS), ranks.sum(axis=2).argmax(axis=1)]
+    chosen = 1.0 - np.exp(-fullest)
+    rows = [float((chosen * np.ceil(np.maximum(fullest, 1.0) / tile) * tile).sum(axis=1).mean()) for tile in TILES]
+    return float(fullest.sum(axis=1).mean()), float(chosen.sum(axis=1).mean()), tuple(rows)
+
+
+def _rows(data: Dataset, what: dict[str, Floats], tokens: Floats, held: Bools | None) -> EngineRows | None:
+    if held is None or not len(data):
+        return None
+    kernels = np.array([str(name) for name in data.table["kernel"].to_pylist()], np.object_)
+    return EngineRows(what, _numbers(data, "seconds"), tokens, kernels, held)
+
+
+def _starting(data: Dataset, name: str) -> Dataset:
+    """Rows whose name starts so."""
+    import pyarrow.compute as pc
+
+    return Dataset(data.about, data.table.filter(pc.starts_with(data.table["name"], name)))
+
+
+def _numbers(data: Dataset, name: str) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.fill_null(pc.cast(data.table[name], pa.float64()), 0.0).to_numpy(), np.float64)

@@ -1,0 +1,240 @@
+"""Constants of an engine's kernels on one GPU, each class fitted on the shapes that are not held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.calibrate.engines.columns import (
+    EngineRows,
+    cache_rows,
+    expert_rows,
+    linear_rows,
+    pointwise_rows,
+    prefill_rows,
+)
+from windtunnel.calibrate.engines.predict import predict_decode, predict_experts, predict_linear, predict_prefill
+from windtunnel.calibrate.engines.solve import Bounds, solve_curve
+from windtunnel.compute.curves import AttentionCurve, ErrorStatistics, GemmCurve
+from windtunnel.compute.device import Device
+from windtunnel.compute.engines.curves import (
+    FORMATS,
+    DecodeCurve,
+    EngineCurves,
+    ExpertsCurve,
+    LinearCurve,
+    PointwiseCurve,
+    PrefillCurve,
+)
+from windtunnel.compute.engines.seconds import pointwise_seconds
+
+LEAST = 200
+"""Rows that a class needs."""
+
+MOST = 2500
+"""Rows that a fit uses, drawn evenly from the others."""
+
+LONGEST_SHORT = 30e-6
+"""Seconds. Of products and of attention over caches a tenth takes less on every GPU, unless the host launches them one by one."""
+
+TILES = {
+    "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "ada": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+}
+"""Output tiles of libraries' products by architecture, as in `calibrate.kernels.fit`."""
+
+GEMM: Bounds = {
+    "fraction": (0.3, 0.85, 1.1), "tile_cost": (0.0, 8.0, 120.0), "prologue": (0.0, 100.0, 600.0), "wave": (0.0, 0.4, 1.0),
+    "memory": (0.3, 0.85, 1.1), "latency": (5e-7, 2.5e-6, 1e-5), "split": (0.0, 2.5e-6, 1e-4), "blend": (1.0, 2.5, 8.0),
+    "throttle": (0.0, 0.1, 0.8), "settle": (1e-5, 3e-4, 1e-2), "store": (0.3, 0.9, 1.2),
+}  # fmt: skip
+DECODE: Bounds = {
+    "latency": (1e-6, 8e-6, 6e-5), "memory": (0.1, 0.85, 1.2), "setup": (1e-9, 1.5e-6, 6e-6), "key": (1e-11, 2e-9, 1e-7),
+    "merge": (1e-8, 3e-6, 1e-5), "blend": (1.0, 2.0, 8.0), "cache": (1.0, 1.5, 6.0), "rate": (0.05, 0.6, 1.0),
+}  # fmt: skip
+PREFILL: Bounds = {
+    "fraction": (0.05, 0.7, 1.1), "wave": (0.0, 0.6, 1.5), "setup": (0.0, 150.0, 3000.0), "head": (0.0, 20.0, 200.0),
+    "causal": (1.0, 1.1, 2.5), "latency": (1e-6, 8e-6, 5e-5),
+}  # fmt: skip
+EXPERTS: Bounds = {
+    "latency": (2e-6, 3e-5, 5e-4), "memory": (0.1, 0.8, 1.1), "fraction": (0.05, 0.6, 1.1), "tile": (0.0, 20.0, 200.0),
+    "moved": (0.03, 0.4, 2.0), "spread": (0.03, 5.0, 50.0), "blend": (1.0, 2.5, 8.0),
+}  # fmt: skip
+POINTWISE: Bounds = {"latency": (2e-7, 2e-6, 3e-5), "memory": (0.02, 0.8, 1.2), "cache": (1.0, 1.3, 8.0)}
+QUANTISE: Bounds = {"quantise": (0.0, 2e-6, 3e-5), "bandwidth": (0.02, 0.6, 4.0)}
+"""(lowest, expected, highest) of each constant."""
+
+FIRST = GemmCurve(
+    fraction=0.85, tiles=TILES["hopper"], tile_cost=8.0, prologue=100.0, wave=0.4, memory=0.85, latency=2.5e-6, split=2.5e-6,
+    blend=2.5, throttle=0.1, settle=3e-4,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class QuantisedProduct(GemmCurve):
+    """A linear layer's constants side by side, as the solver takes them; see `LinearCurve`."""
+
+    quantise: float = 0.0
+    bandwidth: float = 1.0
+
+    @classmethod
+    def of(cls, product: GemmCurve, quantise: float = 0.0, bandwidth: float = 1.0) -> QuantisedProduct:
+        """From a product's constants."""
+        return cls(**{one.name: getattr(product, one.name) for one in fields(GemmCurve)}, quantise=quantise, bandwidth=bandwidth)
+
+    def as_linear(self) -> LinearCurve:
+        """The product apart from its quantising."""
+        product = GemmCurve(**{one.name: getattr(self, one.name) for one in fields(GemmCurve)})
+        return LinearCurve(product, self.quantise, self.bandwidth)
+
+
+@dataclass
+class EngineFit:
+    """A fit: the curves, and errors ln(predicted / measured) of held-out rows by class, with the rows' tokens."""
+
+    curves: EngineCurves
+    errors: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+
+
+@dataclass
+class EngineFitter:
+    """Fits the classes of one engine on one GPU. `data`: its releases."""
+
+    dev: Device
+    architecture: str
+    data: list[Any]
+    errors: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def fit(self) -> EngineFit | None:
+        """All classes with enough rows; None without products or attention."""
+        linear = self._linear()
+        caches = {form: cached for form in ("bf16", "fp8") if (cached := self._decode(form, False)) is not None}
+        prompts = {form: ahead for form in ("bf16", "fp8") if (ahead := self._prefill(form, "prefill")) is not None}
+        if not linear or not caches or not prompts:
+            return None
+        latent = {form: cached for form in ("bf16", "fp8") if (cached := self._decode(form, True)) is not None}
+        latent_prompts = {form: ahead for form in ("bf16",) if (ahead := self._prefill(form, "latent prefill")) is not None}
+        windowed = {form: ahead for form in ("bf16", "fp8") if (ahead := self._prefill(form, "windowed")) is not None}
+        experts = {form: found for form in FORMATS if (found := self._experts(form)) is not None}
+        releases = tuple(sorted({one.about.source for one in self.data}))
+        return EngineFit(EngineCurves(releases, linear, caches, prompts, windowed, latent, latent_prompts, experts), self.errors)
+
+    def _best(self, read: Callable[[Any], EngineRows | None]) -> EngineRows | None:
+        """The rows of the release that has most of them, of its usual kernel."""
+        found = [rows for one in self.data if (rows := read(one)) is not None]
+        best = max(found, key=len, default=None)
+        return best if best is not None and len(best) >= LEAST else None
+
+    def _fit(
+        self, what: str, rows: EngineRows, start: Any, bounds: Bounds, predict: Callable[[Any, EngineRows], Floats]
+    ) -> tuple[Any, Mapping[str, ErrorStatistics]]:
+        seen = thin_rows(rows.take(~rows.held))
+        curve = solve_curve(start, bounds, lambda c: predict(c, seen), seen.seconds)
+        kept = rows.take(rows.held)
+        errors = np.log(predict(curve, kept) / kept.seconds)
+        self.errors[what] = (errors, kept.tokens)
+        return curve, statistics_of(errors, kept.tokens)
+
+    def _linear(self) -> dict[str, LinearCurve]:
+        made: dict[str, LinearCurve] = {}
+        start = replace(FIRST, tiles=TILES.get(self.architecture, TILES["hopper"]))
+        for form in FORMATS:
+            rows = self._best(lambda one, form=form: linear_rows(one, form))  # type: ignore[misc]
+            if rows is None or host_bound(rows):
+                continue
+            if form == "bf16":
+                flat, found = self._fit("linear bf16", rows, QuantisedProduct.of(start), GEMM, self._linear_of("bf16"))
+                start = flat.as_linear().product
+                made[form] = replace(flat.as_linear(), held_out=found)
+                continue
+            # A kernel in few bits starts as one in 16; what is longer is the quantising.
+            bounds = {name: bound for name, bound in GEMM.items() if name != "latency"}
+            begin = QuantisedProduct.of(start, 2e-6, 0.6)
+            flat, found = self._fit(f"linear {form}", rows, begin, bounds | QUANTISE, self._linear_of(form))
+            made[form] = replace(flat.as_linear(), held_out=found)
+        return made
+
+    def _linear_of(self, form: str) -> Callable[[QuantisedProduct, EngineRows], Floats]:
+        return lambda flat, part: predict_linear(self.dev, form, flat.as_linear(), part)
+
+    def _decode(self, form: str, latent: bool) -> DecodeCurve | None:
+        rows = self._best(lambda one: cache_rows(one, form, latent))
+        rows = rows.usual_kernel() if rows is not None else None
+        if rows is None or host_bound(rows):
+            return None
+        name = f"{'latent ' if latent else ''}decode {form}"
+        start = DecodeCurve(8e-6, 0.85, 1.5e-6, 2e-9, 3e-6, 2.0, 1.5, 0.6)
+        curve: DecodeCurve
+        curve, found = self._fit(name, rows, start, DECODE, partial(predict_decode, self.dev, form))
+        return replace(curve, held_out=found)
+
+    def fit_pointwise(self) -> PointwiseCurve | None:
+        """Kernels that move bytes."""
+        rows = self._best(pointwise_rows)
+        if rows is None:
+            return None
+
+        def predict(one: PointwiseCurve, part: EngineRows) -> Floats:
+            return pointwise_seconds(one, self.dev, part.what["moved"], cold=False)
+
+        curve: PointwiseCurve
+        curve, found = self._fit("pointwise", rows, PointwiseCurve(2e-6, 0.8), POINTWISE, predict)
+        return replace(curve, held_out=found)
+
+    def _prefill(self, form: str, kind: str) -> PrefillCurve | None:
+        rows = self._best(lambda one: prefill_rows(one, form, kind))
+        rows = rows.usual_kernel() if rows is not None else None
+        if rows is None or len(rows) < LEAST:
+            return None
+        start = AttentionCurve(fraction=0.7, rows=128, wave=0.6, setup=150.0, head=20.0, causal=1.1, latency=8e-6)
+
+        core, found = self._fit(
+            f"{kind} {form}",
+            rows,
+            start,
+            PREFILL,
+            lambda core, part: predict_prefill(self.dev, form, PrefillCurve(core), part),
+        )
+        return PrefillCurve(core, found)
+
+    def _experts(self, form: str) -> ExpertsCurve | None:
+        rows = self._best(lambda one: expert_rows(one, form))
+        rows = rows.usual_kernel() if rows is not None else None
+        if rows is None or len(rows) < LEAST:
+            return None
+        start = ExpertsCurve(3e-5, 0.8, 0.6, 20.0, 0.4, 5.0, 2.5)
+
+        curve: ExpertsCurve
+        curve, found = self._fit(f"experts {form}", rows, start, EXPERTS, partial(predict_experts, self.dev, form))
+        return replace(curve, held_out=found)
+
+
+def host_bound(rows: EngineRows) -> bool:
+    """Whether calls wait for the host: even the shortest take longer than kernels of a captured graph."""
+    return bool(np.quantile(rows.seconds, 0.1) > LONGEST_SHORT)
+
+
+def thin_rows(rows: EngineRows, most: int = MOST) -> EngineRows:
+    """At most `most` rows, drawn in the same way in each run."""
+    if len(rows) <= most:
+        return rows
+    return rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[:most]))
+
+
+def statistics_of(errors: Floats, tokens: Floats) -> Mapping[str, ErrorStatistics]:
+    """Errors of held-out rows by tokens of a call."""
+    parts: dict[str, Bools] = {"below 1024": tokens < 1024, "from 1024": tokens >= 1024}
+    return {name: _statistics(errors[mask]) for name, mask in parts.items() if mask.sum() >= 10}
+
+
+def _statistics(errors: Floats) -> ErrorStatistics:
+    size = np.abs(errors)
+    figures = (100.0 * np.median(size), 100.0 * np.quantile(size, 0.9), 100.0 * np.mean(errors))
+    return ErrorStatistics(float(len(errors)), *(float(f"{value:.3g}") for value in figures))

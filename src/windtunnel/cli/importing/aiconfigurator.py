@@ -1,0 +1,94 @@
+"""`windtunnel import aiconfigurator [FOLDER] -o FOLDER`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windtunnel.base.errors import FileError
+from windtunnel.cli.shared.common import Json, Quiet, notes, print_list, writable, write_json
+
+if TYPE_CHECKING:
+    from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
+
+EXAMPLES = """\b
+Examples:
+  windtunnel import aiconfigurator -o measured                    the tables of pip install 'windtunnel[measured]'
+  windtunnel import aiconfigurator systems/data -o measured --system h100_sxm --engine vllm
+  windtunnel predict llama3-8b-8xh100 --profile measured/h100-sxm-80gb-vllm-0.24.0.parquet
+"""
+
+
+def command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="Holds SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet; default: the wheel's."),
+    ] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the datasets go.")] = None,
+    system: Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="One system, such as h100_sxm.")] = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", metavar="NAME", help="vllm, sglang, trtllm or nccl.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option("--family", metavar="NAME", help="gemm, attention, moe, comm and others.")
+    ] = None,
+    release: Annotated[
+        str, typer.Option("--release", metavar="VERSION|all", help="A release; default: each table's newest.")
+    ] = "newest",
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json))
+    from windtunnel.api.jobs import read_measured
+    from windtunnel.cli.shared.progress import bar
+
+    split = [[word for each in words or () for word in each.split(",")] for words in (system, engine, family)]
+    with bar("reading") as shown:
+        read = read_measured(folder, systems=split[0], engines=split[1], families=split[2], release=release, progress=shown)
+    written = [] if out is None else [name for one in read.engines for name in save_engine(one, Path(out))]
+    rows = [_facts(one) for one in read.engines]
+    if json is not None:
+        write_json({"engines": rows, "files": written, "ignored": list(read.ignored), "assumed": list(read.assumed)}, json)
+    if quiet or json == "-":
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("gpu", "engine", "release", "kernels", "modules", "calls"):
+        table.add_column(name, justify="right" if name in ("kernels", "modules", "calls") else "left")
+    for row in rows:
+        table.add_row(row["gpu"], row["engine"], row["release"], *(f"{row[name]:,}" for name in ("kernels", "modules", "calls")))
+    Console(highlight=False).print(table)
+    print_list(read.ignored, "ignored", most=200)
+    print_list(read.assumed, "assumed")
+    if out is None:
+        notes().print("Nothing was written: -o FOLDER writes the datasets.", markup=False)
+
+
+def save_engine(one: MeasuredEngine, folder: Path) -> list[str]:
+    """Writes the dataset and the calls of one release; the names of its files."""
+    from windtunnel.formats.machines.kernels.measured.collectives_file import calls_text
+    from windtunnel.records import write
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(str(folder), error.strerror or str(error), "a folder that can be written") from None
+    names: list[str] = []
+    if one.data is not None:
+        write(one.data, folder / f"{one.stem}.parquet")
+        names.append(f"{one.stem}.parquet")
+    if one.calls:
+        (folder / f"{one.stem}-calls.csv").write_text(calls_text(one), encoding="utf-8")
+        names.append(f"{one.stem}-calls.csv")
+    return names
+
+
+def _facts(one: MeasuredEngine) -> dict[str, Any]:
+    kernels = 0 if one.data is None else len(one.data.where(level="kernel"))
+    rows = 0 if one.data is None else len(one.data)
+    return {
+        "gpu": one.gpu, "engine": one.engine, "release": one.release, "kernels": kernels, "modules": rows - kernels,
+        "calls": len(one.calls),
+    }  # fmt: skip

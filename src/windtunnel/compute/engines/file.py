@@ -1,0 +1,128 @@
+"""The JSON file of one GPU's engine kernels in `catalog/kernels/engines/`: strict reading, writing, and the choice for a GPU.
+
+{"format": 1, "id": ..., "architecture": ..., "source": ..., "engines": {name: EngineCurves}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import MIB, read_text
+from windtunnel.base.strict import Strict
+from windtunnel.compute.engines.curves import COARSER, EngineCurves
+from windtunnel.compute.kernel_file import FOLDER as KERNELS
+from windtunnel.compute.kernel_file import first_mistake
+from windtunnel.spec.machine.cluster import GPU
+
+FOLDER = KERNELS / "engines"
+LARGEST_FILE = 4 * MIB
+WANTED = "a file that `windtunnel fit engines` wrote"
+
+NEAREST = {
+    "volta": ("a100-sxm-80gb",),
+    "turing": ("a100-sxm-80gb",),
+    "ampere": ("a100-sxm-80gb",),
+    "ada": ("l40s",),
+    "hopper": ("h100-sxm-80gb",),
+    "blackwell": ("b200-sxm-180gb", "b300-sxm", "gb200-nvl72"),
+    "blackwell-rtx": ("l40s",),
+}
+"""Architecture -> measured GPUs, the nearest first: those whose shares of peak and bandwidth another GPU of it takes."""
+
+DEFAULT = "h100-sxm-80gb"
+
+
+class _EngineFile(Strict):
+    format: Literal[1]
+    id: str
+    architecture: str
+    source: str
+    engines: dict[str, EngineCurves]
+
+
+@lru_cache(maxsize=1)
+def measured_gpus() -> tuple[str, ...]:
+    """GPUs with a file."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+@lru_cache(maxsize=16)
+def load_engines(name: str) -> Mapping[str, EngineCurves]:
+    """The engines of a file of the catalogue. Raises FileError as `read_engines` does."""
+    return read_engines(FOLDER / f"{name}.json")
+
+
+def read_engines(path: Path) -> Mapping[str, EngineCurves]:
+    """A file's engines. FileError if it cannot be read, or has an unknown, missing or impossible value."""
+    try:
+        return _EngineFile.model_validate_json(read_text(path, LARGEST_FILE, WANTED)).engines
+    except ValidationError as error:
+        raise FileError(str(path), first_mistake(error), WANTED) from None
+
+
+def choose_engine(gpu: GPU, engine: str) -> EngineCurves:
+    """The kernels of an engine on a GPU: its own where measured; classes that were not are another engine's on this GPU, then those
+    of the nearest measured GPU, whose shares of peak and bandwidth they keep."""
+    return _merge_engines((gpu.id, *NEAREST.get(gpu.architecture, ()), DEFAULT), engine)[0]
+
+
+def choose_other(gpu: GPU, engine: str) -> tuple[EngineCurves, str]:
+    """What `choose_engine` would give if the GPU itself had not been measured, and the GPU whose curves come first."""
+    near = (*NEAREST.get(gpu.architecture, ()), DEFAULT, *measured_gpus())
+    return _merge_engines(tuple(name for name in near if name != gpu.id), engine)
+
+
+def _merge_engines(near: tuple[str, ...], engine: str) -> tuple[EngineCurves, str]:
+    """The engine's curves of the GPUs in this order, each with the classes that those before lack; and the first of the GPUs."""
+    listed = [name for name in dict.fromkeys(near) if name in measured_gpus()]
+    sources = [load_engines(name) for name in listed]
+    ordered = [curves for file in sources for curves in (*([file[engine]] if engine in file else []), *file.values())]
+    found = ordered[0]
+    for other in ordered[1:]:
+        found = _fill(found, other)
+    return found, listed[0]
+
+
+def _fill(found: EngineCurves, other: EngineCurves) -> EngineCurves:
+    """`found` with the classes that it lacks from `other`."""
+    changed: dict[str, Any] = {"reduce": found.reduce or other.reduce, "pointwise": found.pointwise or other.pointwise}
+    for name in ("linear", "decode", "prefill", "windowed", "latent_decode", "latent_prefill", "experts"):
+        changed[name] = {**getattr(other, name), **getattr(found, name)}
+    return replace(found, **changed)
+
+
+Curve = TypeVar("Curve")
+
+
+def curve_of(table: Mapping[str, Curve], form: str) -> Curve:
+    """The curve of a format, or of the one that stands in for it."""
+    for name in (form, COARSER.get(form, form), "bf16"):
+        if name in table:
+            return table[name]
+    return next(iter(table.values()))
+
+
+def engines_text(name: str, architecture: str, source: str, engines: Mapping[str, EngineCurves]) -> str:
+    """The file's text; constants that equal their default are left out, numbers have four digits."""
+    content = {"format": 1, "id": name, "architecture": architecture, "source": source, "engines": _plain(engines)}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        given = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default}
+        empty = {one.name for one in fields(value) if one.default_factory is not MISSING and not given.get(one.name, True)}
+        return {key: _plain(each) for key, each in given.items() if key not in empty}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,0 +1,200 @@
+"""Seconds of an engine's kernels in a captured graph.
+
+    linear   = product (gemm.py) + quantise + (2 + width) m k / (bandwidth B)
+    decode   = latency + (bytes/(memory B) ^p + blocks^p)^(1/p),
+               blocks = min over splits s of waves(sequences groups s) (setup + key dim/128 keys/s) + merge if s > 1
+    experts  = latency + (weights/(memory B) ^p + products^p)^(1/p) + copies/(moved B) + all copies/(spread B),
+               products = min over tiles of r rows of 2 padded rows hidden inner (1 + tile/r) / (fraction peak)
+    pointwise = latency + bytes/(memory B)
+    reduce   = min(start + n rank + (n-1) S/(one L), starts start + n rank + 2 (n-1)/n S/(two L))
+
+B: memory bandwidth, L: scale-up bandwidth of a GPU, n ranks, S bytes. `blocks` and waves: as of products, half of a partial wave is
+lost. Attention over prompts: attention.py, and its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.device import Device
+from windtunnel.compute.engines.curves import (
+    DecodeCurve,
+    ExpertsCurve,
+    LinearCurve,
+    PointwiseCurve,
+    PrefillCurve,
+    ReduceCurve,
+)
+from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
+from windtunnel.spec.machine.cluster import GPU
+from windtunnel.workload.ops import DTYPES
+
+WIDTH = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
+"""Bytes of a number; NVFP4: half a byte, and a scale for 16."""
+
+SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+"""Parts into which a kernel may cut a cache."""
+
+TILES = np.array([16.0, 32.0, 64.0, 128.0])
+"""Rows of an expert's tile."""
+
+PARTIAL = 0.5
+"""Share of a partial wave's time that is lost."""
+
+READ = 0.8
+"""Share of memory bandwidth at which prompts' queries, keys, values and results move; assumed."""
+
+
+def engine_device(gpu: GPU) -> Device:
+    """The GPU with its peaks as ceilings: curves have shares of them."""
+    peak = np.array([_peak(gpu, name) for name in DTYPES])
+    return Device(peak=peak, ceiling=peak, bandwidth=gpu.memory_bandwidth, sms=float(gpu.sms or 132), l2=float(gpu.l2 or 50e6))
+
+
+FALLBACK = {
+    "nvfp4": ("nvfp4", "fp4", "fp8", "bf16", "fp16"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "mxfp8": ("mxfp8", "fp8", "bf16"),
+    "fp16": ("fp16", "bf16"),
+    "bf16": ("bf16", "fp16"),
+}
+"""Peaks of the sheet that count for a format, in the order they are tried."""
+
+
+def _peak(gpu: GPU, name: str) -> float:
+    return next((gpu.peak[key] for key in FALLBACK.get(name, (name,)) if key in gpu.peak), max(gpu.peak.values()))
+
+
+def code_of(form: str) -> int:
+    """The dtype code of a format."""
+    return DTYPES.index("fp8" if form == "fp8_block" else form)
+
+
+def product_seconds(
+    curve: LinearCurve, dev: Device, form: str, m: Floats, n: Floats, k: Floats, batch: Floats | float = 1.0
+) -> Floats:
+    """[rows] seconds of the product of a linear layer, its input already in its format."""
+    dtype = np.full(len(m), code_of(form), np.int8)
+    many = np.broadcast_to(np.asarray(batch, np.float64), m.shape)
+    one = np.ones(len(m))
+    moved = gemm_bytes(many, m, n, k, dtype, np.zeros(len(m), np.bool_))
+    return gemm_seconds(curve.product, dev, many, m, n, k, dtype, moved, one)
+
+
+def quantise_seconds(curve: LinearCurve, dev: Device, form: str, m: Floats, k: Floats) -> Floats:
+    """[rows] seconds of quantising (m, k) numbers of 16 bits; 0 for an engine's products in 16 bits."""
+    if form == "bf16":
+        return np.zeros(len(m))
+    return np.asarray(curve.quantise + (2.0 + WIDTH[form]) * m * k / (curve.bandwidth * dev.bandwidth), np.float64)
+
+
+def _from_l2(moved: Floats, dev: Device, gain: float) -> Floats:
+    """Bytes of memory that take as long as `moved`, of which what the L2 holds moves `gain` times as fast."""
+    kept = np.minimum(moved, dev.l2) * np.clip((2.0 * dev.l2 - moved) / dev.l2, 0.0, 1.0)
+    return np.asarray(kept / gain + moved - kept, np.float64)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Columns over calls: sequences, cached keys that each reads, key-value heads and elements of a key and its value; `io` bytes
+    of queries and results, `work` FLOP. `dim`: elements of a key."""
+
+    sequences: Floats
+    keys: Floats
+    groups: Floats
+    elements: Floats
+    dim: Floats
+    io: Floats
+    work: Floats
+
+
+def decode_seconds(curve: DecodeCurve, dev: Device, width: float, of: Caches, cold: bool) -> Floats:
+    """[calls] seconds of attention over caches of `width` bytes a number; `cold`: nothing of them is in the L2."""
+    moved = of.sequences * of.keys * of.groups * of.elements * width
+    moved = moved if cold else _from_l2(moved, dev, curve.cache)
+    memory = (moved + of.io) / (curve.memory * dev.bandwidth)
+    memory = np.maximum(memory, of.work / (curve.rate * dev.peak[code_of("bf16")]))
+    blocks = (of.sequences * of.groups)[:, None] * SPLITS / dev.sms
+    waves = np.maximum(1.0, PARTIAL * np.ceil(blocks) + (1.0 - PARTIAL) * blocks)
+    each = curve.setup + of.keys[:, None] / SPLITS * curve.key * of.dim[:, None] / 128.0
+    busy = (waves * each + curve.merge * (SPLITS > 1.0)).min(axis=1)
+    return np.asarray(curve.latency + (memory**curve.blend + busy**curve.blend) ** (1.0 / curve.blend), np.float64)
+
+
+def prefill_seconds(
+    curve: PrefillCurve,
+    dev: Device,
+    form: str,
+    batch: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    work: Floats,
+    moved: Floats,
+    window: Floats,
+) -> Floats:
+    """[calls] seconds of attention over prompts: batch = sequences x heads, m queries, n keys, k head size, FLOP and bytes.
+
+    A block of queries under a window (0: none) reads whole blocks of keys: those of its window and its own.
+    """
+    rows = float(curve.core.rows)
+    within = (window > 0.0) & (window < n)
+    keys = np.where(within, np.minimum(window + rows, n), n)
+    whole = np.where(within, np.maximum(work, 4.0 * batch * m * k * np.minimum(keys, (n + 1.0) / 2.0)), work)
+    core = attention_seconds(curve.core, dev, "forward", batch, m, keys, k, np.full(len(m), code_of(form), np.int8), whole)
+    return np.asarray(np.hypot(core, moved / (READ * dev.bandwidth)), np.float64)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Columns over calls: tokens of all ranks, top-k, copies of tokens on the rank, its experts that some token chose, and rows of
+    whole tiles [calls, TILES]; `hidden` and `inner` widths of the rank's experts, `matrices` 3 with a gate, else 2."""
+
+    tokens: Floats
+    top_k: Floats
+    copies: Floats
+    active: Floats
+    padded: Floats
+    hidden: Floats
+    inner: Floats
+    matrices: Floats
+
+
+def padded_rows(copies: Floats, active: Floats) -> Floats:
+    """[calls, TILES] rows of whole tiles where `copies` fall evenly on `active` experts."""
+    active = np.maximum(active, 1.0)
+    each = np.maximum(copies / active, 1.0)
+    return np.asarray(active[:, None] * np.ceil(each[:, None] / TILES) * TILES, np.float64)
+
+
+def experts_seconds(curve: ExpertsCurve, dev: Device, form: str, of: Routed) -> Floats:
+    """[calls] seconds of fused experts."""
+    width = WIDTH[form]
+    weights = of.active * of.hidden * of.inner * of.matrices * width / (curve.memory * dev.bandwidth)
+    rate = curve.fraction * dev.peak[code_of(form)]
+    rows = of.padded * (1.0 + curve.tile / TILES)
+    products = (2.0 * rows * (of.hidden * of.inner * of.matrices)[:, None] / rate).min(axis=1)
+    joined = (weights**curve.blend + products**curve.blend) ** (1.0 / curve.blend)
+    own = of.copies * (of.hidden * (width + 6.0) + 2.0 * of.inner * of.matrices) + 4.0 * of.tokens * of.hidden
+    every = of.tokens * of.top_k * (2.0 * of.hidden + 2.0 * of.inner * of.matrices)
+    moves = own / (curve.moved * dev.bandwidth) + every / (curve.spread * dev.bandwidth)
+    return np.asarray(curve.latency + joined + moves, np.float64)
+
+
+def pointwise_seconds(
+    curve: PointwiseCurve, dev: Device, moved: Floats, launches: Floats | float = 1.0, cold: bool = True
+) -> Floats:
+    """[calls] seconds of kernels that move `moved` bytes; `cold`: nothing of them is in the L2."""
+    moved = moved if cold else _from_l2(moved, dev, curve.cache)
+    return np.asarray(launches * curve.latency + moved / (curve.memory * dev.bandwidth), np.float64)
+
+
+def reduce_seconds(curve: ReduceCurve, link: float, ranks: Floats, size: Floats) -> Floats:
+    """[calls] seconds of an all-reduce of `size` bytes over `ranks` GPUs whose links carry `link` B/s each way."""
+    one = curve.start + ranks * curve.rank + (ranks - 1.0) * size / (curve.one * link)
+    two = curve.starts * curve.start + ranks * curve.rank + 2.0 * (ranks - 1.0) / ranks * size / (curve.two * link)
+    return np.asarray(np.minimum(one, two), np.float64)

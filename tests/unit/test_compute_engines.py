@@ -1,0 +1,164 @@
+"""Seconds of engines' kernels: bounds that hold for any shape, and curves that a GPU takes from another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.base.errors import FileError
+from windtunnel.calibrate.engines.columns import route_tokens
+from windtunnel.calibrate.engines.fit import EXPERTS, FIRST, QuantisedProduct
+from windtunnel.calibrate.engines.solve import solve_curve
+from windtunnel.compute.engines.curves import DecodeCurve, EngineCurves, ExpertsCurve, LinearCurve, ReduceCurve
+from windtunnel.compute.engines.file import choose_engine, curve_of, engines_text, measured_gpus, read_engines
+from windtunnel.compute.engines.seconds import (
+    TILES,
+    WIDTH,
+    Caches,
+    Routed,
+    decode_seconds,
+    engine_device,
+    experts_seconds,
+    padded_rows,
+    product_seconds,
+    quantise_seconds,
+    reduce_seconds,
+)
+from windtunnel.spec import load_gpu
+
+H100 = load_gpu("h100-sxm-80gb")
+DEV = engine_device(H100)
+ENGINES = ("vllm", "sglang", "trtllm")
+DECODE = DecodeCurve(8e-6, 0.85, 1e-6, 1e-9, 3e-6, 2.0, 2.0)
+
+
+def caches(sequences: float, keys: float, groups: float = 8.0, dim: float = 128.0) -> Caches:
+    sizes = (sequences, keys, groups, 2 * dim, dim, 0.0, 0.0)
+    return Caches(*(np.array([float(size)]) for size in sizes))
+
+
+@pytest.mark.parametrize("gpu", measured_gpus())
+@pytest.mark.parametrize("engine", ENGINES)
+@given(m=st.integers(1, 32768), n=st.integers(64, 65536), k=st.integers(64, 65536))
+def test_no_product_beats_peak_or_twice_the_memory(gpu: str, engine: str, m: int, n: int, k: int) -> None:
+    """Shares of bandwidth go up to 1.1, since data sheets round down."""
+    on = load_gpu(gpu)
+    dev = engine_device(on)
+    sizes = [np.array([float(size)]) for size in (m, n, k)]
+    for form, curve in choose_engine(on, engine).linear.items():
+        took = product_seconds(curve, dev, form, *sizes)[0]
+        assert took >= 2.0 * m * n * k / max(on.peak.values())
+        assert took >= 0.5 * WIDTH[form] * n * k / on.memory_bandwidth
+
+
+@given(sequences=st.integers(1, 512), keys=st.integers(1, 100_000), more=st.integers(1, 1000))
+def test_longer_caches_and_more_of_them_never_take_less(sequences: int, keys: int, more: int) -> None:
+    one = decode_seconds(DECODE, DEV, 2.0, caches(sequences, keys), True)[0]
+    assert decode_seconds(DECODE, DEV, 2.0, caches(sequences, keys + more), True)[0] >= one * (1 - 1e-12)
+    assert decode_seconds(DECODE, DEV, 2.0, caches(sequences + more, keys), True)[0] >= one * (1 - 1e-12)
+    assert one >= sequences * keys * 8 * 256 * 2.0 / H100.memory_bandwidth
+
+
+def test_a_large_cache_is_read_at_the_share_of_bandwidth() -> None:
+    """64 sequences of 32,768 keys, 8 heads of 128: 8.6 GB at 0.85 of 3.35 TB/s are 3.02 ms; blocks add to them in the norm."""
+    took = decode_seconds(replace(DECODE, setup=0.0, key=0.0), DEV, 2.0, caches(64, 32768), True)[0]
+    assert took == pytest.approx(8e-6 + 64 * 32768 * 8 * 256 * 2 / (0.85 * 3.35e12), rel=1e-6)
+
+
+def test_the_cache_of_the_l2_is_not_counted_for_a_model() -> None:
+    small = caches(1, 8192)
+    assert decode_seconds(DECODE, DEV, 2.0, small, False)[0] < decode_seconds(DECODE, DEV, 2.0, small, True)[0]
+
+
+def test_quantising_reads_sixteen_bits_and_writes_the_format() -> None:
+    curve = LinearCurve(FIRST, 2e-6, 0.5)
+    took = quantise_seconds(curve, DEV, "fp8", np.array([4096.0]), np.array([8192.0]))[0]
+    assert took == pytest.approx(2e-6 + 3 * 4096 * 8192 / (0.5 * 3.35e12))
+    assert quantise_seconds(curve, DEV, "bf16", np.array([4096.0]), np.array([8192.0]))[0] == 0.0
+
+
+def test_experts_read_what_was_chosen_and_compute_whole_tiles() -> None:
+    """8 copies on 8 experts of 1024 x 512: weights of three matrices in bf16, and 8 tiles of 16 rows."""
+    curve = ExpertsCurve(0.0, 1.0, 1.0, 0.0, 1e6, 1e6, 1.0)
+    one = [np.array([x]) for x in (8.0, 1.0, 8.0, 8.0)]
+    routed = Routed(*one, padded_rows(one[2], one[3]), *(np.array([x]) for x in (1024.0, 512.0, 3.0)))
+    weights = 8 * 1024 * 512 * 3 * 2 / 3.35e12
+    products = 2 * 8 * 16 * 1024 * 512 * 3 / H100.peak["bf16"]
+    assert experts_seconds(curve, DEV, "bf16", routed)[0] == pytest.approx(weights + products, rel=1e-6)
+
+
+@given(tokens=st.integers(1, 8192), top_k=st.integers(1, 8), ep=st.sampled_from([1, 2, 8]), skew=st.sampled_from([0.0, 1.01, 1.2]))
+def test_the_fullest_rank_has_its_share_of_copies_at_least(tokens: int, top_k: int, ep: int, skew: float) -> None:
+    copies, active, rows = route_tokens(tokens, top_k, 64, ep, skew)
+    assert copies >= tokens * top_k / ep * (1 - 1e-9)
+    assert copies <= max(tokens * top_k, 1) * (1 + 1e-9)
+    assert 0.0 < active <= 64 / ep
+    assert all(row >= 0.6 * min(copies, tile) for row, tile in zip(rows, TILES, strict=True))
+
+
+def test_an_all_reduce_takes_one_step_if_small_and_two_if_large() -> None:
+    curve = ReduceCurve(4e-6, 0.0, 0.5, 2.0, 0.5)
+    ranks, sizes = np.array([8.0, 8.0]), np.array([1024.0, 64e6])
+    small, large = reduce_seconds(curve, 450e9, ranks, sizes)
+    assert small == pytest.approx(4e-6 + 7 * 1024 / 225e9)
+    assert large == pytest.approx(8e-6 + 2 * 7 / 8 * 64e6 / 225e9)
+
+
+def test_a_fit_finds_the_curve_that_made_its_rows() -> None:
+    truth = ExpertsCurve(4e-5, 0.7, 0.5, 30.0, 0.3, 4.0, 2.0)
+    draw = np.random.default_rng(1)
+    tokens = 2.0 ** draw.integers(0, 14, 400)
+    copies, active = tokens * 8, np.minimum(tokens * 8, 256.0)
+    sizes = [np.full(400, x) for x in (4096.0, 1024.0, 3.0)]
+    routed = Routed(tokens, np.full(400, 8.0), copies, active, padded_rows(copies, active), *sizes)
+    seconds = experts_seconds(truth, DEV, "bf16", routed)
+    start = ExpertsCurve(3e-5, 0.8, 0.6, 20.0, 0.4, 5.0, 2.5)
+    found = solve_curve(start, EXPERTS, lambda curve: experts_seconds(curve, DEV, "bf16", routed), seconds)
+    errors = np.log(experts_seconds(found, DEV, "bf16", routed) / seconds)
+    assert np.median(np.abs(errors)) < 0.02
+
+
+def test_a_linear_layer_is_taken_apart_again() -> None:
+    made = QuantisedProduct.of(FIRST, 3e-6, 0.4).as_linear()
+    assert made == LinearCurve(FIRST, 3e-6, 0.4)
+
+
+@pytest.mark.parametrize("name", ["h200-sxm-141gb", "gb300-nvl72", "rtx-pro-6000", "v100-sxm2-32gb", "mi300x"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_gpu_has_every_class(name: str, engine: str) -> None:
+    curves = choose_engine(load_gpu(name), engine)
+    assert curves.reduce is not None and curves.pointwise is not None
+    for form in ("bf16", "fp8", "fp8_block", "nvfp4"):
+        assert curve_of(curves.linear, form) and curve_of(curves.experts, form)
+    assert curves.latent_decode and curves.latent_prefill and curves.decode and curves.prefill
+
+
+def test_systems_of_the_test_of_transfer_have_no_file() -> None:
+    assert not {"h200-sxm-141gb", "gb300-nvl72", "rtx-pro-6000"} & set(measured_gpus())
+
+
+@pytest.mark.parametrize("gpu", measured_gpus())
+def test_a_file_is_read_as_it_was_written(gpu: str, tmp_path: Path) -> None:
+    engines = {
+        name: curves for name in ENGINES for curves in [choose_engine(load_gpu(gpu), name)] if isinstance(curves, EngineCurves)
+    }
+    path = tmp_path / "one.json"
+    path.write_text(engines_text(gpu, "hopper", "here", engines))
+    again = read_engines(path)
+    assert engines_text(gpu, "hopper", "here", again) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"latency"', '"latncy"'), ('"format": 1', '"format": 2'), ('"memory": 0', '"memory": -0')]
+)
+def test_a_broken_file_is_named(old: str, new: str, tmp_path: Path) -> None:
+    text = engines_text("x", "hopper", "here", {"vllm": choose_engine(H100, "vllm")})
+    path = tmp_path / "x.json"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(FileError, match="windtunnel fit engines"):
+        read_engines(path)

@@ -1,0 +1,115 @@
+"""Does a fit of engines' kernels find the curves that made a published table, and leave out what waits for the host?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windtunnel as wt
+from windtunnel.calibrate.engines.catalogue import GpuEngines, error_lines, fit_gpu
+from windtunnel.calibrate.engines.columns import held_out
+from windtunnel.calibrate.engines.score import score_curves
+from windtunnel.cli import main
+from windtunnel.compute.engines.curves import DecodeCurve, LinearCurve, PrefillCurve
+from windtunnel.compute.engines.file import choose_engine, choose_other
+from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device, prefill_seconds, product_seconds
+from windtunnel.spec import load_gpu
+
+H100 = load_gpu("h100-sxm-80gb")
+DEV = engine_device(H100)
+COMMON = {"framework": "VLLM", "version": "1.0", "device": "NVIDIA H100 80GB HBM3", "kernel_source": "fa3"}
+TRUTH = choose_engine(H100, "vllm")
+LINEAR: LinearCurve = TRUTH.linear["bf16"]
+DECODE = DecodeCurve(9e-6, 0.8, 1.2e-6, 1.5e-9, 2e-6, 2.0, 1.4)
+PREFILL: PrefillCurve = TRUTH.prefill["bf16"]
+
+
+def put(root: Path, family: str, table: str, rows: list[dict[str, Any]]) -> None:
+    path = root / "h100_sxm" / family / "vllm" / "1.0" / f"{table}_perf.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([{**COMMON, **row} for row in rows]), path)
+
+
+def tables(root: Path, wait: float = 0.0) -> None:
+    """A few hundred rows of each kind, as the curves give them; products last `wait` s at least."""
+    draw = np.random.default_rng(3)
+    m, n, k = (2 ** draw.integers(low, high, 600) for low, high in ((0, 14), (8, 15), (8, 15)))
+    took = np.maximum(product_seconds(LINEAR, DEV, "bf16", m * 1.0, n * 1.0, k * 1.0), wait)
+    gemm = [
+        {"op_name": "gemm", "gemm_dtype": "bfloat16", "m": int(a), "n": int(b), "k": int(c), "latency": 1e3 * float(t)}
+        for a, b, c, t in zip(m, n, k, took, strict=True)
+    ]
+    put(root, "gemm", "gemm", gemm)
+    batch, keys = (2 ** draw.integers(low, high, 500) for low, high in ((0, 9), (6, 15)))
+    heads = 8 * draw.integers(1, 11, 500)
+    one, kv = np.ones(500), np.full(500, 8.0)
+    caches = Caches(batch * 1.0, keys * 1.0, kv, 256 * one, 128 * one, 4.0 * batch * heads * 128, 4.0 * batch * heads * keys * 128)
+    took = decode_seconds(DECODE, DEV, 2.0, caches, cold=False)
+    shape = {"num_key_value_heads": 8, "head_dim": 128, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    decode = [
+        {**shape, "batch_size": int(b), "num_heads": int(h), "isl": 1, "step": int(c) - 1, "latency": 1e3 * float(t)}
+        for b, h, c, t in zip(batch, heads, keys, took, strict=True)
+    ]
+    put(root, "attention", "generation_attention", decode)
+    length = 2 ** draw.integers(6, 14, 500)
+    batch = 2 ** draw.integers(0, 5, 500)
+    pairs = length * (length + 1) / 2.0
+    work, moved = 4.0 * batch * heads * 128 * pairs, 4.0 * batch * length * 128 * (heads + 8)
+    sizes = (batch * heads * 1.0, length * 1.0, length * 1.0, 128 * one, work, moved, 0.0 * one)
+    took = prefill_seconds(PREFILL, DEV, "bf16", *sizes)
+    prefill = [
+        {**shape, "batch_size": int(b), "num_heads": int(h), "isl": int(s), "step": 0, "latency": 1e3 * float(t)}
+        for b, h, s, t in zip(batch, heads, length, took, strict=True)
+    ]
+    put(root, "attention", "context_attention", prefill)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> GpuEngines:
+    root = tmp_path_factory.mktemp("tables")
+    tables(root)
+    return fit_gpu(wt.read_measured(root))
+
+
+def test_a_fit_finds_what_made_the_table(fitted: GpuEngines) -> None:
+    found = {(what, part): float(median) for _, _, what, part, _, median, _, _ in error_lines([fitted])}
+    assert {what for what, _ in found} == {"linear bf16", "decode bf16", "prefill bf16"}
+    assert max(found.values()) < 5.0, found
+
+
+def test_held_out_rows_are_the_same_in_every_run_and_a_fifth_of_shapes() -> None:
+    columns = [np.arange(2000.0), np.arange(2000.0) % 7]
+    marks = held_out(*columns)
+    assert marks.sum() == 400
+    back = np.random.default_rng(0).permutation(2000)
+    assert (held_out(*(column[back] for column in columns)) == marks[back]).all()
+    assert held_out(np.arange(6.0) // 2).sum() == 0 and held_out(np.arange(5.0)).sum() == 1
+
+
+def test_products_that_wait_for_the_host_are_no_kernels(tmp_path: Path) -> None:
+    tables(tmp_path, wait=80e-6)
+    assert fit_gpu(wt.read_measured(tmp_path)).engines == {}
+
+
+def test_curves_are_scored_on_rows_of_any_gpu(tmp_path: Path) -> None:
+    tables(tmp_path)
+    data = [one.data for one in wt.read_measured(tmp_path).engines if one.data is not None]
+    own = {what: float(np.median(np.abs(errors))) for what, errors, _ in score_curves(TRUTH, DEV, data)}
+    assert own["linear bf16"] < 1e-9 and own["prefill bf16"] < 1e-9 and own["decode bf16"] > 0.001
+    other, source = choose_other(H100, "vllm")
+    assert source != H100.id
+    carried = {what: float(np.median(np.abs(errors))) for what, errors, _ in score_curves(other, DEV, data)}
+    assert carried["linear bf16"] > own["linear bf16"]
+
+
+def test_the_command_says_errors_and_stores_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables(tmp_path)
+    before = choose_engine(H100, "vllm")
+    assert main(["fit", "engines", str(tmp_path), "--system", "h100_sxm"]) == 0
+    assert "| h100-sxm-80gb | vllm | linear bf16 | from 1024 |" in capsys.readouterr().out
+    assert choose_engine(H100, "vllm") == before
