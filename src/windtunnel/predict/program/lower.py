@@ -194,6 +194,8 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     """Appends passes: those that calls interrupt one by one if they have to be, all others as columns. Returns each stage's last
     pass."""
     turns = [_Turns.of(stage, sharding) for stage, sharding in zip(stages, shardings, strict=True)]
+    if transfers.ahead:
+        return [_append_ahead(each.stage, transfers, each.sharding, each.order, each.first.tolist()) for each in turns]
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
@@ -264,6 +266,26 @@ def _append_interrupted(
         last = sharding.run(turn, received + (sent if transfers.waits else ()))
         sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
     return last, sent
+
+
+def _append_ahead(stage: Stage, transfers: PipelineTransfers, sharding: Sharding, order: Order, first: list[int]) -> int:
+    """Appends passes whose receives are posted ahead of their turn; `first`: action of each turn. Returns the last pass."""
+    turns = [order[begin:end] for begin, end in pairwise([*first, len(order)])]
+    posts: list[list[tuple[int, Action]]] = [[] for _ in turns]  # before each turn: the turns that need them, and their actions
+    for at, turn in enumerate(turns):
+        for action in turn:
+            posts[transfers.post_turn(stage, action, at)].append((at, action))
+    received: list[tuple[int, ...]] = [()] * len(turns)
+    last = -1
+    sent: tuple[int, ...] = ()
+    for at, turn in enumerate(turns):
+        stage.pause(first[at] / len(order), (first[at] + len(turn)) / len(order))
+        for needed, action in posts[at]:
+            if (instance := transfers.receive(stage, action)) is not None:
+                received[needed] += (instance,)
+        last = sharding.run(turn, received[at] + (sent if transfers.waits else ()))
+        sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
+    return last
 
 
 def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
@@ -49,7 +50,7 @@ class PipelineTransfers:
         only: tuple[int, ...] | None = None,
     ) -> None:
         """`group`: number of the group of equal replicas; `only`: replicas these transfers belong to, if replicas differ."""
-        self.group, self.only = group, only
+        self.group, self.only, self.workload = group, only, workload
         job, runtime = workload.job, workload.job.runtime
         self.stages, self.micro_batches = job.plan.pp, job.micro_batches
         self.boundaries = job.plan.pp * job.plan.vpp - 1
@@ -65,6 +66,11 @@ class PipelineTransfers:
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time
         self.sync = runtime.p2p_sync and self.waits and job.plan.schedule_name in (*WAITING, "interleaved")
+        # A host that waits inside of a pass for its device would keep back the receive of the next one, for which the pass of a
+        # neighbour waits. Frameworks post what a turn sends and what its neighbours send in one call; see post_turn. The host waits
+        # inside of the passes then, not for transfers.
+        self.ahead = self.waits and job.plan.schedule_name not in WAITING and bool(workload.ops.sync.any())
+        self.sync = self.sync and not self.ahead
         # a look at a message that is sent right away comes too early: each costs one sleep
         self.polls = tuple(messages * runtime.p2p_poll for messages in runtime.p2p_messages)
         self.gathered, self.sent = (
@@ -122,6 +128,30 @@ class PipelineTransfers:
             return None
         stage.received += 1
         return self._meet(stage, action, boundary, _RECEIVED, _RECEIVE, (), self.sync)
+
+    def post_turn(self, stage: Stage, action: Action, turn: int) -> int:
+        """With `ahead`: the turn of the stage before which it posts the receive for `action`, of its turn `turn`: one sooner than
+        it needs it, and no later than behind the turn in which the neighbour sends, however long the message waits here."""
+        boundary = self._boundary_of(stage, action, ahead=True)
+        if boundary is None:
+            return turn
+        gradient = int(action.direction != Pass.FORWARD)
+        sends = self._turns[gradient, boundary + gradient, action.micro_batch]
+        return max(0, min(turn - 1, sends + 1))
+
+    @cached_property
+    def _turns(self) -> dict[tuple[int, int, int], int]:
+        """By whether it is a gradient, part of the model and micro batch: the turn of its stage that sends it."""
+        turns: dict[tuple[int, int, int], int] = {}
+        for stage, parts in enumerate(self._places):
+            turn = -1
+            paired = 0
+            for direction, chunk, micro_batch, beside in self.workload.passes(stage).tolist():
+                turn += 1 - paired
+                paired = beside
+                if direction != Pass.WEIGHT_GRADIENT:
+                    turns[int(direction != Pass.FORWARD), parts[chunk], micro_batch] = turn
+        return turns
 
     def _meet(
         self, stage: Stage, action: Action, boundary: int, kind: int, streams: Streams, waits: tuple[int, ...], sync: bool
