@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
 from windtunnel.spec.reliability import Duration
 
-_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
-_NODES = [(float(z), float(weight)) for z, weight in zip(_POINTS, _WEIGHTS / _WEIGHTS.sum(), strict=True)]
-"""Gauss-Hermite points of a standard normal."""
+
+@cache
+def _normal_points() -> list[tuple[float, float]]:
+    """Gauss-Hermite points of a standard normal, and their weights."""
+    points, weights = np.polynomial.hermite_e.hermegauss(31)  # here: numpy imports its polynomials for it
+    return [(float(z), float(weight)) for z, weight in zip(points, weights / weights.sum(), strict=True)]
 
 
 def failure_chance(duration: Duration, rate: float) -> float:
@@ -22,7 +26,10 @@ def failure_chance(duration: Duration, rate: float) -> float:
     if duration.law == "exponential":
         return product / (1.0 + product)
     if duration.law == "lognormal" and spread > 0.0:
-        return min(1.0, sum(weight * -math.expm1(-product * math.exp(spread * z - 0.5 * spread * spread)) for z, weight in _NODES))
+        return min(
+            1.0,
+            sum(weight * -math.expm1(-product * math.exp(spread * z - 0.5 * spread * spread)) for z, weight in _normal_points()),
+        )
     if duration.law == "uniform" and spread > 0.0:
         half = product * spread
         if half > 1.0:

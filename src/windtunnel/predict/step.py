@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.fidelity import CLOSED, FIDELITIES, check_threads
 from windtunnel.compute import Factors, Profile
-from windtunnel.predict.answer.read import read_off
+from windtunnel.predict.answer.read import StepNumbers, read_numbers, read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
 from windtunnel.predict.runs.setting import Setting
@@ -66,15 +66,15 @@ def predict(
     return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
 
 
-def predict_built(workload: Workload) -> Prediction:
-    """The closed-form prediction of a workload whose job has been checked, as `predict` makes it. Raises as `predict`."""
+def predict_built(workload: Workload) -> StepNumbers:
+    """The numbers of the closed-form prediction of a workload whose job has been checked. Raises as `predict`."""
     fabric = workload.job.cluster.fabric
     if fabric.faults:
         from windtunnel.network.simulate.fabric_faults import check_faults
 
         check_faults(fabric, CLOSED)
     setting = Setting(CLOSED)
-    return read_off(workload, run_step(workload, setting.price(workload), setting), setting)
+    return read_numbers(workload, run_step(workload, setting.price(workload), setting))
 
 
 def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
+from windtunnel.predict.answer.read import StepNumbers
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.step import predict_built
 from windtunnel.spec import Job, check
@@ -55,7 +56,7 @@ class StepFacts:
     energy_j_per_step: float | None
 
     @classmethod
-    def of(cls, found: Prediction) -> StepFacts:
+    def of(cls, found: Prediction | StepNumbers) -> StepFacts:
         """The facts of a prediction."""
         return cls(
             found.job,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from windtunnel.memory import StageMemory
 from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_rows, overlapped_seconds
 from windtunnel.predict.answer.money import DAY, bill
 from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warnings
@@ -11,7 +15,41 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run, like, stated_error
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun
+from windtunnel.spec import Job
 from windtunnel.workload import Workload, hardware_flops, model_flops, parameter_count
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """The numbers of a step that changed jobs are compared by, as the prediction has them: the rest of it is not looked for."""
+
+    job: Job
+    step_time_s: float
+    tokens_per_s: float
+    mfu: float
+    breakdown: Mapping[str, float]
+    fits: bool
+    memory: tuple[StageMemory, ...]
+    cost_per_step: float | None
+    energy_j_per_step: float | None
+
+
+def read_numbers(workload: Workload, ran: StepRun) -> StepNumbers:
+    """The numbers of a step of `workload`, from its run. SpecError as `read_off`."""
+    job, step = workload.job, ran.step
+    tokens = float(job.plan.global_batch * job.plan.seq)
+    paid = bill(job, step, tokens, ran.by_stage)
+    return StepNumbers(
+        job,
+        step,
+        tokens / step,
+        model_flops(job) / (ran.peak * step),
+        ran.by_stage[ran.pacing],
+        all(stage.fits for stage in ran.memory),
+        ran.memory,
+        paid.cost_per_step,
+        paid.energy_j_per_step,
+    )
 
 
 def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.garbage import keep_cycles
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report.timeline.tracks import Arrows, Track, is_send, tracks_of
 
@@ -31,9 +32,10 @@ def write_trace(prediction: Prediction, path: str | Path, kernels: Iterable[Span
     `kernels` are spans below the blocks of the prediction's own timeline (same stages and clock); they get tracks of their own.
     """
     target = Path(path)
-    tracks = tracks_of(prediction.timeline, kernels, prediction.job)
-    names = stage_names(prediction)
-    data = chrome(tracks, names) if target.suffix == ".json" else perfetto(tracks, names)
+    with keep_cycles():  # hundreds of thousands of spans and pieces of text
+        tracks = tracks_of(prediction.timeline, kernels, prediction.job)
+        names = stage_names(prediction)
+        data = chrome(tracks, names) if target.suffix == ".json" else perfetto(tracks, names)
     try:
         target.write_bytes(data)
     except OSError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windtunnel.network.simulate.fabric_faults import without_faults
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, predict_or_none
@@ -53,7 +52,11 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     if job.plan.pp * job.plan.vpp * job.micro_batches > LARGEST_PROGRAM:
         return ()
     faulty = bool(job.cluster.fabric.faults)
-    whole = job.model_copy(update={"cluster": without_faults(job.cluster)}) if faulty else job
+    whole = job
+    if faulty:
+        from windtunnel.network.simulate.fabric_faults import without_faults  # here: it imports the packet engine
+
+        whole = job.model_copy(update={"cluster": without_faults(job.cluster)})
     base = predict(whole) if prediction.network != "closed" else prediction
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
     best: dict[str, Advice] = {part: Advice(part, seconds) for part, seconds in losses.items() if part in FOR_PARTS}
