@@ -32,7 +32,7 @@ from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import shard_elements
-from windtunnel.workload.schedules import Order
+from windtunnel.workload.schedules import Action, Order
 
 MOST_INSTANCES = 2_000_000
 """Limit of passes, transfers and calls in a step's program over all stages: about 20 s and 2 GB."""
