@@ -96,8 +96,12 @@ def report_splits(tried: Sequence[tuple[RLJob, RLStep | WindtunnelError]], conso
             continue
         busy = [f"{100 * share:.0f} %" for share in (step.timing.rollout_busy, step.timing.train_busy)]
         dollars = "-" if step.dollars is None else f"{step.dollars:.3g}"
-        table.add_row(*counts, _seconds(step.step_time_s), *busy, dollars, "" if step.fits else step.warnings[0])
+        table.add_row(*counts, _seconds(step.step_time_s), *busy, dollars, "" if step.fits else f"{_unfit(step)} does not fit")
     out.print(table)
+
+
+def _unfit(step: RLStep) -> str:
+    return ", ".join(one.phase for one in step.memory if not one.fits)
 
 
 def _seconds(value: float) -> str:
