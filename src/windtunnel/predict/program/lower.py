@@ -196,6 +196,8 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     turns = [_Turns.of(stage, sharding) for stage, sharding in zip(stages, shardings, strict=True)]
     if transfers.ahead:
         return [_append_ahead(each.stage, transfers, each.sharding, each.order, each.first.tolist()) for each in turns]
+    if all(each.groups is None and each.interrupted.all() for each in turns):  # nothing for columns
+        return [_append_parts(each, transfers, None, 0) for each in turns]
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
@@ -236,7 +238,7 @@ def _run_templates(turns: Sequence[_Turns], owner: Int64s, actions: Int64s) -> I
     return templates
 
 
-def _append_parts(turns: _Turns, transfers: PipelineTransfers, columns: PassColumns, offset: int) -> int:
+def _append_parts(turns: _Turns, transfers: PipelineTransfers, columns: PassColumns | None, offset: int) -> int:
     """Appends passes that calls interrupt one by one, and those between them from the columns, which know the first turn as turn
     `offset`. Returns the last pass."""
     stage, order, first, interrupted = turns.stage, turns.order, turns.first, turns.interrupted
@@ -246,7 +248,7 @@ def _append_parts(turns: _Turns, transfers: PipelineTransfers, columns: PassColu
     for begin, end in pairwise([*np.flatnonzero(breaks).tolist(), len(first)]):
         since, until = (int(first[turn]) if turn < len(first) else len(order) for turn in (begin, end))
         stage.pause(since / len(order), until / len(order))
-        if turns.whole[since]:
+        if columns is not None and turns.whole[since]:
             last, sent = columns.append(stage, offset + begin, offset + end, sent)
         else:
             last, sent = _append_interrupted(stage, transfers, turns.sharding, order[since:until], sent)
