@@ -88,3 +88,29 @@ TEST(packet_network_bad_tables) {
   t.dep_lane[0] = 2;
   THROWS(PacketNetwork(t, {}), "plan 0 depends on its lane 2 of 2");
 }
+
+// Pairs are numbered by the caller's clock: at 12 us the first launch of plan 0 is not over, though it has been simulated further,
+// so its second one has pairs behind those that plan 1 gets at the same moment, and sends behind it.
+TEST(packet_network_numbers_pairs_by_the_callers_clock) {
+  PlanTable t = table();
+  for (double& begin : t.begin) begin = 10e-6;
+  std::vector<std::vector<wt::net::Completion>> told;
+  for (const double most : {0.0, 1.0}) {
+    Options o;
+    o.most_ahead = most;
+    PacketNetwork n(t, o);
+    CHECK((n.ahead() > 0) == (most > 0));
+    told.push_back({});
+    double at = 0;
+    for (const bool again : {false, true}) {
+      while (again && n.next_event() <= 12e-6)
+        if (const auto end = n.advance()) told.back().push_back(*end);
+      at = again ? 12e-6 : 0;
+      CHECK(!n.start({.id = again ? 2 : 0, .key = again ? 71 : 70, .begin = at, .clock = at}));
+      CHECK(!n.start({.id = again ? 3 : 1, .key = again ? 70 : 71, .begin = at, .clock = at}));
+    }
+    for (const auto& end : drain(n)) told.back().push_back(end);
+  }
+  CHECK(told[0].size() == 4 && told[1].size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(told[0][i].id == told[1][i].id && told[0][i].end == told[1][i].end);
+}

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kBeat = 256;    // calls of advance() between two pulses
 constexpr Time kLeastAhead = 100'000;  // less is not worth a stretch of its own
-constexpr std::int32_t kShares = 4;    // partitions of a thread, since servers are not busy at the same times
+constexpr std::int32_t kShares = 2;    // partitions of a thread, since servers are not busy at the same times
 
 fabric::Graph graph_of(const PlanTable& t) {
   return {t.node_kind, t.node_site, t.link_from, t.link_to,   t.link_rate, t.link_latency,
