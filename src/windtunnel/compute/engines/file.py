@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import lru_cache
+from math import log
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from windtunnel.base.strict import Strict
 from windtunnel.compute.engines.curves import COARSER, EngineCurves
 from windtunnel.compute.kernel_file import FOLDER as KERNELS
 from windtunnel.compute.kernel_file import first_mistake
+from windtunnel.spec import load_gpu
 from windtunnel.spec.machine.cluster import GPU
 
 FOLDER = KERNELS / "engines"
@@ -35,7 +37,7 @@ NEAREST = {
     "blackwell": ("b200-sxm-180gb", "b300-sxm", "gb200-nvl72"),
     "blackwell-rtx": ("l40s",),
 }
-"""Architecture -> measured GPUs, the nearest first: those whose shares of peak and bandwidth another GPU of it takes."""
+"""Architecture -> measured GPUs whose shares of peak and bandwidth another GPU of it takes."""
 
 DEFAULT = "h100-sxm-80gb"
 
@@ -69,26 +71,40 @@ def read_engines(path: Path) -> Mapping[str, EngineCurves]:
 
 
 def choose_engine(gpu: GPU, engine: str) -> EngineCurves:
-    """The kernels of an engine on a GPU: its own where measured; classes that were not are another engine's on this GPU, then those
-    of the nearest measured GPU, whose shares of peak and bandwidth they keep."""
-    return _merge_engines((gpu.id, *NEAREST.get(gpu.architecture, ()), DEFAULT), engine)[0]
+    """The kernels of an engine on a GPU: its own where measured. Classes that were not are the engine's on the nearest measured GPU
+    of the architecture, then other engines' there; their shares of peak and bandwidth are kept."""
+    return _merge_engines([gpu.id, *_nearest(gpu)], [DEFAULT], engine)[0]
 
 
 def choose_other(gpu: GPU, engine: str) -> tuple[EngineCurves, str]:
-    """What `choose_engine` would give if the GPU itself had not been measured, and the GPU whose curves come first."""
-    near = (*NEAREST.get(gpu.architecture, ()), DEFAULT, *measured_gpus())
-    return _merge_engines(tuple(name for name in near if name != gpu.id), engine)
+    """What `choose_engine` would give if the GPU had not been measured, and the GPU whose curves come first."""
+    near = [name for name in _nearest(gpu) if name != gpu.id]
+    return _merge_engines(near, [name for name in (DEFAULT, *measured_gpus()) if name != gpu.id], engine)
 
 
-def _merge_engines(near: tuple[str, ...], engine: str) -> tuple[EngineCurves, str]:
-    """The engine's curves of the GPUs in this order, each with the classes that those before lack; and the first of the GPUs."""
-    listed = [name for name in dict.fromkeys(near) if name in measured_gpus()]
-    sources = [load_engines(name) for name in listed]
-    ordered = [curves for file in sources for curves in (*([file[engine]] if engine in file else []), *file.values())]
-    found = ordered[0]
-    for other in ordered[1:]:
+def _nearest(gpu: GPU) -> list[str]:
+    """Measured GPUs of the architecture, the likest data sheet first: peaks of formats that both have, and bandwidth."""
+
+    def distance(name: str) -> float:
+        other = load_gpu(name)
+        both = [abs(log(gpu.peak[key] / other.peak[key])) for key in gpu.peak if key in other.peak]
+        return sum(both) / max(len(both), 1) + abs(log(gpu.memory_bandwidth / other.memory_bandwidth))
+
+    return sorted(NEAREST.get(gpu.architecture, ()), key=distance)
+
+
+def _merge_engines(near: list[str], others: list[str], engine: str) -> tuple[EngineCurves, str]:
+    """The engine's curves of the GPUs `near`, then those of other engines there, then the same of `others`, each with the classes
+    that those before lack; and the first of the GPUs."""
+    ordered: list[tuple[EngineCurves, str]] = []
+    for group in (near, [name for name in others if name not in near]):
+        files = [(load_engines(name), name) for name in dict.fromkeys(group) if name in measured_gpus()]
+        ordered += [(file[engine], name) for file, name in files if engine in file]
+        ordered += [(curves, name) for file, name in files for curves in file.values()]
+    found, first = ordered[0]
+    for other, _ in ordered[1:]:
         found = _fill(found, other)
-    return found, listed[0]
+    return found, first
 
 
 def _fill(found: EngineCurves, other: EngineCurves) -> EngineCurves:
@@ -112,17 +128,17 @@ def curve_of(table: Mapping[str, Curve], form: str) -> Curve:
 
 def engines_text(name: str, architecture: str, source: str, engines: Mapping[str, EngineCurves]) -> str:
     """The file's text; constants that equal their default are left out, numbers have four digits."""
-    content = {"format": 1, "id": name, "architecture": architecture, "source": source, "engines": _plain(engines)}
+    content = {"format": 1, "id": name, "architecture": architecture, "source": source, "engines": _flatten_value(engines)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _flatten_value(value: Any) -> Any:
     if is_dataclass(value):
         given = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default}
         empty = {one.name for one in fields(value) if one.default_factory is not MISSING and not given.get(one.name, True)}
-        return {key: _plain(each) for key, each in given.items() if key not in empty}
+        return {key: _flatten_value(each) for key, each in given.items() if key not in empty}
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _flatten_value(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_flatten_value(each) for each in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
