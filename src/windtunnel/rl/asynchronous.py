@@ -68,21 +68,18 @@ def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync:
     """Rollout and update in turn until the moments of the syncs agree. `piece`: seconds of an update with its log-probabilities."""
     rl = whole.rl
     each = rl.sync_every * rl.require * rl.mini * rl.samples / at.server.lanes / rl.keep
-    scale = min(1.0, SAMPLES / each)
-    count = max(rl.sync_every, round(each))
-    if scale < 1.0:
-        count = max(rl.sync_every, round(SAMPLES))
+    count = max(rl.sync_every, round(min(each, SAMPLES)))
     ahead = round(rl.staleness * count)
     total = count * WINDOWS + ahead
     samples = np.random.default_rng(rl.seed).permutation(np.resize(np.arange(len(batch)), total))
     guess = piece * rl.sync_every + sync
     moments = guess * np.arange(1, WINDOWS)
-    result, done, ends = None, np.zeros(WINDOWS), np.zeros(WINDOWS)
+    result, done = None, np.zeros(WINDOWS)
     for _ in range(ROUNDS):
         sent = np.concatenate([np.zeros(count + ahead), np.repeat(moments, count)])
         result = run_lane(at.times, lane_load(whole, batch, samples, at.server.engine.block, sent), at.room.lane_tokens)
         finished = result.last[-total:]
-        done, ends = _syncs(np.sort(finished), finished, sent, count, rl.sync_every, piece, sync, rl.partial)
+        done = _end_syncs(finished, sent, count, rl.sync_every, piece, sync, rl.partial)
         moments = done[:-1]
     assert result is not None
     window = float(done[-1] - done[0]) / (WINDOWS - 1)
@@ -90,24 +87,20 @@ def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync:
     return AsyncRollout(result, window + resumed, max(0.0, window - sync - piece * rl.sync_every), resumed)
 
 
-def _syncs(
-    ordered: Floats, finished: Floats, sent: Floats, count: int, updates: int, piece: float, sync: float, partial: bool
-) -> tuple[Floats, Floats]:
-    """(moments at which each window's sync is done, moments at which its last update ends)."""
-    now = 0.0
+def _end_syncs(finished: Floats, sent: Floats, count: int, updates: int, piece: float, sync: float, partial: bool) -> Floats:
+    """[WINDOWS] moments at which the syncs behind `updates` updates, each of its part of `count` samples, are done."""
+    now, ordered = 0.0, np.sort(finished)
     done: list[float] = []
-    ends: list[float] = []
     for window in range(WINDOWS):
         for update in range(updates):
             last = window * count + round((update + 1) * count / updates) - 1
             now = max(now, float(ordered[last])) + piece
-        ends.append(now)
         if not partial:  # all that was sent before must end first
             earlier = finished[sent <= (done[-1] if done else 0.0)]
             now = max(now, float(earlier.max()))
         now += sync
         done.append(now)
-    return np.array(done), np.array(ends)
+    return np.array(done)
 
 
 def _resume_seconds(at: RolloutServer, batch: RLBatch, result: LaneResult) -> float:

@@ -16,6 +16,7 @@ from windtunnel.rl.rollout import RolloutResult, RolloutServer, check_mode, roll
 from windtunnel.rl.sync import offload_seconds, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engines import engine_of
+from windtunnel.serving.simulate import LaneResult
 
 
 def predict_rl(whole: RLJob) -> RLStep:
@@ -85,15 +86,14 @@ def _few(unit: int, gpus: int) -> list[int]:
 
 
 def _facts(
-    whole: RLJob, at: RolloutServer, batch: RLBatch, seconds: float, tail: float, size: float, ran: RolloutResult | object
+    whole: RLJob, at: RolloutServer, batch: RLBatch, seconds: float, tail: float, size: float, ran: RolloutResult | LaneResult
 ) -> RolloutFacts:
     tokens = float(batch.response.sum())
     longest = int(batch.response.max())
     capped = float((batch.response == longest).mean()) if int((batch.response == longest).sum()) > 1 else 0.0
     return RolloutFacts(
         at.server.plan, at.server.replicas, tokens, tokens / seconds / whole.rollout_gpus, seconds, tail, size,
-        float(batch.response.mean()), longest, capped, int(getattr(ran, "preempted", 0)), int(getattr(ran, "recomputed", 0)),
-        float(getattr(ran, "peak", 0.0)), at.room,
+        float(batch.response.mean()), longest, capped, ran.preempted, ran.recomputed, ran.peak, at.room,
     )  # fmt: skip
 
 
