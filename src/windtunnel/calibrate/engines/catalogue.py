@@ -20,6 +20,7 @@ from windtunnel.compute.engines.curves import PointwiseCurve, ReduceCurve
 from windtunnel.compute.engines.file import FOLDER, engines_text
 from windtunnel.compute.engines.seconds import engine_device, reduce_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, MeasuredTables, read_measured
+from windtunnel.formats.machines.kernels.measured.tables import version_key
 from windtunnel.spec import load_gpu
 
 SYSTEMS = ("a100_sxm", "h100_sxm", "b200_sxm", "b300_sxm", "gb200", "l40s")
@@ -72,7 +73,8 @@ def fit_gpu(read: MeasuredTables) -> GpuEngines:
     engines: dict[str, EngineFit] = {}
     for name in ENGINES:
         parts = [one for one in read.engines if one.engine == name]
-        data = [one.data for one in parts if one.data is not None]
+        newest = sorted(parts, key=lambda one: version_key(one.release), reverse=True)
+        data = [one.data for one in newest if one.data is not None]
         fitter = EngineFitter(engine_device(load_gpu(gpu)), load_gpu(gpu).architecture, data)
         fitted = fitter.fit() if data else None
         if fitted is not None:

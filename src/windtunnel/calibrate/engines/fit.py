@@ -105,7 +105,7 @@ class EngineFit:
 
 @dataclass
 class EngineFitter:
-    """Fits the classes of one engine on one GPU. `data`: its releases."""
+    """Fits the classes of one engine on one GPU. `data`: its releases, the newest first."""
 
     dev: Device
     architecture: str
@@ -127,10 +127,8 @@ class EngineFitter:
         return EngineFit(EngineCurves(releases, linear, caches, prompts, windowed, latent, latent_prompts, experts), self.errors)
 
     def _best(self, read: Callable[[Any], EngineRows | None]) -> EngineRows | None:
-        """The rows of the release that has most of them, of its usual kernel."""
-        found = [rows for one in self.data if (rows := read(one)) is not None]
-        best = max(found, key=len, default=None)
-        return best if best is not None and len(best) >= LEAST else None
+        """The rows of the newest release that has enough of them."""
+        return next((rows for one in self.data if (rows := read(one)) is not None and len(rows) >= LEAST), None)
 
     def _fit(
         self, what: str, rows: EngineRows, start: Any, bounds: Bounds, predict: Callable[[Any, EngineRows], Floats]
