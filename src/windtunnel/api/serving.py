@@ -38,6 +38,7 @@ def serve_predict(  # long: every option of the command line
     running: int | None = None,
     polls: int | None = None,
     memory: float | None = None,
+    prefill: str | None = None,
     seed: int = 1,
     overrides: Sequence[str] = (),
 ) -> Served:
@@ -50,15 +51,17 @@ def serve_predict(  # long: every option of the command line
     The load: lengths `isl` and `osl` (a number, "LOW-HIGH", "MEAN~CV", "MEAN~CV<CAP"), sent by `concurrency` users, each with one
     request at a time (the default: 16), or at `rate` requests a second with `burstiness` as vLLM's benchmark has it; or a `trace`
     file, played at `speed`. `requests`: how many. `ttft`, `tpot`: limits in seconds. `step_tokens`, `running`, `memory`: limits of
-    the engine in place of its defaults. `overrides`: fields of model and cluster, such as "cluster.node.gpu.memory=96GiB".
+    the engine in place of its defaults. `prefill`: prompts have copies of their own beside the `gpus` that decode, such as
+    "gpus=8,tp=4" (and pp, dp, ep); their caches travel over the NICs. `overrides`: fields of model and cluster, such as
+    "cluster.node.gpu.memory=96GiB".
 
     Raises WindtunnelError with what to type instead.
     """
     from windtunnel.jobs.imports import load_model_apart
     from windtunnel.jobs.machines import cluster_table
-    from windtunnel.serving import ServePlan, read_trace, serve, server_of
+    from windtunnel.serving import ServePlan, Server, read_trace, serve, serve_apart, server_of
     from windtunnel.serving.load import drawn_load
-    from windtunnel.serving.server import first_plan_of
+    from windtunnel.serving.server import first_plan_of, prefill_of
 
     whole = load_model_apart(str(model)) if isinstance(model, (str, Path)) else model
     machine = cluster_table(str(on)) if isinstance(on, (str, Path)) else on
@@ -66,26 +69,21 @@ def serve_predict(  # long: every option of the command line
     if tp is None:
         chosen = first_plan_of(whole, machine, gpus, changes, dp * pp)
         tp = chosen.tp
-    server = server_of(
-        whole,
-        machine,
-        gpus if gpus is not None else tp * dp * pp,
-        engine,
-        ServePlan(tp=tp, pp=pp, dp=dp, ep=ep),
-        weights=weights,
-        attention_weights=attention_weights,
-        kv=kv,
-        step_tokens=step_tokens,
-        running=running,
-        polls=polls,
-        memory=memory,
-        overrides=changes,
-    )
+
+    def server_on(count: int, plan: ServePlan) -> Server:
+        return server_of(
+            whole, machine, count, engine, plan, weights=weights, attention_weights=attention_weights, kv=kv,
+            step_tokens=step_tokens, running=running, polls=polls, memory=memory, overrides=changes,
+        )  # fmt: skip
+
+    server = server_on(gpus if gpus is not None else tp * dp * pp, ServePlan(tp=tp, pp=pp, dp=dp, ep=ep))
     if trace is not None:
         load = read_trace(trace, concurrency=concurrency, speed=speed, most=requests)
     else:
         users = 16 if concurrency is None and rate is None else concurrency
         load = drawn_load(isl, osl, requests=requests, concurrency=users, rate=rate, burstiness=burstiness, seed=seed)
+    if prefill is not None:
+        return serve_apart(server_on(*prefill_of(prefill)), server, load, ttft=ttft, tpot=tpot)
     return serve(server, load, ttft=ttft, tpot=tpot)
 
 

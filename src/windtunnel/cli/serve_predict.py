@@ -15,6 +15,7 @@ EXAMPLES = """\b
 Examples:
   windtunnel serve-predict llama3.1-70b --on h100-ib --tp 4 --weights fp8 --concurrency 64
   windtunnel serve-predict deepseek-v3 --on b200-ib --engine sglang --tp 8 --weights fp8 --isl 8192 --osl 1024 --concurrency 32
+  windtunnel serve-predict llama3.1-70b --on h100-ib --gpus 8 --tp 4 --prefill gpus=4,tp=2 --weights fp8 --isl 8192 --rate 2
   windtunnel serve-predict llama3.1-8b --on h100-ib --gpus 2 --tp 1 --trace azure.csv --ttft 1 --tpot 0.05
 """
 
@@ -68,6 +69,10 @@ def command(  # long: every option
         int | None, typer.Option("--polls", min=1, help="Decoding passes between two looks at new requests (SGLang); default 1.")
     ] = None,
     memory: Annotated[float | None, typer.Option("--memory", help="Share of GPU memory that the engine may use.")] = None,
+    prefill: Annotated[
+        str | None,
+        typer.Option("--prefill", metavar="gpus=N,tp=N", help="Prompts have copies of their own beside --gpus, which decode."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn lengths and arrivals.")] = 1,
     sets: Sets = None,
     json: Json = None,
@@ -106,6 +111,7 @@ def command(  # long: every option
         running=running,
         polls=polls,
         memory=memory,
+        prefill=prefill,
         seed=seed,
         overrides=sets or (),
     )

@@ -2,6 +2,7 @@ from .answer import LatencySpread as LatencySpread
 from .answer import Served as Served
 from .load import ServeLoad as ServeLoad
 from .predict import serve as serve
+from .predict import serve_apart as serve_apart
 from .search import ServeChoice as ServeChoice
 from .search import ServeFront as ServeFront
 from .search import ServeQuestion as ServeQuestion

@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.serving.room import CacheRoom
-from windtunnel.serving.server import Server
+from windtunnel.serving.server import ServePlan, Server
 
 SCHEMA = 1
 """Rises when a key of `Served.as_dict` changes its meaning."""
@@ -45,12 +45,27 @@ class LatencyLimits:
 
 
 @dataclass(frozen=True)
+class PrefillSide:
+    """Copies that compute prompts alone: their plan, how many on how many GPUs, the shares of the time in which they and the
+    decoding copies compute, and the mean seconds from a prefill's end until its cache is at the other side."""
+
+    plan: ServePlan
+    copies: int
+    gpus: int
+    busy: float
+    decode_copies: int
+    decode_busy: float
+    transfer: float
+
+
+@dataclass(frozen=True)
 class Served:
     """How a server answers a load.
 
     `ttft`, `tpot`, `e2e`: seconds to the first token, for each further one, and to the last. `tokens_per_s`: output tokens of all
     replicas, `total_tokens_per_s` with prompts. `batch`: requests of a replica's mean pass; `most_requests`: those of the load's
-    mean length that the cache of a replica holds. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
+    mean length that the cache of a replica holds. `prefill`: the other side, where prompts have copies of their own; the server is
+    the decoding side then, on all GPUs. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
     any were stated.
     """
 
@@ -77,6 +92,7 @@ class Served:
     joules: float | None
     limits: LatencyLimits | None
     notes: tuple[str, ...]
+    prefill: PrefillSide | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys, SI units."""
@@ -87,7 +103,7 @@ class Served:
             "machine": server.job.cluster.id,
             "gpus": server.job.cluster.gpus,
             "engine": server.engine.name,
-            "plan": {**asdict(plan), "replicas": server.replicas},
+            "plan": {**asdict(plan), "replicas": server.replicas if self.prefill is None else self.prefill.decode_copies},
             "formats": {"weights": server.weights, "attention_weights": server.attention_weights, "kv": server.kv},
         }
         fields = ("requests", "seconds", "requests_per_s", "tokens_per_s", "total_tokens_per_s", "tokens_per_s_gpu", "batch")
@@ -102,5 +118,6 @@ class Served:
             "dollars_per_million_tokens": self.dollars,
             "joules_per_million_tokens": self.joules,
             "limits": None if self.limits is None else asdict(self.limits),
+            "prefill": None if self.prefill is None else asdict(self.prefill),
             "notes": list(self.notes),
         }

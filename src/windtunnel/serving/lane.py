@@ -26,7 +26,8 @@ class ServeStep:
 @dataclass
 class Lane:
     """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt and
-    what it has emitted in the cache; each pass that completes these emits one token more."""
+    what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache came
+    from elsewhere, until r is preempted."""
 
     load: ServeLoad
     cache: PagedCache
@@ -34,6 +35,7 @@ class Lane:
     running: list[int] = field(default_factory=list)
     computed: Int64s = field(init=False)
     emitted: Int64s = field(init=False)
+    brought: Int64s = field(init=False)
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
@@ -41,7 +43,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         count = len(self.load)
-        self.computed, self.emitted = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.computed, self.emitted, self.brought = (np.zeros(count, np.int64) for _ in range(3))
 
     def tokens(self, request: int) -> int:
         """Prompt and emitted tokens of a request."""
@@ -86,12 +88,13 @@ class Lane:
     def turn_away(self, request: int) -> None:
         """Gives back what `reuse` took of the cache for a request that has to wait."""
         self.cache.release(request)
-        self.computed[request] = 0
+        self.computed[request] = self.brought[request]
 
     def forget(self, request: int) -> None:
         """A preempted request loses its cache; all of it is computed again."""
         self.recomputed += int(self.computed[request])
         self.preempted += 1
+        self.brought[request] = 0
         self.turn_away(request)
 
     def finish(self, step: ServeStep) -> tuple[Int64s, Int64s]:

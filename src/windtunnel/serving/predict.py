@@ -9,12 +9,14 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
-from windtunnel.serving.answer import LatencyLimits, LatencySpread, Served
+from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served
+from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.serving.simulate import LaneResult, run_lane
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.spec import Job
 
 
 def serve(
@@ -26,9 +28,7 @@ def serve(
     once. Requests beyond the model's context are cut, and said in the notes. `times`: those of the same server, from a call before.
     SpecError for limits that are none, PlanError for a model or a request that does not fit.
     """
-    for path, value in (("ttft", ttft), ("tpot", tpot)):
-        if value is not None and not value > 0.0:
-            raise SpecError(path, value, "seconds, such as 0.5")
+    check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)
     times = times or StepTimes(server)
     room = room_of(server, times)
@@ -43,6 +43,33 @@ def serve(
             seen[key] = run_lane(times, part, room.lane_tokens)
         results.append((part, seen[key]))
     return _answer(server, load, times, room, results, (ttft, tpot))
+
+
+def serve_apart(
+    prefill: Server, decode: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None
+) -> Served:
+    """How copies of `prefill` that compute prompts and copies of `decode` that emit tokens answer `load` together; see
+    `disaggregated.py`. Errors as of `serve`."""
+    check_latency_limits(ttft, tpot)
+    load = within_context(load, decode.model.max_seq)
+    sides = StepTimes(prefill), StepTimes(decode)
+    rooms = [room_of(times.server, times) for times in sides]
+    ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens))
+    gpus = prefill.job.cluster.gpus + decode.job.cluster.gpus
+    nouns = {name: getattr(decode.job, name) for name in type(decode.job).model_fields}
+    whole = replace(decode, job=Job(**{**nouns, "cluster": decode.job.cluster.model_copy(update={"gpus": gpus})}))
+    served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
+    side = PrefillSide(
+        prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
+    )
+    return replace(served, prefill=side)
+
+
+def check_latency_limits(ttft: float | None, tpot: float | None) -> None:
+    """SpecError for limits that are none."""
+    for path, value in (("ttft", ttft), ("tpot", tpot)):
+        if value is not None and not value > 0.0:
+            raise SpecError(path, value, "seconds, such as 0.5")
 
 
 def within_context(load: ServeLoad, context: int) -> ServeLoad:

@@ -13,7 +13,7 @@ from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
 from windtunnel.serving.engines import ENGINES
 from windtunnel.serving.load import SEED, drawn_load
-from windtunnel.serving.predict import floor_of, serve
+from windtunnel.serving.predict import check_latency_limits, floor_of, serve
 from windtunnel.serving.room import room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
 from windtunnel.serving.step_times import StepTimes
@@ -137,9 +137,7 @@ def search_servers(
     """Every plan, engine, format and number of users of `question`, simulated where the memory holds it and its bytes allow the
     limits. `processes`: default one for each core; the answer does not depend on it. Raises SpecError for limits that are none and
     unknown engines, PlanError if nothing fits."""
-    for path, value in (("ttft", question.ttft), ("tpot", question.tpot)):
-        if value is not None and not value > 0.0:
-            raise SpecError(path, value, "seconds, such as 0.5")
+    check_latency_limits(question.ttft, question.tpot)
     for name in question.engines:
         if name not in ENGINES:
             raise SpecError("engine", name, ", ".join(ENGINES))

@@ -166,6 +166,19 @@ def first_plan_of(
     return first_plan(probe.model, probe.cluster, others)
 
 
+def prefill_of(text: str) -> tuple[int, ServePlan]:
+    """(GPUs, plan of a copy) of `gpus=8,tp=4`; one copy without `gpus`. SpecError for other words."""
+    degrees: dict[str, int] = {}
+    for word in text.split(","):
+        name, _, value = word.strip().partition("=")
+        if name not in ("gpus", "tp", "pp", "dp", "ep") or not value.strip().isdecimal() or int(value) < 1:
+            raise SpecError("prefill", text, "gpus, tp, pp, dp and ep with positive numbers, such as gpus=8,tp=4")
+        degrees[name] = int(value)
+    gpus = degrees.pop("gpus", None)
+    plan = ServePlan(**degrees)
+    return gpus or plan.gpus, plan
+
+
 def check_plan(model: Model, cluster: Cluster, plan: ServePlan) -> None:
     """PlanError for degrees that do not divide what they cut."""
     for name in ("tp", "pp", "dp", "ep"):

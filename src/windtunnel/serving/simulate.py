@@ -119,7 +119,7 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
                 break
             clock.now, clock.since = max(clock.now, clock.coming[0][0]), math.inf
             continue
-        _pass(times, rules, lane, clock, step)
+        run_pass(times, rules, lane, clock, step)
     assert not lane.waiting and not lane.running, "requests were left behind"
     steps = max(clock.steps, 1)
     return LaneResult(
@@ -128,7 +128,7 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
     )  # fmt: skip
 
 
-def _pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep) -> None:
+def run_pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep) -> None:
     """Runs `step`, and the passes after it that decode the same requests."""
     load, computed = lane.load, lane.computed[step.ids]
     prefill = computed < load.prompt[step.ids] + lane.emitted[step.ids] - 1

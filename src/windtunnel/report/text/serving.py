@@ -20,11 +20,23 @@ def report(answer: Served, console: Console | None = None) -> None:
     cluster = server.job.cluster
     out.print(Text(_headline(answer), style="bold"))
     degrees = " x ".join(f"{name} {getattr(plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(plan, name) > 1) or "tp 1"
-    out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}, {server.replicas} of it; "
+    if answer.prefill is not None:
+        side = answer.prefill
+        first = " x ".join(
+            f"{name} {getattr(side.plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(side.plan, name) > 1
+        )
+        degrees = f"{side.copies} of {first or 'tp 1'} for prompts, {side.decode_copies} of {degrees} for tokens"
+    else:
+        degrees = f"{degrees}, {server.replicas} of it"
+    out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}; "
               f"weights {server.weights}, cache {server.kv}; {answer.requests} requests in {answer.seconds:.4g} s")  # fmt: skip
     out.print(_latencies(answer))
     passes = f"{answer.batch:.3g} requests in the mean pass, {100 * answer.busy:.0f} % of the time"
     out.print(f"  passes    {passes}; weights and cache alone take {1e3 * answer.floor_tpot:.3g} ms of memory bandwidth")
+    if answer.prefill is not None:
+        side = answer.prefill
+        shares = f"prompts {100 * side.busy:.0f} % of the time, tokens {100 * side.decode_busy:.0f} %"
+        out.print(f"  sides     {shares}; a cache travels {1e3 * side.transfer:.3g} ms")
     room = answer.room
     parts = f"weights {room.weights / GB:.1f}, activations {room.activations / GB:.1f}, cache {room.cache / GB:.1f} GB a GPU"
     holds = f"{room.tokens:,} tokens or {answer.most_requests:,.0f} such requests"
