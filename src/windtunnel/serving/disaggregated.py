@@ -65,7 +65,7 @@ class SideLane:
     clock: SideClock
     link: float = 0.0
 
-    def ready(self) -> float:
+    def ready_at(self) -> float:
         """The moment at which the lane can do something next; infinite if it has nothing to do."""
         if (self.lane.running or self.lane.waiting) and not self.clock.idle:
             return self.clock.now
@@ -140,9 +140,9 @@ class ApartRun:
         shortest = int(self.load.prompt.min())
         least = min(_prompt_seconds(one.times, shortest) for one in self.front) + FRONT + START
         while True:
-            at = min(range(len(lanes)), key=lambda n: (lanes[n].ready(), n))
+            at = min(range(len(lanes)), key=lambda n: (lanes[n].ready_at(), n))
             one = lanes[at]
-            moment = one.ready()
+            moment = one.ready_at()
             if not math.isfinite(moment):
                 return
             clock, lane = one.clock, one.lane
@@ -163,7 +163,7 @@ class ApartRun:
     def _horizon(self, at: int, lanes: list[SideLane], least: float) -> float:
         """The moment before which no other lane sends lane `at` a request that is not on its way: a prefill ends after its lane's
         clock, and a request that follows on one that ends elsewhere has its prefill first."""
-        ready = [(place, one.ready()) for place, one in enumerate(lanes) if place != at]
+        ready = [(place, one.ready_at()) for place, one in enumerate(lanes) if place != at]
         return min((moment + (START if place < len(self.front) else least) for place, moment in ready), default=math.inf)
 
 
