@@ -119,7 +119,7 @@ def drawn_pair(number: int) -> list[Job]:
 
 def meets_itself(one: Resident) -> bool:
     """Whether calls of a job slow each other when it is alone."""
-    step = OF_PLANS["flow"](one.on, one.part.calls, one.part.plans, False)
+    step = OF_PLANS["flow"](one.on, one.part.calls, one.part.plans, False, 1)
     network = step.network(*one.live.table())
     run(one.program, critical_path=False, network=network, follows=one.live.follows)
     calls = zip(step.read_executions(network), one.part.plans, one.part.calls, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -73,6 +74,8 @@ def states_rl(source: str) -> bool:
     if not source.endswith((".toml", ".yaml", ".yml", ".json")):
         return False
     try:
+        if not os.path.isfile(source):  # a pipe would wait for its writer
+            return False
         with open(source, encoding="utf-8", errors="replace") as file:
             return (
                 re.search(r"""(?:^|[{,])\s*["']?workload["']?\s*[=:]\s*["']?rl\b""", file.read(1 << 16), re.MULTILINE) is not None
