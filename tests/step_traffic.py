@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
-from windtunnel.predict.engines.fidelity import EngineRun
+from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
@@ -66,3 +67,13 @@ def check_bytes(job: Job) -> None:
     assert use.starts.tolist() == engine.live.launches().tolist()
     moved = sum((n * demand_of(engine.step.on, plan) for n, plan in zip(use.starts.tolist(), engine.step.plans, strict=True)), 0.0)
     assert use.use.bytes == pytest.approx(moved, rel=1e-6, abs=1.0)
+
+
+def makespan_on_wider(workload: Workload, costs: Costs, factor: float) -> float:
+    """Seconds of a step over flows whose links are `factor` times as fast, with the same calls."""
+    fidelity = Fidelity.of("flow", costs.calls, 1, False)
+    graph = replace(fidelity.machine.graph, link_rate=fidelity.machine.graph.link_rate * factor)
+    live = NetworkCalls(costs.calls)
+    lowered = lower(workload, costs, live)
+    engine = EngineRun(replace(fidelity, machine=replace(fidelity.machine, graph=graph)), live)
+    return StepProgram(workload, costs, lowered, engine).execute(critical_path=False)[0].makespan

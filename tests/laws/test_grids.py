@@ -13,7 +13,7 @@ from drawn import examples
 from grid_jobs import axes, builder, drawn_job, groups_of, plan_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from step_traffic import check_bytes, over_flow
+from step_traffic import check_bytes, makespan_on_wider, over_flow
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.dimensions import CHUNKS, Dimension, walk
@@ -26,10 +26,7 @@ from windtunnel.network.simulate.axis_calls import machine
 from windtunnel.network.simulate.axis_calls import plan_of as call_of
 from windtunnel.network.simulate.grid_sweep import run_on_grid
 from windtunnel.predict.engines import packet as over_packet
-from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
-from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.lower import lower
-from windtunnel.predict.runs.equal import StepProgram, closed_program, engine_program
+from windtunnel.predict.runs.equal import closed_program, engine_program
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
@@ -234,14 +231,7 @@ def test_wider_links_never_make_a_step_on_a_grid_slower(number: int, wider: floa
     workload = build(job)
     setting = Setting(network="flow")
     costs = setting.price(workload)
-    seconds = []
-    for factor in (1.0, wider):
-        fidelity = Fidelity.of("flow", costs.calls, 1, False)
-        graph = replace(fidelity.machine.graph, link_rate=fidelity.machine.graph.link_rate * factor)
-        live = NetworkCalls(costs.calls)
-        lowered = lower(workload, costs, live)
-        engine = EngineRun(replace(fidelity, machine=replace(fidelity.machine, graph=graph)), live)
-        seconds.append(StepProgram(workload, costs, lowered, engine).execute(critical_path=False)[0].makespan)
+    seconds = [makespan_on_wider(workload, costs, factor) for factor in (1.0, wider)]
     assert seconds[1] <= seconds[0] * (1.0 + FASTER)
 
 

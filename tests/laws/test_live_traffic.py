@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -10,18 +9,15 @@ from drawn import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_jobs import jobs
-from step_traffic import check_bytes, over_flow
+from step_traffic import check_bytes, makespan_on_wider, over_flow
 from wide_jobs import drawn_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.predict import predict
 from windtunnel.predict.engines import packet as over_packet
-from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
 from windtunnel.predict.engines.packet import PacketStep
-from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.lower import lower
-from windtunnel.predict.runs.equal import StepProgram, closed_program, engine_program
+from windtunnel.predict.runs.equal import closed_program, engine_program
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import build
@@ -96,14 +92,7 @@ def test_wider_links_never_make_a_step_slower(job: Job, wider: float) -> None:
     """The same calls, whose library reaches no more than before."""
     workload = build(job)
     costs = FLOW.price(workload)
-    seconds = []
-    for factor in (1.0, wider):
-        fidelity = Fidelity.of("flow", costs.calls, 1, False)
-        graph = replace(fidelity.machine.graph, link_rate=fidelity.machine.graph.link_rate * factor)
-        live = NetworkCalls(costs.calls)
-        lowered = lower(workload, costs, live)
-        engine = EngineRun(replace(fidelity, machine=replace(fidelity.machine, graph=graph)), live)
-        seconds.append(StepProgram(workload, costs, lowered, engine).execute(critical_path=False)[0].makespan)
+    seconds = [makespan_on_wider(workload, costs, factor) for factor in (1.0, wider)]
     assert seconds[1] <= seconds[0] * (1.0 + FASTER)
 
 

@@ -126,4 +126,8 @@ def check_rl_job(whole: RLJob) -> RLJob:
     for field in ("tool_tokens", "tool_seconds"):
         if rl.turns == 1 and field in rl.model_fields_set:
             raise PlanError(f"rl.{field}", getattr(rl, field), "only with rl.turns of 2 or more")
+    copy = (rl.rollout.tp or 1) * rl.rollout.pp * rl.rollout.dp
+    if rl.rollout.tp is not None and whole.rollout_gpus % copy:
+        most = max(copy, whole.rollout_gpus // copy * copy)
+        raise SpecError("rl.rollout.gpus", whole.rollout_gpus, f"a multiple of {copy}, the GPUs of a copy", f"Write {most}.")
     return whole

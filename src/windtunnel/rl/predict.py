@@ -12,7 +12,7 @@ from windtunnel.rl.batch import RLBatch, draw_batch
 from windtunnel.rl.job import RLJob, check_rl_job
 from windtunnel.rl.memory import PhaseMemory, engine_share, phase_memory
 from windtunnel.rl.phases import StepTiming, in_turn, one_ahead, train_phases
-from windtunnel.rl.rollout import RolloutResult, RolloutServer, check_mode, roll_out, rollout_server
+from windtunnel.rl.rollout import RolloutResult, RolloutServer, roll_out, rollout_server
 from windtunnel.rl.sync import offload_seconds, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engines import engine_of
@@ -26,7 +26,6 @@ def predict_rl(whole: RLJob) -> RLStep:
     rollout that nothing holds.
     """
     check_rl_job(whole)
-    check_mode(whole)
     rl = whole.rl
     batch = draw_batch(rl, whole.model.max_seq)
     passes = train_passes(whole, batch)

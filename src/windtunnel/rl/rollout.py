@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.spec import RolloutSpec
@@ -175,14 +175,3 @@ def _summary(at: RolloutServer, batch: RLBatch, results: list[LaneResult], ends:
         sum(r.preempted for r in results), sum(r.recomputed for r in results), max(r.peak for r in results),
         sum(r.hits for r in results), len(together),
     )  # fmt: skip
-
-
-def check_mode(whole: RLJob) -> None:
-    """SpecError for GPUs of the rollout that copies do not fill."""
-    asked = whole.rl.rollout
-    if asked.tp is None:
-        return
-    copy = asked.tp * asked.pp * asked.dp
-    if whole.rollout_gpus % copy:
-        near = max(copy, whole.rollout_gpus // copy * copy)
-        raise SpecError("rl.rollout.gpus", whole.rollout_gpus, f"a multiple of {copy}, the GPUs of a copy", f"Write {near}.")

@@ -16,6 +16,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance
 from windtunnel.rl.job import RLJob
+from windtunnel.serving.server import with_plan
 from windtunnel.spec import Cluster, Job, check
 
 FULL_ROW = 64
@@ -70,8 +71,7 @@ def on_gpus(job: Job, gpus: int) -> Job:
     """The training job on `gpus` of its cluster."""
     if gpus == job.cluster.gpus:
         return job
-    nouns = {name: getattr(job, name) for name in type(job).model_fields}
-    return Job(**{**nouns, "cluster": part_of(job.cluster, gpus)})
+    return job.model_copy(update={"cluster": part_of(job.cluster, gpus)})
 
 
 def part_of(cluster: Cluster, gpus: int) -> Cluster:
@@ -100,14 +100,13 @@ def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float) -> 
 
 def _packed_job(job: Job, packing: Packing) -> Job:
     """A training step of one update."""
-    nouns = {name: getattr(job, name) for name in type(job).model_fields}
     fields = {
         "seq": packing.documents * packing.length,
         "document": packing.length if packing.documents > 1 else None,
         "micro_batch": 1,
         "global_batch": packing.count * job.dp,
     }
-    return check(Job(**{**nouns, "plan": job.plan.model_copy(update=fields)}))
+    return check(with_plan(job, fields))
 
 
 def _forward_seconds(prediction: Prediction, tokens: float, packing: Packing) -> float:

@@ -16,7 +16,6 @@ from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.serving.simulate import LaneResult, run_lane
 from windtunnel.serving.step_times import StepTimes
-from windtunnel.spec import Job
 
 
 def serve(
@@ -56,8 +55,8 @@ def serve_apart(
     rooms = [room_of(times.server, times) for times in sides]
     ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens))
     gpus = prefill.job.cluster.gpus + decode.job.cluster.gpus
-    nouns = {name: getattr(decode.job, name) for name in type(decode.job).model_fields}
-    whole = replace(decode, job=Job(**{**nouns, "cluster": decode.job.cluster.model_copy(update={"gpus": gpus})}))
+    cluster = decode.job.cluster.model_copy(update={"gpus": gpus})
+    whole = replace(decode, job=decode.job.model_copy(update={"cluster": cluster}))
     served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer

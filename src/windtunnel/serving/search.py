@@ -186,9 +186,10 @@ def _try_copy(copy: _Copy) -> _Tried:
         room = room_of(server, times)
     except WindtunnelError:
         return _Tried((), count, 0)
+    length = float(drawn_load(question.isl, question.osl, requests=64, concurrency=1, seed=question.seed).prompt.mean())
     found, unfit, bound = [], 0, 0
     for users in question.users:
-        if question.tpot is not None and _floor(server, times, users, question) > question.tpot:
+        if question.tpot is not None and _floor(server, times, users, length) > question.tpot:
             bound += 1
             continue
         load = drawn_load(question.isl, question.osl, requests=max(WAVES * users, 8), concurrency=users, seed=question.seed)
@@ -203,11 +204,10 @@ def _try_copy(copy: _Copy) -> _Tried:
     return _Tried(tuple(found), unfit, bound)
 
 
-def _floor(server: Server, times: StepTimes, users: int, question: ServeQuestion) -> float:
-    """Seconds that a pass of one lane takes at least, for the bytes that it reads of weights and prompts."""
+def _floor(server: Server, times: StepTimes, users: int, length: float) -> float:
+    """Seconds that a pass of one lane takes at least, for the bytes that it reads of weights and of prompts of `length` tokens."""
     lane = users / (server.plan.dp * server.plan.pp)
-    prompts = drawn_load(question.isl, question.osl, requests=64, concurrency=1, seed=question.seed).prompt
-    return floor_of(server, times, max(1.0, lane), float(prompts.mean()))
+    return floor_of(server, times, max(1.0, lane), length)
 
 
 def _keeps(one: ServeChoice) -> bool:

@@ -144,8 +144,7 @@ def probe_job(
 
 def with_plan(job: Job, fields: dict[str, Any]) -> Job:
     """`job` with these fields of its plan; what it has worked out from its old plan is left behind."""
-    nouns = {name: getattr(job, name) for name in type(job).model_fields}
-    return Job(**{**nouns, "plan": job.plan.model_copy(update=fields)})
+    return job.model_copy(update={"plan": job.plan.model_copy(update=fields)})
 
 
 def first_plan(model: Model, cluster: Cluster, others: int = 1) -> ServePlan:

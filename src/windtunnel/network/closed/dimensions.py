@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -151,21 +151,28 @@ def themis(dimensions: int, chunks: int, work: Callable[[Sequence[int]], Iterabl
 
 
 def _serve(count: int, jobs: Sequence[Sequence[tuple[int, float]]]) -> Walk:
-    """Chunks through dimensions that each serve one at a time, the one that came first."""
-    free, busy = [0.0] * count, [0.0] * count
+    """Chunks through dimensions: when the last one is through, and how long each dimension is busy."""
+    busy, end = [0.0] * count, 0.0
+    for chunk, phase, done in serve_first_come(jobs):
+        dimension, seconds = jobs[chunk][phase]
+        busy[dimension] += seconds
+        end = max(end, done)
+    return Walk(end, tuple(busy))
+
+
+def serve_first_come(jobs: Sequence[Sequence[tuple[int, float]]]) -> Iterator[tuple[int, int, float]]:
+    """(chunk, phase, end) of each chunk's phases, which are (dimension, seconds), in the order in which dimensions take them: each
+    serves one at a time, the one that came first; ties go by chunk."""
+    free: dict[int, float] = {}
     whole = sum(seconds for job in jobs for _, seconds in job)
     ready = [(0.0, chunk, 0, 0.0) for chunk in range(len(jobs))]
-    end = 0.0
     while ready:
         _, chunk, phase, came = heapq.heappop(ready)
         dimension, seconds = jobs[chunk][phase]
-        done = max(came, free[dimension]) + seconds
-        free[dimension] = done
-        busy[dimension] += seconds
-        end = max(end, done)
+        done = free[dimension] = max(came, free.get(dimension, 0.0)) + seconds
+        yield chunk, phase, done
         if phase + 1 < len(jobs[chunk]):
             heapq.heappush(ready, (without_rounding(done, whole), chunk, phase + 1, done))
-    return Walk(end, tuple(busy))
 
 
 def without_rounding(value: float, scale: float) -> float:

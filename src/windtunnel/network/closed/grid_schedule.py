@@ -7,13 +7,12 @@ slower because links get faster, and lanes wait for each other in the same order
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from windtunnel.network.closed.dimensions import PHASES, Dimension, themis, without_rounding
+from windtunnel.network.closed.dimensions import PHASES, Dimension, serve_first_come, themis
 from windtunnel.workload.ops import Comm
 
 INNERMOST_CHUNKS = 8
@@ -84,19 +83,8 @@ def _serve(
     paths: Sequence[Sequence[GridStage]], spans: Sequence[Dimension], resource: Sequence[int], comm: Comm
 ) -> list[GridStage]:
     """All stages as dimensions that serve who comes first take them."""
-    free = dict.fromkeys(resource, 0.0)
-    whole = sum(seconds_of(comm, spans, stage, 1.0) for path in paths for stage in path)
-    ready = [(0.0, chunk, 0, 0.0) for chunk in range(len(paths))]
-    served = []
-    while ready:
-        _, chunk, place, came = heapq.heappop(ready)
-        stage = paths[chunk][place]
-        done = max(came, free[resource[stage.span]]) + seconds_of(comm, spans, stage, 1.0)
-        free[resource[stage.span]] = done
-        served.append(stage)
-        if place + 1 < len(paths[chunk]):
-            heapq.heappush(ready, (without_rounding(done, whole), chunk, place + 1, done))
-    return served
+    jobs = [[(resource[stage.span], seconds_of(comm, spans, stage, 1.0)) for stage in path] for path in paths]
+    return [paths[chunk][place] for chunk, place, _ in serve_first_come(jobs)]
 
 
 def seconds_of(comm: Comm, spans: Sequence[Dimension], stage: GridStage, size: float) -> float:
