@@ -39,8 +39,10 @@ def as_times(times: CountedTimes) -> StepTimes:
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=25)
 LIMITS = st.builds(
-    lambda name, tokens, running, block: ServeEngine(name, tokens, tokens, running, block, 0.9, False, 512, False, False),
-    st.sampled_from(ENGINES), st.integers(20, 90), st.integers(1, 12), st.sampled_from([1, 4, 16]),
+    lambda name, tokens, running, block, reserves, keeps: ServeEngine(
+        name, tokens, tokens, running, block, 0.9, False, 512, False, False, reserves_prompt=reserves, keeps_blocks=keeps
+    ),
+    st.sampled_from(ENGINES), st.integers(20, 90), st.integers(1, 12), st.sampled_from([1, 4, 16]), st.booleans(), st.booleans(),
 )  # fmt: skip
 
 
@@ -76,7 +78,7 @@ def test_tokens_and_blocks_are_conserved_and_the_cache_never_overflows(
     assert not lane.running
     assert not lane.waiting
     assert (lane.emitted == load.output).all()
-    assert lane.cache.free == lane.cache.total
+    assert lane.cache.available == lane.cache.total
     assert computed == int((load.prompt + load.output - 1).sum()) + lane.recomputed
 
 

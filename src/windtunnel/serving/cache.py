@@ -14,9 +14,13 @@ from windtunnel.base.arrays import Int64s
 @dataclass
 class PagedCache:
     """`total` blocks of `block` tokens. A request holds ceil(tokens / block) of them; those at the start of its prompt that have a
-    name may be held by several requests, and stay after the last of them until room is needed, the longest unused first.
+    name may be held by several requests, and stay after the last of them until room is needed, the longest unused first. Two
+    requests that computed the same tokens apart have a block each under one name. Full blocks without a name stay as long: nobody
+    finds them, but they have their place among those that are taken, as in engines that name all blocks.
 
-    `held[r]`: blocks of request r; `shared[r]`: how many of these have a name.
+    `held[r]`: blocks of request r; `shared[r]`: those of them that have a name, by number; `copies`: numbers by name; `users`: how
+    many requests hold each; `unused`: those that nobody holds, the longest unused first, with the blocks of each number, of
+    which `idle` is the sum.
     """
 
     total: int
@@ -24,9 +28,13 @@ class PagedCache:
     requests: int
     held: Int64s = field(init=False)
     free: int = field(init=False)
-    shared: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    users: dict[tuple[int, int], int] = field(default_factory=dict)
-    unused: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
+    shared: dict[int, list[int]] = field(default_factory=dict)
+    copies: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    users: dict[int, int] = field(default_factory=dict)
+    unused: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    idle: int = 0
+    _names: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _numbered: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         self.held = np.zeros(self.requests, np.int64)
@@ -35,11 +43,16 @@ class PagedCache:
     @property
     def available(self) -> int:
         """Blocks that are free or can be taken from unused named ones."""
-        return self.free + len(self.unused)
+        return self.free + self.idle
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks of `tokens`."""
         return -(-tokens // self.block)
+
+    def has_room(self, tokens: int, names: Sequence[tuple[int, int]]) -> bool:
+        """Whether a request that holds nothing could have the blocks of `tokens`, among them those with `names`, which exist."""
+        idle = sum(self.copies[name][0] in self.unused for name in names)
+        return self.blocks_for(tokens) - len(names) + idle <= self.available
 
     def grow(self, request: int, tokens: int) -> bool:
         """Gives `request` the blocks of `tokens` in all; false, and nothing, where they lack."""
@@ -62,61 +75,80 @@ class PagedCache:
         self.held[requests] += need
         return True
 
-    def release(self, request: int) -> None:
-        """Frees all blocks of `request`; named ones stay until room is needed."""
+    def release(self, request: int, tokens: int = 0) -> None:
+        """Frees all blocks of `request`; named ones and those of its first `tokens` that are full stay until room is needed."""
         named = self.shared.pop(request, [])
-        self.free += int(self.held[request]) - len(named)
+        others = max(0, tokens // self.block - len(named))
+        self.free += int(self.held[request]) - len(named) - others
         self.held[request] = 0
-        for name in reversed(named):  # the end of a prompt goes first
-            self.users[name] -= 1
-            if not self.users[name]:
-                del self.users[name]
-                self.unused[name] = None
+        if others:
+            self._numbered += 1
+            self._keep(self._numbered, others)
+        for number in reversed(named):  # the end of a prompt goes first
+            self.users[number] -= 1
+            if not self.users[number]:
+                del self.users[number]
+                self._keep(number, 1)
 
     def match(self, names: Sequence[tuple[int, int]]) -> int:
         """How many blocks at the start of a prompt with these names are there."""
         for count, name in enumerate(names):
-            if name not in self.users and name not in self.unused:
+            if name not in self.copies:
                 return count
         return len(names)
 
     def attach(self, request: int, names: Sequence[tuple[int, int]]) -> None:
         """`request`, which holds nothing, shares the blocks with these names, which are there."""
-        for name in names:
-            self.unused.pop(name, None)
-            self.users[name] = self.users.get(name, 0) + 1
+        numbers = [self.copies[name][0] for name in names]
+        for number in numbers:
+            self.idle -= self.unused.pop(number, 0)
+            self.users[number] = self.users.get(number, 0) + 1
         self.held[request] = len(names)
-        self.shared[request] = list(names)
+        self.shared[request] = numbers
 
     def name(self, request: int, names: Sequence[tuple[int, int]], tokens: int) -> None:
-        """Names the full blocks of the first `tokens` of `request`; a block whose name another has stays private."""
+        """Names the full blocks of the first `tokens` of `request`."""
         mine = self.shared.setdefault(request, [])
         for name in names[len(mine) : tokens // self.block]:
-            if name in self.users or name in self.unused:
-                return
-            mine.append(name)
-            self.users[name] = 1
+            self._numbered += 1
+            mine.append(self._numbered)
+            self.users[self._numbered] = 1
+            self._names[self._numbered] = name
+            self.copies.setdefault(name, []).append(self._numbered)
 
     def check(self) -> None:
         """AssertionError if blocks were lost or made."""
         named = sum(len(names) for names in self.shared.values())
-        assert self.free + len(self.unused) + len(self.users) + int(self.held.sum()) - named == self.total
+        assert self.idle == sum(self.unused.values())
+        assert self.free + self.idle + len(self.users) + int(self.held.sum()) - named == self.total
         assert 0 <= self.free <= self.total
 
     def _take(self, count: int) -> None:
         """Takes `count` blocks, from unused named ones where free ones lack."""
         while self.free < count:
-            self.unused.popitem(last=False)
-            self.free += 1
+            number, blocks = self.unused.popitem(last=False)
+            taken = min(blocks, count - self.free)
+            self.free += taken
+            self.idle -= taken
+            if blocks > taken:
+                self.unused[number] = blocks - taken
+                self.unused.move_to_end(number, last=False)
+            elif number in self._names:
+                name = self._names.pop(number)
+                self.copies[name].remove(number)
+                if not self.copies[name]:
+                    del self.copies[name]
         self.free -= count
+
+    def _keep(self, number: int, blocks: int) -> None:
+        """Blocks that nobody holds stay."""
+        self.unused[number] = blocks
+        self.idle += blocks
 
 
 def names_of(blocks: Sequence[int], size: int, block: int, prompt: int) -> list[tuple[int, int]]:
-    """Names of the cache's full blocks of `block` tokens in a prompt whose parts of `size` tokens have the names `blocks`.
-
-    The last token of a prompt is never taken from the cache: its logits are needed.
-    """
-    most = min(len(blocks) * size, prompt - 1) // block
+    """Names of the cache's full blocks of `block` tokens in a prompt whose parts of `size` tokens have the names `blocks`."""
+    most = min(len(blocks) * size, prompt) // block
     per = max(1, size // block)
     if size % block and block <= size:
         return []

@@ -24,8 +24,11 @@ class ServeEngine:
     activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
     `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
-    decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look); `gap`:
-    seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request; `layer_host`: seconds in
+    decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
+    `reserves_prompt`: a request starts only if all of its prompt has room, not its first chunk alone (vLLM's
+    scheduler_reserve_full_isl); `keeps_blocks`: a preempted request may find its blocks again (vLLM's prefix caching, on by
+    default); `gap`: seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request;
+    `layer_host`: seconds in
     which the host launches a layer's kernels, where no captured graph does.
     """
 
@@ -41,7 +44,8 @@ class ServeEngine:
     fuses_reduction: bool
     conservativeness: float = 1.0
     polls: int = 1
-    reserves_whole: bool = False
+    reserves_prompt: bool = False
+    keeps_blocks: bool = False
     gap: float = GAP
     request_gap: float = 0.0
     layer_host: float = 0.0
@@ -61,7 +65,8 @@ def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     """
     if name == "vllm":
         large = gpu.memory >= LARGE and not gpu.id.startswith("a100")
-        return ServeEngine(name, 8192 if large else 2048, 0, 1024 if large else 256, 16, 0.9, False, 512, True, False)
+        tokens, running = (8192, 1024) if large else (2048, 256)
+        return ServeEngine(name, tokens, 0, running, 16, 0.9, False, 512, True, False, reserves_prompt=True, keeps_blocks=True)
     if name == "sglang":
         gigabytes = gpu.memory / 1e9
         chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)

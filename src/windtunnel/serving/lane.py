@@ -40,6 +40,7 @@ class Lane:
     preempted: int = 0
     recomputed: int = 0
     _names: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
+    _kept: set[int] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
@@ -64,16 +65,24 @@ class Lane:
             self._names[request] = names_of(self.load.blocks[request], self.load.block, self.cache.block, prompt)
         return self._names[request]
 
+    def find_cached(self, request: int) -> list[tuple[int, int]]:
+        """Names of the blocks at the start of a waiting request that the cache has. Its last token is computed: logits."""
+        most = (self.tokens(request) - 1) // self.cache.block
+        names = self._all_names(request, most) if request in self._kept else self.names(request)[:most]
+        return names[: self.cache.match(names)]
+
     def reuse(self, request: int) -> int:
         """Takes what the cache has of a waiting request's prompt; the number of tokens."""
-        names = self.names(request)
-        if self.load.outputs_named:
-            names = names[: (self.tokens(request) - 1) // self.cache.block]
-        found = self.cache.match(names)
-        if found:
-            self.cache.attach(request, names[:found])
-            self.computed[request] = found * self.cache.block
-        return found * self.cache.block
+        names = self.find_cached(request)
+        if names:
+            self.cache.attach(request, names)
+            self.computed[request] = len(names) * self.cache.block
+        return len(names) * self.cache.block
+
+    def _all_names(self, request: int, count: int) -> list[tuple[int, int]]:
+        """Names of the first `count` blocks of a request, its own where the load has none."""
+        names = self.names(request)[:count]
+        return names + [(-1 - request, place) for place in range(len(names), count)]
 
     def name_blocks(self, request: int, tokens: int) -> None:
         """Lets others find the full blocks of the first `tokens` of a request."""
@@ -81,18 +90,26 @@ class Lane:
             self.cache.name(request, self.names(request), tokens)
 
     def admit(self, found: int) -> None:
-        """Lets the first waiting request run; `found`: tokens of its prompt that the cache had."""
-        self.hits += found
-        self.running.append(self.waiting.popleft())
+        """Lets the first waiting request run; `found`: tokens of it that the cache had."""
+        request = self.waiting.popleft()
+        if request in self._kept:
+            self.recomputed -= found
+        else:
+            self.hits += found
+        self.running.append(request)
 
     def turn_away(self, request: int) -> None:
         """Gives back what `reuse` took of the cache for a request that has to wait."""
         self.cache.release(request)
         self.computed[request] = self.brought[request]
 
-    def forget(self, request: int) -> None:
-        """A preempted request loses its cache; all of it is computed again."""
-        self.recomputed += int(self.computed[request])
+    def forget(self, request: int, keeps: bool = False) -> None:
+        """A preempted request gives back its blocks; what it does not find again, if it `keeps` any, is computed again."""
+        computed = int(self.computed[request])
+        if keeps:
+            self._kept.add(request)
+            self.cache.name(request, self._all_names(request, computed // self.cache.block), computed)
+        self.recomputed += computed
         self.preempted += 1
         self.brought[request] = 0
         self.turn_away(request)
@@ -112,7 +129,8 @@ class Lane:
             for request in done.tolist():
                 if self.load.outputs_named:
                     self.name_blocks(request, int(self.computed[request]))
-                self.cache.release(request)
+                self.cache.release(request, int(self.computed[request]))
                 self._names.pop(request, None)
+                self._kept.discard(request)
             self.running = [request for request in self.running if request not in gone]
         return out, done

@@ -4,10 +4,12 @@ then for waiting ones.
 1. For each running request in the order of admission: its tokens that are not computed, at most the budget. Where blocks lack, the
    last running request is preempted: it loses its cache and goes to the head of the waiting ones (recompute, no swapping); if that
    is the request itself, no further one is looked at.
-2. Only if none was preempted: the head of the waiting requests, while budget, seats and blocks last. Full blocks that the cache has
-   of its prompt are not computed. The first that does not fit stops the loop.
+2. Only if none was preempted: the head of the waiting requests, while budget, seats and blocks last; all of its tokens need room
+   (scheduler_reserve_full_isl). Full blocks that the cache has of it are not computed, those that it had before it was preempted
+   among them. The first that does not fit stops the loop.
 
 Blocks can be found as soon as they are given, also by requests of the same pass (vllm-project/vllm pull request 29387).
+`tests/unit/test_serving_vllm_passes.py` compares every pass with vLLM's own scheduler.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Vllm:
                 continue
             while not lane.cache.grow(request, int(lane.computed[request]) + count):
                 victim = lane.running.pop()
-                lane.forget(victim)
+                lane.forget(victim, keeps=self.engine.keeps_blocks)
                 lane.waiting.appendleft(victim)
                 if victim == request:
                     return budget
@@ -83,11 +85,13 @@ class Vllm:
         """Waiting requests."""
         while lane.waiting and budget > 0 and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
-            found = lane.reuse(request)
-            count = min(lane.tokens_left(request), budget)
-            if not lane.cache.grow(request, int(lane.computed[request]) + count):
-                lane.turn_away(request)
+            names, tokens = lane.find_cached(request), lane.tokens(request)
+            computed = max(len(names) * lane.cache.block, int(lane.computed[request]))
+            count = min(tokens - computed, budget)
+            if not lane.cache.has_room(tokens if self.engine.reserves_prompt else computed + count, names):
                 return
+            found = lane.reuse(request)
+            lane.cache.grow(request, computed + count)
             lane.admit(found)
             lane.name_blocks(request, int(lane.computed[request]) + count)
             ids.append(request)
