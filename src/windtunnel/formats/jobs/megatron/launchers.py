@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from windtunnel.base.errors import SpecError
@@ -102,21 +103,30 @@ def _fill_slime(args: Arguments) -> None:
     length = args.integer("rollout-max-response-len")
     most = args.integer("max-tokens-per-gpu")
     cp = args.integer("context-parallel-size") or 1
-    if not args.has("seq-length") and (length or most):
+    packs = not args.has("seq-length") and bool(length or most)
+    if packs:
         seq = length or (most or 1) * cp
         args.given["seq-length"] = [str(seq)]
         args.assumed.append(f"samples of {seq} tokens, the longest response (--set plan.seq=N: their mean length)")
-        if most and not args.has("micro-batch-size"):
-            args.given["micro-batch-size"] = [str(max(1, most * cp // seq))]
     samples = (args.integer("rollout-batch-size") or 1) * (args.integer("n-samples-per-prompt") or 1)
     if not args.has("global-batch-size"):
         args.given["global-batch-size"] = [str(max(1, samples // (args.integer("num-steps-per-rollout") or 1)))]
+    if most and packs and not args.has("micro-batch-size"):
+        args.given["micro-batch-size"] = [str(_packed_samples(args, most * cp // (length or most * cp)))]
     args.given.setdefault("use-distributed-optimizer", [])
     if not args.has("fp16"):
         args.given.setdefault("bf16", [])
     args.assumed.append("slime's defaults: bf16 and a distributed optimizer")
     args.assumed.append("one update of the actor alone: rollouts and log-probabilities are no part of this job")
     _know(args, _OF_SLIME)
+
+
+def _packed_samples(args: Arguments, most: int) -> int:
+    """Samples of a micro batch: `most`, or the next fewer that divide a replica's share of the batch."""
+    axes = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
+    replicas = (args.launcher_gpus or 1) // math.prod(args.integer(axis) or 1 for axis in axes)
+    share = (args.integer("global-batch-size") or 1) // max(1, replicas)
+    return next((count for count in range(most, 1, -1) if share % count == 0), 1)
 
 
 def _know(args: Arguments, flags: tuple[str, ...]) -> None:

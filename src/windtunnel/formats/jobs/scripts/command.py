@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import heredoc_of
+from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
 from windtunnel.formats.jobs.scripts.slurm import open_array, slurm_variables
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, text_of
@@ -89,7 +89,9 @@ def launch(
     chosen = max(launches, key=_flags, default=[])
     if not chosen and not loose:
         chosen = max(script.commands, key=_flags, default=[])
-    listed = [*script.unused_words(), *(word for command in loose for word in command), *chosen]
+    flags = next((at for at, word in enumerate(chosen) if word.startswith("--")), 0)
+    alone = [*script.unused_words(), *(word for command in loose for word in command)]
+    listed = [*chosen[:flags], *alone, *chosen[flags:]]
     values = script.values
     unread = tuple(name for name in values.environment if name not in values.used and name not in values.overruled)
     files = () if path is None else tuple(os.path.relpath(file, path.parent) for file in script.files)
@@ -200,6 +202,8 @@ class _Script:
                 self.loop(node)
             case "while_statement":
                 self.rounds(node)
+            case "c_style_for_statement":
+                self.count_through(node)
             case "function_definition":
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
@@ -222,6 +226,9 @@ class _Script:
         ]
         listed = [word for part in parts for word in self.values.words(part)]
         if listed and listed[0] in _READERS and self.walk_named_script(listed[0], parts[1:]):
+            return
+        if listed[:2] == ["printf", "-v"] and len(listed) > 3:
+            self.values.set(listed[2], [print_format(listed[3], listed[4:])])
             return
         if not listed or listed[0] in ("echo", "printf", "mkdir", "exit", "source", ".", "cd", "set", "unset", "rm", "cp"):
             return
@@ -299,6 +306,20 @@ class _Script:
                 return
             self.block(body)
             if len(self.values.positional) >= left:
+                return
+
+    def count_through(self, node: Node) -> None:
+        """A `for ((i = 0; i < N; i++))`, as long as its numbers are known."""
+        begin, test, body = (node.child_by_field_name(name) for name in ("initializer", "condition", "body"))
+        update = node.child_by_field_name("update")
+        if begin is None or test is None or body is None or update is None or begin.type != "variable_assignment":
+            return
+        self.values.assign(begin)
+        for _ in range(_MOST_ROUNDS):
+            if not holds(test, self.values):
+                return
+            self.block(body)
+            if not self.values.step(update):
                 return
 
     def options(self, listed: list[str], variable: str, body: Node) -> None:

@@ -43,6 +43,14 @@ def expr(words: Sequence[str]) -> str | None:
     return str(total) if abs(total) < 10**15 else None
 
 
+def print_format(pattern: str, words: Sequence[str]) -> str:
+    """What `printf` makes of a pattern with `%s` and `%d`; the pattern as it is where it asks for more than there is."""
+    if pattern.count("%s") + pattern.count("%d") > len(words):
+        return pattern
+    left = list(words)
+    return re.sub(r"%[sd]", lambda _: left.pop(0), pattern)
+
+
 def operator_of(node: Node) -> tuple[str, Node | None]:
     """(sign, what stands behind it) of an expansion that changes the value of its variable; ("", None) of others."""
     if node.type == "string" and len(node.named_children) == 1:

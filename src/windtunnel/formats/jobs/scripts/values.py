@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -104,6 +104,8 @@ class Values:
         reference = _reference(node)
         if reference is not None and not operator_of(node)[0]:
             name, index = reference
+            if index in ("@", "*") and name not in self._lists and not self._default(node):
+                return []  # an array is not inherited: one that is not set has no words
             if name in ("@", "*"):
                 return self._part(node, ["", *self.positional])[0 if slice_of(node) else 1 :]
             if name not in self._lists and not (node.type == "string" and not self._default(node)):
@@ -153,8 +155,12 @@ class Values:
 
     def _run_substitution(self, node: Node) -> str | None:
         """What `$(expr 16 / $N)` and `$(cat <<EOF …)` print; None for commands that only a shell could run."""
-        inner = node.named_children[0] if len(node.named_children) == 1 else None
-        if inner is None:
+        inner = node.named_children[-1] if node.named_children else None
+        if inner is None or any(child.type != "variable_assignment" for child in node.named_children[:-1]):
+            return None
+        if inner.type == "command" and node_text(inner).startswith("echo "):
+            return self._echo(inner, node.named_children[:-1])
+        if len(node.named_children) > 1:
             return None
         if inner.type == "redirected_statement":
             body = heredoc_of(inner)
@@ -163,6 +169,34 @@ class Values:
             words = [self.text(child) for child in inner.named_children[1:]]
             return expr(words)
         return None
+
+    def _echo(self, command: Node, assigned: Sequence[Node]) -> str | None:
+        """What `echo "${A[*]}"` prints, which the first character of IFS joins; None for an option, and for what is not set."""
+        last = next((node for node in reversed(assigned) if node.named_children and node_text(node).startswith("IFS=")), None)
+        blank = " " if last is None else self.text(last.named_children[-1])[:1]
+        said = []
+        for node in command.named_children[1:]:
+            reference = _reference(node)
+            if reference is not None and reference[1] == "*" and node.type == "string":
+                said.append(blank.join(self.of(reference[0])))
+            else:
+                said.extend(self.words(node))
+        text = " ".join(said)
+        self._count(len(text))
+        return None if "$" in text or text.startswith("-") else text
+
+    def step(self, node: Node) -> bool:
+        """Does `i++`, `i--` or `i += N`; false where the number is not known."""
+        written = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(\+\+|--|\+=|-=)\s*(.*)", node_text(node), re.DOTALL)
+        if written is None:
+            return False
+        name, sign, behind = written.groups()
+        before, by = self._value(name), "1" if sign in ("++", "--") else self._value(behind) or behind
+        if before is None or not _NUMBER.fullmatch(before.strip()) or not _NUMBER.fullmatch(by.strip()):
+            return False
+        self.set(name, [str(int(before) + (int(by) if sign[0] == "+" else -int(by)))])
+        self._use(name)
+        return True
 
     def heredoc(self, body: Node) -> str:
         """The lines of a here-document, with its variables filled in."""
@@ -337,7 +371,8 @@ class Values:
 def holds(node: Node, values: Values) -> bool:
     """Whether a condition holds, as far as the text tells; false where it does not."""
     children = node.named_children
-    if node.type in ("test_command", "parenthesized_expression", "redirected_statement") and children:
+    arithmetic = node.type == "compound_statement" and len(children) == 1 and node.children[0].type == "(("
+    if (arithmetic or node.type in ("test_command", "parenthesized_expression", "redirected_statement")) and children:
         return holds(children[0], values)
     if node.type == "negated_command" and children:
         return not holds(children[0], values)

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 _MARK = "\u00ff"
 """Stands before and behind the letters; itself one of the characters that are replaced, so that nothing is taken for them."""
 _WIDE = re.compile(f"[{_MARK}-\U0010ffff]+")
+_PRODUCT = re.compile(r"\]\*\$([A-Za-z_]\w*)")
 _LETTERS = re.compile(f"{_MARK}([0-9a-f]+){_MARK}".encode())
 
 
 def narrow(text: str) -> bytes:
-    """UTF-8 without characters from U+00FF on: runs of them are hexadecimal digits between two marks."""
-    return _WIDE.sub(_as_letters, text).encode("utf-8", "replace")
+    """UTF-8 without characters from U+00FF on: runs of them are hexadecimal digits between two marks. `]*$N`, in which the grammar
+    takes `$` for a word, is `]*${N}`."""
+    return _WIDE.sub(_as_letters, _PRODUCT.sub(r"]*${\1}", text)).encode("utf-8", "replace")
 
 
 def widen(source: bytes) -> str:
