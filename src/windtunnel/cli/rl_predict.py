@@ -22,7 +22,7 @@ Examples:
 def command(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help='A job file with workload = "rl", or a launch script of verl\'s RL trainers.'),
+        typer.Argument(metavar="JOB", help='A job file with workload = "rl", or a file of verl, slime, OpenRLHF, NeMo RL or TRL.'),
     ] = None,
     on: Annotated[
         str | None,
@@ -42,7 +42,10 @@ def command(
     writable(("--json", json))
     if job is None:
         raise SpecError(
-            "JOB", Nothing(), 'a job file with workload = "rl", or a launch script of verl', "docs/rl.md has a file to begin with."
+            "JOB",
+            Nothing(),
+            'a job file with workload = "rl", or a script of an RL trainer',
+            "docs/rl.md has a file to begin with.",
         )
     predict_file(job, on, log, splits, sets, json, quiet)
 

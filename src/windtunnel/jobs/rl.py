@@ -1,4 +1,4 @@
-"""A job of reinforcement learning from a file of ours, or from a launch script of verl on a machine, with lengths from a log."""
+"""A job of reinforcement learning from a file of ours, or from an RL trainer's files on a machine, with lengths from a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import read_text, without_gz
-from windtunnel.formats.jobs.scripts.verl_rl import overrides_of_script, rl_table
+from windtunnel.formats.jobs.rl.script import TOOLS, is_trainer, read_trainer
+from windtunnel.formats.jobs.rl.trainer import LENGTHS_ASSUMED, LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.formats.logs.verl import PHASES, read_steps
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.machines import cluster_table, no_machine
@@ -52,11 +53,16 @@ def load_rl(
         path = Path(source)
         if not path.is_file():
             raise FileError(
-                "JOB", str(source), 'a job file with workload = "rl", or a launch script of verl', "There is no such file."
+                "JOB",
+                str(source),
+                f'a job file with workload = "rl", or a script or a configuration of {TOOLS}',
+                "There is no such file.",
             )
         if without_gz(path).suffix.lower() not in SUFFIXES:
-            return _with_lengths(_from_script(path, on, changes), log)
+            return _with_lengths(_from_trainer(path, on, changes), log)
         table = dict(read_table(path))
+        if not is_rl(table) and is_trainer(path):
+            return _with_lengths(_from_trainer(path, on, changes), log)
     if not is_rl(table):
         raise SpecError(
             "workload", table.get("workload"), 'workload = "rl", and a table rl', "`windtunnel predict` takes training jobs."
@@ -69,30 +75,38 @@ def load_rl(
     return _with_lengths(load_rl_job(table, changes), log)
 
 
-def _from_script(path: Path, on: str | Path | None, changes: list[str]) -> RLJob:
-    """The job of a launch script of verl: the update as `windtunnel predict` reads it, and the rest of the step."""
-    said = overrides_of_script(path)
-    if said is None:
-        raise SpecError("JOB", str(path), 'a job file with workload = "rl", or a script that starts an RL trainer of verl')
+def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJob:
+    """The job of an RL trainer's script or configuration: the update as `windtunnel predict` reads it, and the rest of the step."""
+    stated_gpus = next((override(text)["cluster"]["gpus"] for text in reversed(changes) if _field(text) == "cluster.gpus"), None)
+    found = read_trainer(path, stated_gpus if isinstance(stated_gpus, int) else None)
+    if found is None:
+        raise SpecError("JOB", str(path), f'a job file with workload = "rl", or a script or a configuration of {TOOLS}')
     if on is None:
         raise no_machine()
-    table, gpus, assumed = rl_table(said)
-    counted = any(text.partition("=")[0].strip() == "cluster.gpus" for text in changes)
-    machine = [] if gpus is None or counted else [f"cluster.gpus={gpus}"]
     own = [text for text in changes if text.strip().startswith("rl.")]
-    loaded = load_described_job(str(path), [*machine, *(text for text in changes if text not in own)], str(on))
-    stated: dict[str, Any] = {"rl": table}
+    stated: dict[str, Any] = {"rl": found.table}
     for text in own:
         stated = merge(stated, override(text))
-    notes = tuple(note for note in loaded.assumed if not note.startswith("the update of the actor alone"))
+    rollout = stated["rl"].get("rollout", {}).get("gpus", 0) if stated["rl"].get("mode", "colocated") != "colocated" else 0
+    total = found.gpus if stated_gpus is None else stated_gpus
+    machine = [f"cluster.gpus={total - rollout}"] if isinstance(total, int) and total > rollout else []
+    rest = [text for text in changes if text not in own and _field(text) != "cluster.gpus"]
+    loaded = load_described_job(str(path), [*machine, *rest], str(on))
+    notes = tuple(note for note in loaded.assumed if not note.startswith((UPDATE_ALONE, LONGEST_SAMPLES)))
     update = tomllib.loads(dump_job(loaded.job))
-    for field in ("document", "dp", "offload"):  # verl offloads between phases, which `rl.offload` states
+    for field in ("document", "dp"):
         update["plan"].pop(field, None)
-    group = said.get("actor_rollout_ref.actor.fsdp_config.fsdp_size", "")
-    if group.isdecimal() and 1 < int(group) < loaded.job.dp * loaded.job.plan.cp and update["plan"].get("sharding") == "fsdp":
-        update["plan"] |= {"sharding": "hsdp", "shard_group": int(group)}
+    group = found.shard_group
+    if group and 1 < group < loaded.job.dp * loaded.job.plan.cp and update["plan"].get("sharding") == "fsdp":
+        update["plan"] |= {"sharding": "hsdp", "shard_group": group}
+    update["cluster"]["gpus"] = total if isinstance(total, int) else loaded.job.cluster.gpus + rollout
     whole = load_rl_job({**update, "workload": "rl", **stated})
-    return replace(whole, notes=(*notes, *assumed))
+    return replace(whole, notes=(*notes, *found.assumed))
+
+
+def _field(text: str) -> str:
+    """The field that an override sets."""
+    return text.partition("=")[0].strip()
 
 
 def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
@@ -108,7 +122,7 @@ def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
     changes = {name: _distribution(said, name, whole) for name in ("prompt", "response") if f"{name}_length/mean" in said}
     measured = tuple((PHASES[name], value) for name, value in said.items() if name in PHASES)
     stated = ", ".join(f"{name}s {value}" for name, value in changes.items())
-    notes = tuple(note for note in whole.notes if not note.startswith("lengths log-normal"))
+    notes = tuple(note for note in whole.notes if not note.startswith(LENGTHS_ASSUMED))
     rl = whole.rl.model_copy(update=changes)
     return replace(
         whole, rl=rl, measured=measured, notes=(*notes, f"lengths by the log, log-normal: {stated}") if stated else notes

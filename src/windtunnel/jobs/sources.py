@@ -10,6 +10,7 @@ from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import MODEL_APART, OWN
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.recipes.names import split
+from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.script_call import file_of
 from windtunnel.spec import names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -56,7 +57,9 @@ def format_of_source(source: str) -> str | None:
             return None
     except (OSError, ValueError):
         return None
-    return format_of_table(read_table(path)) if without_gz(path).suffix.lower() in SUFFIXES else "command-line"
+    if without_gz(path).suffix.lower() not in SUFFIXES:
+        return "command-line"
+    return format_of_table(open_defaults(read_table(path), path.parent))
 
 
 def is_foreign(source: str) -> bool:

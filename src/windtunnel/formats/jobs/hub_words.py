@@ -13,7 +13,7 @@ OWNERS = (
 TUNED = (
     r"instruct|inst|chat|base|it|pt|sft|dpo|ppo|grpo|rlhf|rlvr|kto|orpo|simpo|rl|zero|thinking|think|preview|"
     r"reasoning|abliterated|uncensored|heretic|finetune|finetuned|tuned|ft|lora|qlora|merged|final|latest|alpha|beta|"
-    r"release|dpop|stage1|stage2|pretrain|pretrained|deduped|intermediate|step"
+    r"release|mixture|dpop|stage1|stage2|pretrain|pretrained|deduped|intermediate|step"
 )
 """Words of what was trained after the weights were made."""
 TIMES = r"\d{4}|\d{6}|\d{8}|\d{2}\.\d{4}|v\d+(\.\d+)*|\d+[kt]|1m|step\d+|\d+t"

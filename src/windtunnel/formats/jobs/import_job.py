@@ -19,6 +19,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus import files as primus_files
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
+from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
 from windtunnel.formats.jobs.scripts.script_call import call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
@@ -39,7 +40,7 @@ _MEGATRON = re.compile(
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
-    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+sft\b|axolotl|trl\.scripts|llamafactory\.launcher|"
+    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl\.scripts|llamafactory\.launcher|"
     r"(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""
@@ -76,6 +77,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
         raise SpecError(where, "", _KNOWN)
     if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
+        table = open_defaults(table, source.parent)
         return _import_table(primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)

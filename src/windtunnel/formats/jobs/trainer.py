@@ -15,6 +15,7 @@ from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, sequences_of_a_sample
 from windtunnel.formats.jobs.trainer_runtime import runtime_of
@@ -63,8 +64,9 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     form = " and ".join(dict.fromkeys(_name(one) for one in tables))
     keys = Keys({key: value for one in tables for key, value in one.items()})
     tool = tool_of(keys.table, form)
-    if keys.get("verl") is True:
-        assumed.append("the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job")
+    keys.get("verl")
+    if keys.get("rl_update"):
+        assumed.append(UPDATE_ALONE)
     model, held = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
     gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)

@@ -40,6 +40,9 @@ UNSLOTH = Tool("Unsloth", "unsloth", checkpoints=True, rank=16, adapts_all=True,
 TRL = Tool("TRL", "trl", 1024, checkpoints=True, rank=16, dropout=True, loads="fp32")
 VERL = Tool("verl", seq=2048, loads="fp32")
 """verl's FSDP workers (verl/workers/fsdp_workers.py): weights of the actor in fp32, its logits whole."""
+OPENRLHF = Tool("OpenRLHF", seq=2048)
+NEMO_RL = Tool("NeMo RL", seq=2048, loads="fp32")
+"""NeMo RL's DTensor workers keep weights in fp32 (nemo_rl/models/policy/dtensor_policy_worker.py)."""
 OLD_TRL = replace(TRL, name="TRL before 0.24", entry="huggingface")
 OLDEST_TRL = replace(OLD_TRL, name="TRL before 0.20", checkpoints=False)
 
@@ -60,8 +63,8 @@ def tool_of(table: Mapping[str, Any], form: str) -> Tool:
     keys = set(table)
     if "axolotl" in form:
         return AXOLOTL
-    if "verl" in keys:
-        return VERL
+    if "verl" in keys or "rl_update" in keys:
+        return next((tool for tool in (OPENRLHF, NEMO_RL) if tool.name == table.get("rl_update")), VERL)
     if keys & _OF_LLAMA_FACTORY:
         return LLAMA_FACTORY
     if keys & _OF_SWIFT or isinstance(table.get("model"), str):

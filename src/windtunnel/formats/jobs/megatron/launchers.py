@@ -7,6 +7,7 @@ import re
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.megatron.arguments import Arguments
+from windtunnel.formats.jobs.rl.trainer import LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
@@ -48,20 +49,18 @@ def fill_in(args: Arguments, text: str) -> None:
         _fill_swift(args)
     elif args.has("rollout-batch-size") and (args.has("hf-checkpoint") or args.has("actor-num-nodes")):
         _fill_slime(args)
-    if args.has("verl-update"):
-        _know(args, ("verl-update", "hf-checkpoint"))
+    if args.has("rl-update"):
+        _know(args, ("rl-update", "hf-checkpoint"))
         args.given.setdefault("moe-grouped-gemm", [])  # verl/models/mcore/config_converter.py
         args.given.setdefault("moe-token-dispatcher-type", ["alltoall"])
         args.used |= {"moe-grouped-gemm", "moe-token-dispatcher-type"}
-        args.assumed.append(
-            "the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job"
-        )
+        args.assumed.append(UPDATE_ALONE)
 
 
 def add_adapters(args: Arguments, model: Model) -> Model:
     """The model with the adapters that Megatron-SWIFT's flags ask for; the same one where all weights are trained."""
     kind = next((args.given[flag][0] for flag in ("train-type", "tuner-type") if args.given.get(flag)), "full").lower()
-    if kind == "full" or "verl-update" in args.given:
+    if kind == "full" or "rl-update" in args.given:
         return model
     if kind != "lora":
         raise SpecError("--tuner-type", kind, "full or lora")
@@ -107,7 +106,7 @@ def _fill_slime(args: Arguments) -> None:
     if packs:
         seq = length or (most or 1) * cp
         args.given["seq-length"] = [str(seq)]
-        args.assumed.append(f"samples of {seq} tokens, the longest response (--set plan.seq=N: their mean length)")
+        args.assumed.append(f"{LONGEST_SAMPLES}{seq} tokens, the longest response (--set plan.seq=N: their mean length)")
     samples = (args.integer("rollout-batch-size") or 1) * (args.integer("n-samples-per-prompt") or 1)
     if not args.has("global-batch-size"):
         args.given["global-batch-size"] = [str(max(1, samples // (args.integer("num-steps-per-rollout") or 1)))]
@@ -117,7 +116,7 @@ def _fill_slime(args: Arguments) -> None:
     if not args.has("fp16"):
         args.given.setdefault("bf16", [])
     args.assumed.append("slime's defaults: bf16 and a distributed optimizer")
-    args.assumed.append("one update of the actor alone: rollouts and log-probabilities are no part of this job")
+    args.assumed.append(UPDATE_ALONE)
     _know(args, _OF_SLIME)
 
 

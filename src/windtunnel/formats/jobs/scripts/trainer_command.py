@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.scripts.verl_table import table_of_overrides
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -39,7 +40,7 @@ _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "llamafactory-cli": (("train",), {"finetuning_type": "lora"}),
     "lmf": (("train",), {"finetuning_type": "lora"}),
     "swift": (("sft", "pt"), {"tuner_type": "lora"}),
-    "trl": (("sft",), {"max_length": 1024}),
+    "trl": (("sft", "grpo"), {"max_length": 1024}),
     "axolotl": (("train",), {}),
 }
 """Programs with the words that make them train, and a default of theirs by which the reader of the table knows them."""
@@ -53,6 +54,8 @@ def table_of_commands(
         words = list(command)
         if (overrides := _verl(words)) is not None:
             return table_of_overrides(overrides, _processes(words, environment, folder))
+        if starts_openrlhf(words):
+            return table_of_update(words)
         if (table := _table(words, environment, folder)) is not None:
             return table
     return None

@@ -48,7 +48,7 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     table: dict[str, Any] = {}
     gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1") or processes
     tuned = not any(name.startswith("actor_rollout_ref.") for name in said)  # fsdp_sft_trainer
-    table["verl"] = "sft" if tuned else True
+    table["verl" if tuned else "rl_update"] = "verl"
     cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
     table["num_processes"] = gpus
@@ -91,7 +91,7 @@ def _megatron_table(said: Mapping[str, str], table: Mapping[str, Any], batch: in
     """Megatron-LM's flags of an actor of verl's Megatron workers (verl/workers/config/engine.py): bf16, a distributed optimizer,
     and sequence parallelism with tensor parallelism."""
     head = f"{_ACTOR}megatron."
-    flags: dict[str, Any] = {"--verl-update": True, "--bf16": True, "--use-distributed-optimizer": True}
+    flags: dict[str, Any] = {"--rl-update": True, "--bf16": True, "--use-distributed-optimizer": True}
     flags["--hf-checkpoint"] = table["model_name_or_path"]
     flags |= {"--seq-length": table["max_length"], "--micro-batch-size": table["per_device_train_batch_size"]}
     flags |= {"--global-batch-size": batch, "--world-size": gpus}

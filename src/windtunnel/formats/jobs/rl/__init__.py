@@ -1,0 +1,1 @@
+"""What trainers of reinforcement learning state of a step beside its update: the table `rl` of a job."""

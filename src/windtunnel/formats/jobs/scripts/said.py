@@ -1,0 +1,71 @@
+"""What a command line or a table says, as names with their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Said:
+    """Names with their texts: overrides, flags, or the leaves of a table. The first of several names that is there counts."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.texts
+
+    def text(self, *names: str) -> str | None:
+        """The text of the first of `names` that is there."""
+        return next((self.texts[name] for name in names if name in self.texts), None)
+
+    def count(self, *names: str) -> int | None:
+        """A positive whole number; None for anything else."""
+        text = self.text(*names) or ""
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+
+    def number(self, *names: str) -> float | None:
+        """A number; None for anything else."""
+        try:
+            return float(self.text(*names) or "")
+        except ValueError:
+            return None
+
+    def is_on(self, *names: str) -> bool:
+        """Whether a switch is set."""
+        return (self.text(*names) or "").lower() == "true"
+
+
+def said_of_flags(words: Sequence[str]) -> Said:
+    """Flags with their texts: `--name value`, `--name=value`; several values of one joined by blanks, `true` for a flag alone."""
+    texts: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            texts[name] = value if equals else "true"
+            name = "" if equals else name
+        elif name:
+            texts[name] = word if texts[name] == "true" else f"{texts[name]} {word}"
+    return Said(texts)
+
+
+def said_of_table(table: Mapping[str, Any]) -> Said:
+    """Leaves of a table by their dotted names."""
+    texts: dict[str, str] = {}
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                walk(inner, f"{name}.{key}" if name else str(key))
+        elif value is not None and not isinstance(value, list):
+            texts[name] = str(value)
+
+    walk(table, "")
+    return Said(texts)
+
+
+def without_none(**fields: Any) -> dict[str, Any]:
+    """The fields that are stated."""
+    return {name: value for name, value in fields.items() if value is not None}
