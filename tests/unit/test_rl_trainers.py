@@ -101,7 +101,7 @@ def test_slime_colocates_engines_with_the_actor(tmp_path: Path) -> None:
     assert (job.rl.rollout.engine, job.rl.rollout.tp, job.rl.rollout.memory) == ("sglang", 2, 0.7)
     assert (job.job.plan.tp, job.job.plan.cp, job.job.plan.ep) == (2, 2, 4)
     model = job.model
-    assert (model.layers, model.experts, model.layer_pattern) == (28, 64, "D1E27")
+    assert (model.layers, model.experts, model.layer_pattern) == (28, 64, "DE27")
     assert "longest 4,096" not in " ".join(job.notes)
     assert any("responses 1024~1<4096" in note for note in job.notes)
 
