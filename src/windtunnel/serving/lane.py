@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.cache import PagedCache, names_of
+from windtunnel.serving.cache import NO_NAMES, BlockNames, PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
 
 BEYOND = 1 << 30
@@ -39,7 +39,7 @@ class Lane:
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
-    _names: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
+    _names: dict[int, BlockNames] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
@@ -53,10 +53,10 @@ class Lane:
         """Tokens of a request that are not in the cache."""
         return self.tokens(request) - int(self.computed[request])
 
-    def names(self, request: int) -> list[tuple[int, int]]:
+    def names(self, request: int) -> BlockNames:
         """Names of the blocks at the start of a request's prompt, and of its output where it has any."""
         if not self.load.blocks:
-            return []
+            return NO_NAMES
         if request not in self._names:
             prompt = int(self.load.prompt[request])
             if self.load.outputs_named:
@@ -68,10 +68,10 @@ class Lane:
         """Takes what the cache has of a waiting request's prompt; the number of tokens."""
         names = self.names(request)
         if self.load.outputs_named:
-            names = names[: (self.tokens(request) - 1) // self.cache.block]
+            names = names._replace(named=min(names.named, (self.tokens(request) - 1) // self.cache.block))
         found = self.cache.match(names)
         if found:
-            self.cache.attach(request, names[:found])
+            self.cache.attach(request, self.names(request), found)
             self.computed[request] = found * self.cache.block
         return found * self.cache.block
 

@@ -31,7 +31,7 @@ class Vllm:
         budget, before = self.engine.step_tokens, lane.preempted
         ids: list[int] = []
         counts: list[int] = []
-        fast = self._decode_all(lane)
+        fast = self._run_all(lane)
         if fast is not None:
             ids, counts, budget = fast
         else:
@@ -46,15 +46,20 @@ class Vllm:
         """Waiting requests stay where they are until one ends: blocks only become fewer."""
         return BEYOND
 
-    def _decode_all(self, lane: Lane) -> tuple[list[int], list[int], int] | None:
-        """One token for every running request, where all need one and the blocks suffice: the loop of `_run` in one piece."""
-        if not lane.running or len(lane.running) > self.engine.step_tokens:
+    def _run_all(self, lane: Lane) -> tuple[list[int], list[int], int] | None:
+        """The loop of `_run` in one piece, where the blocks suffice for all."""
+        if not lane.running:
             return None
         ids = np.array(lane.running, np.int64)
         left = lane.load.prompt[ids] + lane.emitted[ids] - lane.computed[ids]
-        if (left != 1).any() or not lane.cache.grow_all(ids, lane.computed[ids] + 1):
+        before = np.minimum(np.cumsum(left) - left, self.engine.step_tokens)
+        counts = np.minimum(left, self.engine.step_tokens - before)
+        ids, counts = ids[counts > 0], counts[counts > 0]
+        if not lane.cache.grow_all(ids, lane.computed[ids] + counts):
             return None
-        return list(lane.running), [1] * len(ids), self.engine.step_tokens - len(ids)
+        for request, count in zip(ids[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
+            lane.name_blocks(request, int(lane.computed[request]) + count)
+        return ids.tolist(), counts.tolist(), self.engine.step_tokens - int(counts.sum())
 
     def _run(self, lane: Lane, budget: int, ids: list[int], counts: list[int]) -> int:
         """Running requests; returns the budget that is left."""
