@@ -19,13 +19,12 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
-from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.schedulers.rules import SchedulerRules, rules_of
 from windtunnel.serving.server import Server
-from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, run_pass
+from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, lane_of, most_tokens, run_pass
 from windtunnel.serving.step_times import StepTimes
 
 START = 5e-4
@@ -195,7 +194,8 @@ def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tu
     """`load` over all lanes of both servers; `tokens`: what the cache of a lane of each holds. PlanError for a request that no
     cache holds."""
     whole = load.prompt + load.output
-    for side, held, most in (("prefill", tokens[0], load.prompt + 1), ("decode", tokens[1], whole)):
+    rooms = most_tokens(prefill, tokens[0]), most_tokens(decode, tokens[1])
+    for side, held, most in (("prefill", rooms[0], load.prompt + 1), ("decode", rooms[1], whole)):
         if int(most.max()) > held:
             raise PlanError(
                 "load", f"a request of {int(most.max())} tokens", f"at most {held}, which the cache of a {side} lane holds",
@@ -214,7 +214,7 @@ def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tu
 
 def _lane(times: StepTimes, load: ServeLoad, tokens: int, take: Callable[[SideClock, Int64s], None]) -> SideLane:
     engine = times.server.engine
-    lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
+    lane = lane_of(times, load, tokens)
     return SideLane(times, lane, rules_of(engine), SideClock(load, take))
 
 
@@ -229,6 +229,7 @@ def _summary(run: ApartRun, prefill: Server, decode: Server) -> ApartResult:
         run.sent, run.first, run.last, shares[0] * busy[0] + shares[1] * busy[1], steps, sum(lane.hits for lane in lanes),
         sum(lane.preempted for lane in lanes), sum(lane.recomputed for lane in lanes), max(one.clock.peak for one in run.back),
         sum(one.clock.batch for one in run.back) / max(steps, 1), shares[0] * busy[0],
+        sum(lane.verified for lane in lanes), sum(lane.rejected for lane in lanes),
     )  # fmt: skip
     many = max(int((run.load.output > 1).sum()), 1)
     return ApartResult(result, busy[0] / seconds, busy[1] / seconds, run.moved / many)

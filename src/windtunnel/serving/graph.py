@@ -100,6 +100,17 @@ class PassGraph:
         tape.pointwise("sampling", float(sampled * vocab * tp), (2, 1), (0, 0), launches=(3, 0))
         return self._block(tape.units)
 
+    def joining(self, tokens: int, parts: int) -> ServedBlock:
+        """`parts` vectors of a token, such as its embedding and its hidden state, normed and multiplied into one."""
+        tape = self._tape(tokens, Module.MTP)
+        for part in range(parts):
+            norm(tape, f"norm of part {part}")
+        replicated_linear(tape, "joining", parts * self.server.model.hidden, self.server.model.hidden)
+        looked = embedding(tape.job)
+        for unit in looked:  # the model's own
+            unit.parameters = 0.0
+        return self._block([*looked, *tape.units])
+
     def _tape(self, tokens: int, module: Module) -> Tape:
         job = self.server.job
         return Tape(job.model_copy(update={"plan": job.plan.model_copy(update={"seq": tokens, "micro_batch": 1})}), module)

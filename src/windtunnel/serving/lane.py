@@ -10,6 +10,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.serving.cache import NO_NAMES, BlockNames, PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.speculation import ROW, Speculation
 
 BEYOND = 1 << 30
 """Passes that need no limit."""
@@ -27,10 +28,12 @@ class ServeStep:
 class Lane:
     """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt and
     what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache came
-    from elsewhere, until r is preempted."""
+    from elsewhere, until r is preempted. `places[r]`: where r is in the row of passes of `speculation`; `verified`: passes of
+    requests that verified drafts, `rejected`: tokens of these passes that are not kept."""
 
     load: ServeLoad
     cache: PagedCache
+    speculation: Speculation | None = None
     waiting: deque[int] = field(default_factory=deque)
     running: list[int] = field(default_factory=list)
     computed: Int64s = field(init=False)
@@ -39,11 +42,15 @@ class Lane:
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
+    verified: int = 0
+    rejected: int = 0
+    places: Int64s = field(init=False)
     _names: dict[int, BlockNames] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
         self.computed, self.emitted, self.brought = (np.zeros(count, np.int64) for _ in range(3))
+        self.places = np.zeros(count, np.int64) if self.speculation is None else self.speculation.begin(count)
 
     def tokens(self, request: int) -> int:
         """Prompt and emitted tokens of a request."""
@@ -52,6 +59,38 @@ class Lane:
     def tokens_left(self, request: int) -> int:
         """Tokens of a request that are not in the cache."""
         return self.tokens(request) - int(self.computed[request])
+
+    @property
+    def drafts(self) -> int:
+        """Drafted tokens of a decoding request in each pass."""
+        return 0 if self.speculation is None else self.speculation.drafts
+
+    def wanted(self, ids: Int64s) -> Int64s:
+        """Tokens that each of `ids` would compute in a pass without limits: with its drafts, if it decodes."""
+        left = self.load.prompt[ids] + self.emitted[ids] - self.computed[ids]
+        return left + self.drafts * ((left == 1) & (self.emitted[ids] > 0)) if self.drafts else left
+
+    def passes_left(self, ids: Int64s) -> Int64s:
+        """Passes of each of `ids`, which decode, until its last token; no more than need to be known where drafts are."""
+        left = self.load.output[ids] - self.emitted[ids]
+        return left if self.speculation is None else self.speculation.passes_until(self.places[ids], left)
+
+    def grown(self, ids: Int64s, passes: int) -> Int64s | int:
+        """Tokens that `passes` passes add to each of `ids`, which decode."""
+        return passes if self.speculation is None else self.speculation.grown(self.places[ids], passes)
+
+    def decode_on(self, ids: Int64s, passes: int) -> None:
+        """Books `passes` passes that decode `ids`, in which none of them ends."""
+        more = self.grown(ids, passes)
+        self.emitted[ids] += more
+        self.computed[ids] += more
+        if self.speculation is not None:
+            self.rejected += len(ids) * passes * (1 + self.drafts) - int(np.sum(more))
+            self.verified += len(ids) * passes
+            self._move_on(ids, passes)
+
+    def _move_on(self, ids: Int64s, passes: int) -> None:
+        self.places[ids] = (self.places[ids] + passes) % ROW
 
     def names(self, request: int) -> BlockNames:
         """Names of the blocks at the start of a request's prompt, and of its output where it has any."""
@@ -99,13 +138,14 @@ class Lane:
 
     def finish(self, step: ServeStep) -> tuple[Int64s, Int64s]:
         """Books a pass: (requests that emitted a token, those of them that are done), which leave."""
-        self.computed[step.ids] += step.counts
-        whole = self.computed[step.ids] == self.load.prompt[step.ids] + self.emitted[step.ids]
+        kept, tokens = self._keep(step)
+        self.computed[step.ids] += kept
+        whole = tokens > 0
         if self.load.blocks:
             for request in step.ids[(step.counts > 1) | (self.emitted[step.ids] == 0)].tolist():
                 self.name_blocks(request, int(self.computed[request]))
         out = step.ids[whole]
-        self.emitted[out] += 1
+        self.emitted[out] += tokens[whole]
         done = out[self.emitted[out] >= self.load.output[out]]
         if len(done):
             gone = set(done.tolist())
@@ -116,3 +156,25 @@ class Lane:
                 self._names.pop(request, None)
             self.running = [request for request in self.running if request not in gone]
         return out, done
+
+    def finish_and_trim(self, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass as `finish`, and frees the blocks beyond what its requests have computed."""
+        ended = self.finish(step)
+        if self.drafts:
+            self.cache.give_back(step.ids, self.computed[step.ids] * (self.cache.held[step.ids] > 0))
+        return ended
+
+    def _keep(self, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """(tokens of each request of a pass that stay in its cache, tokens that it emits)."""
+        ids, counts = step.ids, step.counts
+        left = self.load.prompt[ids] + self.emitted[ids] - self.computed[ids]
+        ends = (counts == left).astype(np.int64)
+        if self.speculation is None:
+            return counts, ends
+        verifies = counts > left
+        found = np.minimum(self.speculation.tokens[self.places[ids]], np.minimum(counts, self.load.output[ids] - self.emitted[ids]))
+        kept = np.where(verifies, found, counts)
+        self.rejected += int((counts - kept).sum())
+        self.verified += int(verifies.sum())
+        self._move_on(ids[verifies], 1)
+        return kept, np.where(verifies, found, ends)

@@ -11,6 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
 from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served
 from windtunnel.serving.disaggregated import run_apart
+from windtunnel.serving.drafting import times_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
@@ -29,7 +30,7 @@ def serve(
     """
     check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)
-    times = times or StepTimes(server)
+    times = times or times_of(server)
     room = room_of(server, times)
     parts = [load.part(lane, server.lanes) for lane in range(server.lanes)]
     results: list[tuple[ServeLoad, LaneResult]] = []
@@ -51,7 +52,7 @@ def serve_apart(
     `disaggregated.py`. Errors as of `serve`."""
     check_latency_limits(ttft, tpot)
     load = within_context(load, decode.model.max_seq)
-    sides = StepTimes(prefill), StepTimes(decode)
+    sides = times_of(prefill), times_of(decode)
     rooms = [room_of(times.server, times) for times in sides]
     ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens))
     gpus = prefill.job.cluster.gpus + decode.job.cluster.gpus
@@ -89,7 +90,8 @@ def within_context(load: ServeLoad, context: int) -> ServeLoad:
 
 
 def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> float:
-    """Seconds that a decoding pass takes at least: bytes of the weights that it reads and of the cache, over memory bandwidth."""
+    """Seconds of a token at least: bytes of the weights and of the cache that a decoding pass reads, over memory bandwidth and the
+    tokens that the pass yields."""
     model = server.model
     weights = times.weights()
     if model.experts:  # experts that no token chose are not read
@@ -105,7 +107,8 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
         count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
         for _, count, mixing in times.kinds
     )
-    return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth
+    accepted = 1.0 if server.speculation is None else server.speculation.accepted
+    return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth / accepted
 
 
 def _answer(
@@ -153,7 +156,16 @@ def _answer(
         joules,
         _limits(ttft, tpot, many, seconds, *limits),
         load.notes,
+        accepted=_accepted(server, results),
     )
+
+
+def _accepted(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> float | None:
+    """Tokens that came out of a pass of a decoding request, in the mean; None without drafts."""
+    verified = sum(r.verified for _, r in results)
+    if server.speculation is None or not verified:
+        return None
+    return 1.0 + server.drafts - sum(r.rejected for _, r in results) / verified
 
 
 def _limits(

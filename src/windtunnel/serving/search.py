@@ -11,11 +11,14 @@ from typing import Any
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
+from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ENGINES
 from windtunnel.serving.load import SEED, drawn_load
 from windtunnel.serving.predict import check_latency_limits, floor_of, serve
 from windtunnel.serving.room import room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
+from windtunnel.serving.simulate import most_tokens
+from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import Cluster, Model
 
@@ -85,7 +88,7 @@ class ServeFront:
 @dataclass(frozen=True)
 class ServeQuestion:
     """What is searched: plans of at most `gpus` GPUs of `cluster`, engines, formats and users; `ttft`, `tpot`: limits that nine of
-    ten requests keep, in seconds."""
+    ten requests keep, in seconds. `speculations`: what drafts, each of which is tried; None: nothing."""
 
     model: Model
     cluster: Cluster
@@ -99,6 +102,7 @@ class ServeQuestion:
     ttft: float | None
     tpot: float | None
     seed: int = SEED
+    speculations: tuple[Speculation | None, ...] = (None,)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class _Copy:
     plan: ServePlan
     weights: str
     kv: str
+    speculation: Speculation | None
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def search_servers(
             raise SpecError("engine", name, ", ".join(ENGINES))
     began = time.monotonic()
     plans = list(plans_of(question.model, question.gpus))
-    space = itertools.product(question.engines, plans, question.weights, question.kv)
+    space = itertools.product(question.engines, plans, question.weights, question.kv, question.speculations)
     copies = [_Copy(question, *one) for one in space]
     tried = []
     with ordered_map(min(processes or count_cores(), len(copies) or 1), _begin) as mapped:
@@ -180,9 +185,16 @@ def _try_copy(copy: _Copy) -> _Tried:
     question, count = copy.question, len(copy.question.users)
     try:
         server = server_of(
-            question.model, question.cluster, copy.plan.gpus, copy.engine, copy.plan, weights=copy.weights, kv=copy.kv
+            question.model,
+            question.cluster,
+            copy.plan.gpus,
+            copy.engine,
+            copy.plan,
+            weights=copy.weights,
+            kv=copy.kv,
+            speculation=copy.speculation,
         )
-        times = StepTimes(server)
+        times = times_of(server)
         room = room_of(server, times)
     except WindtunnelError:
         return _Tried((), count, 0)
@@ -193,7 +205,7 @@ def _try_copy(copy: _Copy) -> _Tried:
             bound += 1
             continue
         load = drawn_load(question.isl, question.osl, requests=max(WAVES * users, 8), concurrency=users, seed=question.seed)
-        if int((load.prompt + load.output).max()) > min(room.lane_tokens, question.model.max_seq):
+        if int((load.prompt + load.output).max()) > min(most_tokens(times, room.lane_tokens), question.model.max_seq):
             unfit += 1
             continue
         served = serve(server, load, ttft=question.ttft, tpot=question.tpot, times=times)

@@ -39,6 +39,8 @@ class LaneResult:
     peak: float
     mean_batch: float
     prompt_seconds: float
+    verified: int = 0
+    rejected: int = 0
 
 
 FRONT, TOKENISE = 2.0e-3, 1.0e-6
@@ -103,13 +105,13 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
     """Serves `load` on a lane whose cache holds `tokens`. PlanError for a request that the cache can never hold."""
     engine = times.server.engine
     whole = load.prompt + load.output
-    if len(load) and int(whole.max()) > tokens:
+    if len(load) and int(whole.max()) > (most := most_tokens(times, tokens)):
         raise PlanError(
-            "load", f"a request of {int(whole.max())} tokens", f"at most {tokens}, which the cache of a lane holds",
+            "load", f"a request of {int(whole.max())} tokens", f"at most {most}, which the cache of a lane holds",
             "More GPUs to a replica (--tp), --kv fp8 or --weights fp8 leave more room.",
         )  # fmt: skip
-    lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
     rules, clock = rules_of(engine), LaneClock(load)
+    lane = lane_of(times, load, tokens)
     while True:
         clock.send(lane, engine.polls)
         step = rules.next_step(lane)
@@ -124,7 +126,7 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
     steps = max(clock.steps, 1)
     return LaneResult(
         clock.sent, clock.first, clock.last, clock.busy, clock.steps, lane.hits, lane.preempted, lane.recomputed, clock.peak,
-        clock.batch / steps, clock.prompts,
+        clock.batch / steps, clock.prompts, lane.verified, lane.rejected,
     )  # fmt: skip
 
 
@@ -133,15 +135,14 @@ def run_pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClo
     load, computed = lane.load, lane.computed[step.ids]
     prefill = computed < load.prompt[step.ids] + lane.emitted[step.ids] - 1
     one = passing_of(step.counts, computed, prefill | (lane.emitted[step.ids] == 0))
-    sampled = int((computed + step.counts == load.prompt[step.ids] + lane.emitted[step.ids]).sum())
+    sampled = int((computed + step.counts >= load.prompt[step.ids] + lane.emitted[step.ids]).sum()) + one.verified
     seconds = times.seconds(one, sampled)
     times_more = 0 if one.prompt else _repeats(times, rules, lane, clock, step, one)
     if times_more:
-        seconds = run_seconds(times, one, times_more + 1)
-        grown = lane.cache.grow_all(step.ids, computed + 1 + times_more)
+        seconds = run_seconds(times, lane, step.ids, one, times_more + 1)
+        grown = lane.cache.grow_all(step.ids, computed + rules.reserve(lane) + lane.grown(step.ids, times_more))
         assert grown
-        lane.emitted[step.ids] += times_more
-        lane.computed[step.ids] += times_more
+        lane.decode_on(step.ids, times_more)
         if isinstance(rules, Sglang):
             rules.fall(times_more)
     clock.now += seconds
@@ -151,29 +152,42 @@ def run_pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClo
     clock.since = math.inf if one.prompt else clock.since + times_more + 1
     clock.batch += len(step.ids) * (times_more + 1.0)
     clock.peak = max(clock.peak, 1.0 - lane.cache.available / max(lane.cache.total, 1))
-    clock.end(*lane.finish(step))
+    clock.end(*rules.finish(lane, step))
 
 
 def _repeats(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep, one: Passing) -> int:
     """How many more passes like `one` of `step`, which decodes all running requests, come before anything changes."""
-    if len(step.ids) != len(lane.running):
+    if len(step.ids) != len(lane.running) or one.verified != len(step.ids) * lane.drafts:
         return 0
-    left = int((lane.load.output[step.ids] - lane.emitted[step.ids]).min()) - 1
+    left = int(lane.passes_left(step.ids).min()) - 1
     most = min(left, RUN, rules.repeats(lane))
-    tokens, held, block = lane.computed[step.ids] + 1, lane.cache.held[step.ids], lane.cache.block
-    while most > 0 and int(np.maximum(-(-(tokens + most) // block) - held, 0).sum()) > lane.cache.available:
+    tokens, held, block = lane.computed[step.ids] + rules.reserve(lane), lane.cache.held[step.ids], lane.cache.block
+    while most > 0 and int(np.maximum(-(-(tokens + lane.grown(step.ids, most)) // block) - held, 0).sum()) > lane.cache.available:
         most //= 2
     coming = clock.until_arrival()
     if most <= 0 or not math.isfinite(coming):
         return max(0, most)
     blind = min(most, max(0, times.server.engine.polls - int(clock.since) - 1))  # passes before the scheduler looks again
-    most = min(most, int(max(coming, 0.0) / times.seconds(one, one.decodes)))
-    while most > 0 and run_seconds(times, one, most) >= coming:  # it comes before the last of these passes begins
+    most = min(most, int(max(coming, 0.0) / times.seconds(one, one.decodes + one.verified)))
+    while most > 0 and run_seconds(times, lane, step.ids, one, most) >= coming:  # it comes before the last of these passes begins
         most -= 1
     return max(most, blind)
 
 
-def run_seconds(times: StepTimes, one: Passing, passes: int) -> float:
-    """Seconds of `passes` that decode the same requests, of which `one` is the first."""
-    longer = one._replace(cached=one.cached + one.decodes * (passes - 1) / 2.0)
-    return passes * times.seconds(longer, one.decodes)
+def run_seconds(times: StepTimes, lane: Lane, ids: Int64s, one: Passing, passes: int) -> float:
+    """Seconds of `passes` that decode the requests `ids`, of which `one` is the first."""
+    row = lane.speculation
+    more = one.decodes * (passes - 1) / 2.0 if row is None else row.mean_grown(lane.places[ids], passes)
+    return passes * times.seconds(one._replace(cached=one.cached + more), one.decodes + one.verified)
+
+
+def lane_of(times: StepTimes, load: ServeLoad, tokens: int) -> Lane:
+    """A lane whose cache holds `tokens`."""
+    block = times.server.engine.block
+    return Lane(load, PagedCache(tokens // block, block, len(load)), times.server.speculation)
+
+
+def most_tokens(times: StepTimes, tokens: int) -> int:
+    """Tokens of the longest request that a cache of `tokens` can end, in whole blocks and with its drafts."""
+    server = times.server
+    return tokens // server.engine.block * server.engine.block - 2 * server.drafts

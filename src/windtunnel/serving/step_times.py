@@ -57,10 +57,15 @@ class StepTimes:
     def sizes(self) -> Floats:
         """Token counts of the table, rising."""
         engine = self.server.engine
-        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running) * 2
+        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running * self.each) * 2
         steps = np.arange(0, GRID * np.log2(most) + 1)
         grown = np.unique(np.round(2.0 ** (steps / GRID)).astype(np.int64))
         return np.unique(np.concatenate([captured_sizes(engine.graph_tokens), grown])).astype(np.float64)
+
+    @property
+    def each(self) -> int:
+        """Tokens of a decoding request in a pass: its last one and drafts."""
+        return 1 + self.server.drafts
 
     @cached_property
     def kinds(self) -> tuple[tuple[LayerKind, int, Mixing], ...]:
@@ -83,19 +88,19 @@ class StepTimes:
     @cached_property
     def heads(self) -> tuple[Floats, Floats]:
         """Numbers of sampled tokens, and seconds of the head."""
-        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running] or [1.0])
+        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.each] or [1.0])
         return sizes, np.maximum.accumulate(self.price_blocks([self.graph.head(int(size)) for size in sizes]))
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
-        tokens = self._pad_tokens(one)
+        tokens = self.pad_tokens(one.tokens)
         total = float(np.interp(tokens, self.sizes, self.table))
         total += float(np.interp(max(sampled, 1), *self.heads)) if sampled else 0.0
         for kind, count, mixing in self.kinds:
             if one.prompt:
-                total += count * self._prompt_seconds(kind, mixing, one)
+                total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
-                total += count * self._decode_seconds(mixing, one)
+                total += count * self.cached_seconds(mixing, one)
         engine = self.server.engine
         return max(total, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * one.decodes
 
@@ -189,9 +194,8 @@ class StepTimes:
         job = self.server.job
         return CallBook(with_plan(job, {"tp": self.server.plan.expert_ranks, "ep": 1, "etp": 1, "dp": None}))
 
-    def _pad_tokens(self, one: Passing) -> float:
-        """Tokens of the pass, with the padding of its CUDA graph."""
-        tokens = one.tokens
+    def pad_tokens(self, tokens: int) -> float:
+        """`tokens` of a pass with the padding of its CUDA graph."""
         if tokens > self.server.engine.graph_tokens:
             return float(tokens)
         sizes = self._graph_sizes
@@ -211,7 +215,7 @@ class StepTimes:
         rate = link if link is not None else nic.bandwidth if nic is not None else 12.5e9
         return 10e-6 + size / (self._reduce.two * rate)
 
-    def _prompt_seconds(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
+    def prompt_seconds(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence over prompts, by buckets of length and pairs; the pairs are exact."""
         if not mixing.queries and not mixing.scan:
             return 0.0
@@ -242,10 +246,10 @@ class StepTimes:
         sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0)
         return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", *(np.array([float(size)]) for size in sizes))[0])
 
-    def _decode_seconds(self, mixing: Mixing, one: Passing) -> float:
-        """Seconds of one layer's attention or recurrence for one new token of each request."""
+    def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
+        """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
         if mixing.scan:
-            moved = np.array([2.0 * mixing.state * one.decodes])
+            moved = np.array([mixing.state * (2.0 * one.decodes + one.verified)])  # the state after each token is kept
             return float(pointwise_seconds(self._pointwise, self._dev, moved)[0])
         if not mixing.queries:
             return 0.0
@@ -253,8 +257,9 @@ class StepTimes:
         groups = 1.0 if mixing.absorbed else float(mixing.groups)
         elements = mixing.cache / groups
         wide = mixing.absorbed / (2.0 * mixing.queries) if mixing.absorbed else float(mixing.dim + mixing.value)
-        io = 2.0 * one.decodes * mixing.queries * wide
-        work = 2.0 * one.decodes * mixing.queries * keys * wide
+        queries = one.decodes + one.verified
+        io = 2.0 * queries * mixing.queries * wide
+        work = 2.0 * queries * mixing.queries * keys * wide
         dim = elements if mixing.absorbed else float(mixing.dim)
         sizes = (float(one.decodes), keys, groups, elements, dim, io, work)
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode

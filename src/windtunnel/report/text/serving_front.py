@@ -41,4 +41,5 @@ def _words(one: ServeChoice) -> str:
     plan = one.plan
     degrees = " ".join(f"{name}{getattr(plan, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(plan, name) > 1) or "tp1"
     formats = one.weights if one.kv == "bf16" else f"{one.weights}/{one.kv}"
-    return f"{one.engine} {degrees} {formats}"
+    drafted = one.served.server.speculation
+    return f"{one.engine} {degrees} {formats}" + ("" if drafted is None else f" +{drafted.method}{drafted.drafts}")

@@ -7,6 +7,7 @@ then for waiting ones.
 2. Only if none was preempted: the head of the waiting requests, while budget, seats and blocks last. Full blocks that the cache has
    of its prompt are not computed. The first that does not fit stops the loop.
 
+With drafts, a running request has blocks for its drafts and for as many lookahead slots; a waiting one has none of either.
 Blocks can be found as soon as they are given, also by requests of the same pass (vllm-project/vllm pull request 29387).
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
@@ -42,6 +44,14 @@ class Vllm:
             return None
         return ServeStep(np.array(ids, np.int64), np.array(counts, np.int64))
 
+    def reserve(self, lane: Lane) -> int:
+        """The last token, its drafts, and the slots in which the next drafts are computed."""
+        return 1 + 2 * lane.drafts
+
+    def finish(self, lane: Lane, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass; the blocks of rejected drafts stay, for the tokens after them."""
+        return lane.finish(step)
+
     def repeats(self, lane: Lane) -> int:
         """Waiting requests stay where they are until one ends: blocks only become fewer."""
         return BEYOND
@@ -51,14 +61,14 @@ class Vllm:
         if not lane.running:
             return None
         ids = np.array(lane.running, np.int64)
-        left = lane.load.prompt[ids] + lane.emitted[ids] - lane.computed[ids]
+        left = lane.wanted(ids)
         before = np.minimum(np.cumsum(left) - left, self.engine.step_tokens)
         counts = np.minimum(left, self.engine.step_tokens - before)
         ids, counts = ids[counts > 0], counts[counts > 0]
-        if not lane.cache.grow_all(ids, lane.computed[ids] + counts):
+        if not lane.cache.grow_all(ids, lane.computed[ids] + counts + lane.drafts):
             return None
         for request, count in zip(ids[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
-            lane.name_blocks(request, int(lane.computed[request]) + count)
+            lane.name_blocks(request, min(int(lane.computed[request]) + count, lane.tokens(request)))
         return ids.tolist(), counts.tolist(), self.engine.step_tokens - int(counts.sum())
 
     def _run(self, lane: Lane, budget: int, ids: list[int], counts: list[int]) -> int:
@@ -66,18 +76,18 @@ class Vllm:
         place = 0
         while place < len(lane.running) and budget > 0:
             request = lane.running[place]
-            count = min(lane.tokens_left(request), budget)
+            count = min(int(lane.wanted(np.array([request], np.int64))[0]), budget)
             if count == 0:
                 place += 1
                 continue
-            while not lane.cache.grow(request, int(lane.computed[request]) + count):
+            while not lane.cache.grow(request, int(lane.computed[request]) + count + lane.drafts):
                 victim = lane.running.pop()
                 lane.forget(victim)
                 lane.waiting.appendleft(victim)
                 if victim == request:
                     return budget
             if count > 1:
-                lane.name_blocks(request, int(lane.computed[request]) + count)
+                lane.name_blocks(request, min(int(lane.computed[request]) + count, lane.tokens(request)))
             ids.append(request)
             counts.append(count)
             budget -= count
