@@ -18,7 +18,7 @@ from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
-from windtunnel.serving.simulate import LaneResult, most_tokens, run_lane
+from windtunnel.serving.simulate import LaneResult, most_tokens, run_ranks
 from windtunnel.serving.speculation import speculation_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
@@ -114,17 +114,18 @@ def _with_host(engine: ServeEngine, asked: RolloutSpec) -> ServeEngine:
     return engine if asked.graphs else replace(engine, layer_host=LAYER_HOST)
 
 
-def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch) -> RolloutResult:
-    """All samples of `batch` from the start of a rollout to the last of them."""
+def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch, record: bool = False) -> RolloutResult:
+    """All samples of `batch` from the start of a rollout to the last of them. `record`: with what passes did."""
     lanes = min(at.server.lanes, len(batch))
     bounds = np.linspace(0, len(batch), lanes + 1).round().astype(np.int64)
     chosen = range(lanes) if len(batch) <= MOST else _last_lanes(batch, bounds)
+    together = at.server.plan.dp if at.server.model.experts else 1  # ranks that begin each pass together
     results, ends = [], []
-    for lane in chosen:
-        samples = np.arange(bounds[lane], bounds[lane + 1])
-        load = lane_load(whole, batch, samples, at.server.engine.block)
-        results.append(run_lane(at.times, load, at.room.lane_tokens))
-        ends.append(results[-1].last[-len(samples) :])
+    for group in sorted({lane // together for lane in chosen}):
+        dealt = [np.arange(*bounds[lane : lane + 2]) for lane in range(group * together, min((group + 1) * together, lanes))]
+        loads = [lane_load(whole, batch, samples, at.server.engine.block) for samples in dealt]
+        results += run_ranks(at.times, loads, at.room.lane_tokens, [1] * len(loads), record)
+        ends += [one.last[-len(samples) :] for one, samples in zip(results[-len(loads) :], dealt, strict=True)]
     return _summary(at, batch, results, ends)
 
 

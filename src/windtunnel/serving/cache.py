@@ -38,23 +38,29 @@ NO_NAMES = BlockNames((), 1, 0)
 
 @dataclass
 class NamedGroup:
-    """`there`: blocks that the cache has, the first ones; `users`: how many requests use the first so many; `ages`: keys of the
-    stretches that nobody uses, the last blocks first."""
+    """`there`: blocks that the cache has, the first ones; `users`: how many requests use the first so many, `used`: the most of
+    these; `ages`: keys of the stretches that nobody uses, the last blocks first."""
 
     there: int = 0
     users: dict[int, int] = field(default_factory=dict)
     ages: list[int] = field(default_factory=list)
+    used: int = 0
 
-    @property
-    def used(self) -> int:
-        """Blocks that requests use, the first ones."""
-        return max(self.users, default=0)
+    def join(self, count: int) -> None:
+        """One request more uses the first `count` blocks."""
+        self.users[count] = self.users.get(count, 0) + 1
+        if count > self.used:
+            self.used = count
 
     def leave(self, count: int) -> None:
         """One request fewer uses the first `count` blocks."""
-        self.users[count] -= 1
-        if not self.users[count]:
-            del self.users[count]
+        left = self.users[count] - 1
+        if left:
+            self.users[count] = left
+            return
+        del self.users[count]
+        if count == self.used:
+            self.used = max(self.users, default=0)
 
 
 @dataclass
@@ -148,7 +154,7 @@ class PagedCache:
         for name, _, end in names.parts(0, count):
             group = self.groups[name]
             before = group.used
-            group.users[end] = group.users.get(end, 0) + 1
+            group.join(end)
             if end > before:
                 self._use(group, end)
                 self.unused -= end - before
@@ -164,7 +170,7 @@ class PagedCache:
                 break
             if first:
                 group.leave(first)
-            group.users[end] = group.users.get(end, 0) + 1
+            group.join(end)
             group.there = end
             mine += end - first
         self.shared[request] = names, mine

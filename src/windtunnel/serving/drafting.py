@@ -6,6 +6,7 @@ each request for each further draft. It takes the best token of each draft, over
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,11 @@ class DraftedTimes(StepTimes):
         """Seconds of the pass `one` that samples `sampled` tokens, verified ones among them, and of the drafting after it."""
         return super().seconds(one, sampled) + self.drafting(one, sampled - one.verified)
 
+    def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
+        """Seconds of a pass of ranks that share experts, and of the drafting of the slowest rank."""
+        drafted = max(self.drafting(one, sampled - one.verified) for one, sampled, _ in ones)
+        return super().meeting_seconds(ones, idle) + drafted
+
     def drafting(self, one: Passing, requests: int) -> float:
         """Seconds in which `requests` get new drafts after the pass `one`."""
         total = self._draft(one, requests)
@@ -45,13 +51,13 @@ class DraftedTimes(StepTimes):
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU, with those of what drafts."""
-        if self._small is not None:
-            return super().weights() + self._small.weights()
+        if self._small_model is not None:
+            return super().weights() + self._small_model.weights()
         kind, _ = self._layer
         return super().weights() + self.graph.layer(kind, 1).weights + self.graph.joining(1, self._parts).weights
 
     @cached_property
-    def _small(self) -> StepTimes | None:
+    def _small_model(self) -> StepTimes | None:
         """Passes of the small model that drafts."""
         return None if self.server.drafter is None else StepTimes(self.server.drafter)
 
@@ -78,8 +84,8 @@ class DraftedTimes(StepTimes):
 
     def _draft(self, one: Passing, requests: int) -> float:
         """Seconds of one pass of what drafts over the tokens of `one`, which yields a draft for each of `requests`."""
-        if self._small is not None:
-            return self._small.seconds(one, requests)
+        if self._small_model is not None:
+            return self._small_model.seconds(one, requests)
         kind, mixing = self._layer
         total = float(np.interp(self.pad_tokens(one.tokens), self.sizes, self._drafts))
         total += float(np.interp(requests, *self.heads)) if requests else 0.0

@@ -212,6 +212,12 @@ class PassGraph:
         ]
 
 
+def shared_part(block: ServedBlock) -> ServedBlock:
+    """What all DP-attention ranks compute together: the experts of a layer, and the calls that bring tokens there and back."""
+    kept = [n for n, op in enumerate(block.rows) if op.kind is Kind.COMM and op.axis is Axis.EP]
+    return ServedBlock(tuple(block.rows[n] for n in kept), tuple(block.forms[n] for n in kept), 0.0, block.experts)
+
+
 def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:
     """Latent attention's two products of one input as one, as all three engines have them (vLLM's fused_qkv_a_proj, SGLang's
     fused_qkv_a_proj_with_mqa, TensorRT-LLM's fused_a)."""

@@ -65,10 +65,15 @@ class Lane:
         """Drafted tokens of a decoding request in each pass."""
         return 0 if self.speculation is None else self.speculation.drafts
 
-    def wanted(self, ids: Int64s) -> Int64s:
+    def count_wanted(self, ids: Int64s) -> Int64s:
         """Tokens that each of `ids` would compute in a pass without limits: with its drafts, if it decodes."""
         left = self.load.prompt[ids] + self.emitted[ids] - self.computed[ids]
         return left + self.drafts * ((left == 1) & (self.emitted[ids] > 0)) if self.drafts else left
+
+    def count_wanted_by(self, request: int) -> int:
+        """`count_wanted` of one request."""
+        left = self.tokens_left(request)
+        return left + self.drafts if left == 1 and self.emitted[request] > 0 else left
 
     def passes_left(self, ids: Int64s) -> Int64s:
         """Passes of each of `ids`, which decode, until its last token; no more than need to be known where drafts are."""

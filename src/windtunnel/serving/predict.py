@@ -15,34 +15,58 @@ from windtunnel.serving.drafting import times_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
-from windtunnel.serving.simulate import LaneResult, run_lane
+from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
 
 
 def serve(
-    server: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None, times: StepTimes | None = None
+    server: Server,
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    times: StepTimes | None = None,
+    record: bool = False,
 ) -> Served:
     """How `server` answers `load`. `ttft`, `tpot`: limits in seconds, of which the answer says how many requests keep them.
 
     Requests are dealt to lanes (replicas, DP-attention ranks, pipeline stages) in turn; lanes with the same requests are simulated
-    once. Requests beyond the model's context are cut, and said in the notes. `times`: those of the same server, from a call before.
-    SpecError for limits that are none, PlanError for a model or a request that does not fit.
+    once. DP-attention ranks begin each pass together. Requests beyond the model's context are cut, and said in the notes. `times`:
+    those of the same server, from a call before; `record`: the answer has what passes did. SpecError for limits that are none,
+    PlanError for a model or a request that does not fit.
     """
     check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)
     times = times or times_of(server)
     room = room_of(server, times)
+    results = _run_all(times, load, room.lane_tokens, record)
+    return _answer(server, load, times, room, results, (ttft, tpot))
+
+
+def _run_all(times: StepTimes, load: ServeLoad, tokens: int, record: bool) -> list[tuple[ServeLoad, LaneResult]]:
+    """What happened on each lane; ranks of DP attention that share experts run together."""
+    server = times.server
+    together = server.plan.dp if server.model.experts else 1
     parts = [load.part(lane, server.lanes) for lane in range(server.lanes)]
     results: list[tuple[ServeLoad, LaneResult]] = []
-    seen: dict[object, LaneResult] = {}
-    for part in parts:
-        if not len(part):
+    seen: dict[object, list[LaneResult]] = {}
+    for first in range(0, len(parts), together):
+        group = parts[first : first + together]
+        keys = [_key_of(part) for part in group]
+        kinds = list(dict.fromkeys(keys))
+        if not any(len(part) for part in group):
             continue
-        key = (part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks)
-        if key not in seen:
-            seen[key] = run_lane(times, part, room.lane_tokens)
-        results.append((part, seen[key]))
-    return _answer(server, load, times, room, results, (ttft, tpot))
+        if tuple(keys) not in seen:
+            loads = [group[keys.index(kind)] for kind in kinds]
+            ran = run_ranks(times, loads, tokens, [keys.count(kind) for kind in kinds], record)
+            seen[tuple(keys)] = [ran[kinds.index(key)] for key in keys]
+        results += zip(group, seen[tuple(keys)], strict=True)
+    return results
+
+
+def _key_of(part: ServeLoad) -> tuple[object, ...]:
+    """Equal for loads that a lane serves alike."""
+    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks
 
 
 def serve_apart(
@@ -156,11 +180,11 @@ def _answer(
         joules,
         _limits(ttft, tpot, many, seconds, *limits),
         load.notes,
-        accepted=_accepted(server, results),
+        accepted=mean_yield(server, results),
     )
 
 
-def _accepted(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> float | None:
+def mean_yield(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> float | None:
     """Tokens that came out of a pass of a decoding request, in the mean; None without drafts."""
     verified = sum(r.verified for _, r in results)
     if server.speculation is None or not verified:

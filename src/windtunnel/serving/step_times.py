@@ -7,6 +7,7 @@ step. No constant is fitted on a served request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,7 +32,7 @@ from windtunnel.compute.engines.seconds import (
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.engines import captured_sizes
-from windtunnel.serving.graph import PassGraph, ServedBlock
+from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import WIDTHS, Server, with_plan
 from windtunnel.spec import GPU
@@ -57,13 +58,13 @@ class StepTimes:
     def sizes(self) -> Floats:
         """Token counts of the table, rising."""
         engine = self.server.engine
-        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running * self.each) * 2
+        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running * self.request_tokens) * 2
         steps = np.arange(0, GRID * np.log2(most) + 1)
         grown = np.unique(np.round(2.0 ** (steps / GRID)).astype(np.int64))
         return np.unique(np.concatenate([captured_sizes(engine.graph_tokens), grown])).astype(np.float64)
 
     @property
-    def each(self) -> int:
+    def request_tokens(self) -> int:
         """Tokens of a decoding request in a pass: its last one and drafts."""
         return 1 + self.server.drafts
 
@@ -86,9 +87,19 @@ class StepTimes:
         return np.maximum.accumulate(seconds)
 
     @cached_property
+    def parts(self) -> tuple[Floats, Floats]:
+        """[sizes] the table's seconds of a rank's own rows, and of experts with their calls, which all DP-attention ranks share."""
+        shared = np.zeros(len(self.sizes))
+        for kind, count, _ in self.kinds:
+            if kind.experts:
+                shared += count * self.price_blocks([shared_part(self.graph.layer(kind, int(size))) for size in self.sizes])
+        shared = np.maximum.accumulate(shared)
+        return np.maximum(self.table - shared, 0.0), shared
+
+    @cached_property
     def heads(self) -> tuple[Floats, Floats]:
         """Numbers of sampled tokens, and seconds of the head."""
-        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.each] or [1.0])
+        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.request_tokens] or [1.0])
         return sizes, np.maximum.accumulate(self.price_blocks([self.graph.head(int(size)) for size in sizes]))
 
     def seconds(self, one: Passing, sampled: int) -> float:
@@ -101,8 +112,31 @@ class StepTimes:
                 total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
                 total += count * self.cached_seconds(mixing, one)
+        return self._with_host(total, one.decodes)
+
+    def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
+        """Seconds of a pass of ranks that share experts: (pass, sampled tokens, ranks that do the same), and `idle` ranks with an
+        empty pass of one token. Each layer lasts as long as on the slowest rank; experts have the tokens of all."""
+        own, shared = self.parts
+        tokens = [self.pad_tokens(one.tokens) for one, _, _ in ones]
+        everyone = sum(size * count for size, (_, _, count) in zip(tokens, ones, strict=True)) + idle * self.pad_tokens(1)
+        total = float(np.interp(max(tokens), self.sizes, own))
+        total += float(np.interp(everyone / self.server.plan.dp, self.sizes, shared))
+        sampled = max(sampled for _, sampled, _ in ones)
+        total += float(np.interp(sampled, *self.heads)) if sampled else 0.0
+        sizes = np.array([(one.decodes, one.cached, one.verified) for one, _, _ in ones], np.float64).T
+        decoding = sizes[0] > 0.0
+        for kind, count, mixing in self.kinds:
+            spent = np.array([self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0 for one, _, _ in ones])
+            if decoding.any():
+                spent[decoding] += self._cached_seconds(mixing, sizes[:, decoding])
+            total += count * float(spent.max())
+        return self._with_host(total, max(one.decodes for one, _, _ in ones))
+
+    def _with_host(self, seconds: float, decodes: int) -> float:
+        """`seconds` of kernels, with what the host adds."""
         engine = self.server.engine
-        return max(total, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * one.decodes
+        return max(seconds, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * decodes
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other, and of its experts."""
@@ -248,23 +282,27 @@ class StepTimes:
 
     def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
-        if mixing.scan:
-            moved = np.array([mixing.state * (2.0 * one.decodes + one.verified)])  # the state after each token is kept
-            return float(pointwise_seconds(self._pointwise, self._dev, moved)[0])
+        return float(self._cached_seconds(mixing, np.array([[one.decodes], [one.cached], [one.verified]], np.float64))[0])
+
+    def _cached_seconds(self, mixing: Mixing, sizes: Floats) -> Floats:
+        """[passes] `cached_seconds` of passes that decode; `sizes`: [3, passes] requests, cached tokens and verified drafts."""
+        decodes, cached, verified = sizes
+        if mixing.scan:  # the state after each token is kept
+            return pointwise_seconds(self._pointwise, self._dev, mixing.state * (2.0 * decodes + verified))
         if not mixing.queries:
-            return 0.0
-        keys = mixing.read_tokens(one.cached, one.decodes) / one.decodes
+            return np.zeros(len(decodes))
+        keys = (cached if mixing.window is None else np.minimum(cached, decodes * mixing.window)) / decodes
         groups = 1.0 if mixing.absorbed else float(mixing.groups)
         elements = mixing.cache / groups
         wide = mixing.absorbed / (2.0 * mixing.queries) if mixing.absorbed else float(mixing.dim + mixing.value)
-        queries = one.decodes + one.verified
+        queries = decodes + verified
         io = 2.0 * queries * mixing.queries * wide
         work = 2.0 * queries * mixing.queries * keys * wide
         dim = elements if mixing.absorbed else float(mixing.dim)
-        sizes = (float(one.decodes), keys, groups, elements, dim, io, work)
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
-        calls = Caches(*(np.array([size]) for size in sizes))
-        return float(decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)[0])
+        one = np.ones(len(decodes))
+        calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
+        return decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

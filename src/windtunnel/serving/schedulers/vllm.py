@@ -61,7 +61,7 @@ class Vllm:
         if not lane.running:
             return None
         ids = np.array(lane.running, np.int64)
-        left = lane.wanted(ids)
+        left = lane.count_wanted(ids)
         before = np.minimum(np.cumsum(left) - left, self.engine.step_tokens)
         counts = np.minimum(left, self.engine.step_tokens - before)
         ids, counts = ids[counts > 0], counts[counts > 0]
@@ -76,7 +76,7 @@ class Vllm:
         place = 0
         while place < len(lane.running) and budget > 0:
             request = lane.running[place]
-            count = min(int(lane.wanted(np.array([request], np.int64))[0]), budget)
+            count = min(lane.count_wanted_by(request), budget)
             if count == 0:
                 place += 1
                 continue
