@@ -38,18 +38,20 @@ DRAFTS = st.none() | st.builds(Speculation, st.just("eagle"), st.integers(1, 3),
 def test_ranks_that_meet_serve_every_token(
     ranks: list[list[tuple[int, int]]], limits: ServeEngine, users: int, drafts: Speculation | None
 ) -> None:
-    """All requests end, in order of their tokens; every rank has the passes of the group, and is busy as long; none is faster
-    than it is alone."""
+    """All requests end, in order of their tokens; every rank has the passes of the group, and is busy as long; none with one
+    user is faster than it is alone."""
     loads = [load_of(lengths, users) for lengths in ranks]
     times = as_times(MeetingTimes(limits, drafts))
     found = run_ranks(times, loads, 16 * 60, [1] * len(loads))
     for load, one in zip(loads, found, strict=True):
         assert (one.first > one.sent).all()
         assert ((one.last > one.first) == (load.output > 1)).all()
-        alone = run_lane(times, load, 16 * 60)
-        assert one.last.max() >= alone.last.max() * (1.0 - 1e-9)
         assert one.busy == pytest.approx(found[0].busy)
-        assert one.steps == found[0].steps >= alone.steps
+        assert one.steps == found[0].steps
+        if users == 1:  # more users can be batched better in turn for a pass that takes longer
+            alone = run_lane(times, load, 16 * 60)
+            assert one.last.max() >= alone.last.max() * (1.0 - 1e-9)
+            assert one.steps >= alone.steps
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,7 +82,7 @@ TIMES = {name: mixture(name, 4) for name in ENGINES}
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(ENGINES), st.integers(0, 3000), st.integers(0, 300), st.floats(1.0, 4000.0))
 def test_equal_ranks_take_what_one_takes(engine: str, prompt: int, decodes: int, length: float) -> None:
-    """Four ranks with the same pass; a rank with less does not make it longer, and one with more tokens does not make it shorter."""
+    """Four ranks with the same pass; a rank with less does not make it longer, one with more not shorter."""
     times = TIMES[engine]
     decodes = max(decodes, 1 - min(prompt, 1))
     one = Passing(prompt, min(prompt, 1), prompt * (prompt + 1) / 2, decodes, decodes * length)

@@ -104,6 +104,7 @@ def serve_search(  # long: every option of the command line
     osl: int | str = 1024,
     users: Sequence[int] | None = None,
     speculate: Sequence[str] = (),
+    prefill: bool = False,
     ttft: float | None = None,
     tpot: float | None = None,
     seed: int = 1,
@@ -114,7 +115,8 @@ def serve_search(  # long: every option of the command line
     """Which copies of `model`, of at most `gpus` GPUs of the machine `on` (by default a node's), serve most tokens a second and
     GPU, and which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and
     numbers of `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`.
-    `speculate`: texts as in `serve_predict`, each of which is tried, and "none".
+    `speculate`: texts as in `serve_predict`, each of which is tried, and "none". `prefill`: prompts on copies of
+    their own are tried too, in the number that their side needs, with `gpus` GPUs in all for either kind.
 
     Raises WindtunnelError with what to type instead.
     """
@@ -143,6 +145,7 @@ def serve_search(  # long: every option of the command line
         tpot,
         seed,
         tuple(_speculation(text, probe.model) for text in speculate) or (None,),
+        prefill,
     )
     return search_servers(question, processes, progress)
 

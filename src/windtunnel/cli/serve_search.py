@@ -24,6 +24,7 @@ from windtunnel.cli.shared.serving import (
 EXAMPLES = """\b
 Examples:
   windtunnel serve-search llama3.1-70b --on h100-ib --weights fp8 --isl 4096 --osl 1024 --ttft 2 --tpot 0.03
+  windtunnel serve-search llama3.1-70b --on h100-ib --weights fp8 --isl 8192 --osl 512 --ttft 3 --tpot 0.02 --prefill
   windtunnel serve-search deepseek-v3 --on b200-ib --gpus 16 --engine sglang,trtllm --weights fp8,nvfp4
 """
 
@@ -49,6 +50,9 @@ def command(
     speculate: Annotated[
         list[str] | None, typer.Option("--speculate", metavar=DRAFTED, help=f"{SPECULATE} May be repeated; none: no drafts.")
     ] = None,
+    prefill: Annotated[
+        bool, typer.Option("--prefill", help="Try prompts on copies of their own too, with --gpus GPUs in all for either kind.")
+    ] = False,
     seed: Seed = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
     sets: Sets = None,
@@ -63,8 +67,8 @@ def command(
     lists = {"engines": words_of(engine), "weights": words_of(weights), "kv": words_of(kv)}
     with bar(f"serving {model}") as progress:
         found = serve_search(
-            model, on, gpus, **lists, isl=isl, osl=osl, users=counts, speculate=speculate or (), ttft=ttft, tpot=tpot, seed=seed,
-            processes=jobs, progress=progress, overrides=sets or (),
+            model, on, gpus, **lists, isl=isl, osl=osl, users=counts, speculate=speculate or (), prefill=prefill, ttft=ttft,
+            tpot=tpot, seed=seed, processes=jobs, progress=progress, overrides=sets or (),
         )  # fmt: skip
     if json is not None:
         write_json(found.as_dict(), json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -70,23 +71,54 @@ def _key_of(part: ServeLoad) -> tuple[object, ...]:
 
 
 def serve_apart(
-    prefill: Server, decode: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None
+    prefill: Server,
+    decode: Server,
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    record: bool = False,
 ) -> Served:
     """How copies of `prefill` that compute prompts and copies of `decode` that emit tokens answer `load` together; see
     `disaggregated.py`. Errors as of `serve`."""
-    check_latency_limits(ttft, tpot)
-    load = within_context(load, decode.model.max_seq)
     sides = times_of(prefill), times_of(decode)
-    rooms = [room_of(times.server, times) for times in sides]
-    ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens))
-    gpus = prefill.job.cluster.gpus + decode.job.cluster.gpus
-    cluster = decode.job.cluster.model_copy(update={"gpus": gpus})
-    whole = replace(decode, job=decode.job.model_copy(update={"cluster": cluster}))
+    rooms = room_of(prefill, sides[0]), room_of(decode, sides[1])
+    return serve_sides(sides, rooms, load, ttft=ttft, tpot=tpot, record=record)
+
+
+def serve_sides(
+    sides: tuple[StepTimes, StepTimes],
+    rooms: tuple[CacheRoom, CacheRoom],
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    record: bool = False,
+) -> Served:
+    """`serve_apart` of two servers whose passes and memory are known."""
+    check_latency_limits(ttft, tpot)
+    prefill, decode = sides[0].server, sides[1].server
+    load = within_context(load, decode.model.max_seq)
+    ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens), record)
+    whole = with_gpus(decode, prefill.job.cluster.gpus + decode.job.cluster.gpus)
     served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
     )
     return replace(served, prefill=side)
+
+
+def on_copies(times: StepTimes, copies: int) -> StepTimes:
+    """Passes of a server of one copy as those of `copies`: the same ones."""
+    wide = copy(times)
+    wide.server = with_gpus(times.server, copies * times.server.plan.gpus)
+    return wide
+
+
+def with_gpus(server: Server, gpus: int) -> Server:
+    """`server` on `gpus` of its cluster."""
+    cluster = server.job.cluster.model_copy(update={"gpus": gpus})
+    return replace(server, job=server.job.model_copy(update={"cluster": cluster}))
 
 
 def check_latency_limits(ttft: float | None, tpot: float | None) -> None:
