@@ -42,6 +42,7 @@ def serve_predict(  # long: every option of the command line
     prefill: str | None = None,
     speculate: str | None = None,
     seed: int = 1,
+    record: bool = False,
     overrides: Sequence[str] = (),
 ) -> Served:
     """How fast `model` answers on `gpus` of the machine `on` behind `engine` (vllm, sglang, trtllm), what it costs, and what fits.
@@ -57,6 +58,7 @@ def serve_predict(  # long: every option of the command line
     "gpus=8,tp=4" (and pp, dp, ep); their caches travel over the NICs. `speculate`: what drafts tokens, how many a pass, and how
     many tokens a pass yields, such as "mtp,drafts=3,accepted=2.4", "eagle,drafts=3,rate=0.7" or
     "draft=llama3.2-1b,drafts=4,rate=0.8". `overrides`: fields of model and cluster, such as "cluster.node.gpu.memory=96GiB".
+    `record`: the answer has a `detail` for pages: each request's latencies, what passes did, where a pass's time goes.
 
     Raises WindtunnelError with what to type instead.
     """
@@ -88,8 +90,8 @@ def serve_predict(  # long: every option of the command line
         users = 16 if concurrency is None and rate is None else concurrency
         load = drawn_load(isl, osl, requests=requests, concurrency=users, rate=rate, burstiness=burstiness, seed=seed)
     if prefill is not None:
-        return serve_apart(server_on(*prefill_of(prefill)), server, load, ttft=ttft, tpot=tpot)
-    return serve(server, load, ttft=ttft, tpot=tpot)
+        return serve_apart(server_on(*prefill_of(prefill)), server, load, ttft=ttft, tpot=tpot, record=record)
+    return serve(server, load, ttft=ttft, tpot=tpot, record=record)
 
 
 def serve_search(  # long: every option of the command line

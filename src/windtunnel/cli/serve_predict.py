@@ -8,7 +8,20 @@ import typer
 
 from windtunnel.api.serving import serve_predict
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
-from windtunnel.cli.shared.serving import DRAFTED, SPECULATE, Machine, ModelArgument, OutputLength, PromptLength, Seed, check_given
+from windtunnel.cli.shared.serving import (
+    DRAFTED,
+    SPECULATE,
+    Html,
+    Machine,
+    ModelArgument,
+    OutputLength,
+    PromptLength,
+    Seed,
+    check_given,
+    check_html,
+    said_command,
+    write_html,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -69,9 +82,11 @@ def command(  # long: every option
     seed: Seed = 1,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     model, on = check_given(model, on)
     answer = serve_predict(
         model,
@@ -102,10 +117,15 @@ def command(  # long: every option
         prefill=prefill,
         speculate=speculate,
         seed=seed,
+        record=html is not None,
         overrides=sets or (),
     )
     if json is not None:
         write_json(answer.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.served import page
+
+        write_html(page(answer, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.serving import report
 

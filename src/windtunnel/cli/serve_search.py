@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -12,13 +13,17 @@ from windtunnel.cli.shared.progress import bar
 from windtunnel.cli.shared.serving import (
     DRAFTED,
     SPECULATE,
+    Html,
     Machine,
     ModelArgument,
     OutputLength,
     PromptLength,
     Seed,
     check_given,
+    check_html,
+    said_command,
     words_of,
+    write_html,
 )
 
 EXAMPLES = """\b
@@ -57,9 +62,11 @@ def command(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     model, on = check_given(model, on)
     from windtunnel.api.serving import serve_search
 
@@ -72,6 +79,12 @@ def command(
         )  # fmt: skip
     if json is not None:
         write_json(found.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.serve_front import page
+
+        shared = [model, "--on", on, "--isl", isl, "--osl", osl, "--seed", str(seed)]
+        asked = [shlex.quote(word) for word in [*shared, *(word for one in sets or () for word in ("--set", one))]]
+        write_html(page(found, asked, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.serving_front import report_front
 

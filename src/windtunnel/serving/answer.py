@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
@@ -60,6 +61,23 @@ class PrefillSide:
 
 
 @dataclass(frozen=True)
+class ServedDetail:
+    """What pages draw: seconds of each request to the first token, for each further one and to the last; what passes of a lane
+    did (`log`), of `lanes`; and seconds of a pass by what they are for: of one that decodes `decodes` requests, and of one over
+    `prompt` tokens."""
+
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    log: tuple[PassRecord, ...]
+    lanes: int
+    decodes: int
+    decode_parts: dict[str, float]
+    prompt: int
+    prompt_parts: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Served:
     """How a server answers a load.
 
@@ -68,7 +86,7 @@ class Served:
     mean length that the cache of a replica holds. `prefill`: the other side, where prompts have copies of their own; the server is
     the decoding side then, on all GPUs. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
-    last pass drafts beyond the end.
+    last pass drafts beyond the end. `detail`: for pages, if it was asked for.
     """
 
     server: Server
@@ -96,6 +114,7 @@ class Served:
     notes: tuple[str, ...]
     prefill: PrefillSide | None = None
     accepted: float | None = None
+    detail: ServedDetail | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys, SI units."""

@@ -49,6 +49,10 @@ class DraftedTimes(StepTimes):
             total += (self.server.drafts - 1) * self._draft(Passing(0, 0, 0.0, requests, requests * length), requests)
         return total
 
+    def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:
+        """Parts of a pass with the drafting after it."""
+        return super().pass_parts(one, sampled) | {"drafting": self.drafting(one, sampled - one.verified)}
+
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU, with those of what drafts."""
         if self._small_model is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,19 @@ class ServeStep:
 
     ids: Int64s
     counts: Int64s
+
+
+class PassRecord(NamedTuple):
+    """Passes that were booked together: seconds at which they began and ended, requests that run and wait, tokens, how many passes
+    they are, and the share of the cache that is in use."""
+
+    begin: float
+    end: float
+    running: int
+    waiting: int
+    tokens: int
+    passes: int
+    used: float
 
 
 @dataclass

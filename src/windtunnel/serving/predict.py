@@ -10,9 +10,10 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
-from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served
+from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served, ServedDetail
 from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
@@ -213,7 +214,27 @@ def _answer(
         _limits(ttft, tpot, many, seconds, *limits),
         load.notes,
         accepted=mean_yield(server, results),
+        detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
     )
+
+
+def _detail(
+    times: StepTimes, results: list[tuple[ServeLoad, LaneResult]], spent: tuple[Floats, Floats, Floats], batch: float, length: float
+) -> ServedDetail:
+    """What pages draw of an answer."""
+    server = times.server
+    decodes = max(1, round(batch))
+    one = Passing(0, 0, 0.0, decodes, decodes * length, decodes * server.drafts)
+    prompt = int(np.mean([part.prompt.mean() for part, _ in results if len(part)]))
+    most = server.engine.prefill_chunk or server.engine.step_tokens
+    chunks = max(1, most // max(prompt, 1))
+    prompt = min(prompt, most)
+    pairs = chunks * prompt * (prompt + 1) / 2.0
+    log = max((r.log for _, r in results), key=len)
+    return ServedDetail(
+        *spent, log, len(results), decodes, times.pass_parts(one, decodes + one.verified),
+        prompt * chunks, times.pass_parts(Passing(prompt * chunks, chunks, pairs, 0, 0.0), chunks),
+    )  # fmt: skip
 
 
 def mean_yield(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> float | None:

@@ -17,7 +17,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.lane import Lane, ServeStep
+from windtunnel.serving.lane import Lane, PassRecord, ServeStep
 from windtunnel.serving.lengths import Passing, passing_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.schedulers.rules import SchedulerRules, rules_of
@@ -26,19 +26,6 @@ from windtunnel.serving.step_times import StepTimes
 
 RUN = 128
 """Passes at most that are booked as one event: the cached tokens of a request grow by so many meanwhile."""
-
-
-class PassRecord(NamedTuple):
-    """Passes that were booked together: seconds at which they began and ended, requests that run and wait, tokens, how many passes
-    they are, and the share of the cache that is in use."""
-
-    begin: float
-    end: float
-    running: int
-    waiting: int
-    tokens: int
-    passes: int
-    used: float
 
 
 @dataclass(frozen=True)

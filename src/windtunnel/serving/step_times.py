@@ -43,6 +43,17 @@ GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
 
 
+PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
+"""What the seconds of a pass are for."""
+
+
+def _part_of(op: Op) -> str:
+    """The part of a row."""
+    if op.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        return "products"
+    return "communication" if op.kind is Kind.COMM else "norms and activations"
+
+
 @dataclass
 class StepTimes:
     """Seconds of forward passes of `server`."""
@@ -137,6 +148,22 @@ class StepTimes:
         """`seconds` of kernels, with what the host adds."""
         engine = self.server.engine
         return max(seconds, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * decodes
+
+    def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:
+        """Seconds of the pass `one` by what they are for; in all those of `seconds`, but for what graphs interpolate."""
+        tokens = int(self.pad_tokens(one.tokens))
+        parts = dict.fromkeys(PARTS, 0.0)
+        blocks = [(count, self.graph.layer(kind, tokens), kind, mixing) for kind, count, mixing in self.kinds]
+        for count, block, kind, mixing in blocks:
+            for op, spent in zip(block.rows, self.price_rows(list(block.rows), list(block.forms)), strict=True):
+                parts[_part_of(op)] += count * float(spent)
+            parts["experts"] += count * float(self._price_experts([block])[0])
+            parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
+            parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
+        parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
+        parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
+        parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
+        return {name: spent for name, spent in parts.items() if spent > 0.0}
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other, and of its experts."""
