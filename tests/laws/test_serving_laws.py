@@ -19,6 +19,7 @@ from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.simulate import run_lane
+from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
@@ -26,8 +27,8 @@ from windtunnel.spec import load_model
 class CountedTimes:
     """Seconds that are linear in what a pass does, and how many tokens passes had."""
 
-    def __init__(self, engine: ServeEngine) -> None:
-        self.server = SimpleNamespace(engine=engine)
+    def __init__(self, engine: ServeEngine, speculation: Speculation | None = None) -> None:
+        self.server = SimpleNamespace(engine=engine, drafts=speculation.drafts if speculation else 0, speculation=speculation)
 
     def seconds(self, one: Passing, sampled: int) -> float:
         return 1e-3 + 1e-5 * one.tokens + 1e-8 * one.pairs + 1e-7 * one.cached

@@ -71,7 +71,7 @@ def run_both(prefills: int, decodes: int, load: ServeLoad, engine: str) -> tuple
     times = StepTimes(copies(prefills, engine)), StepTimes(copies(decodes, engine))
     ran = run_apart(*times, load, (9000, 9000)).result
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ApartRun, "_horizon", lambda self, at, lanes, least: lanes[at].clock.now)
+        patch.setattr(ApartRun, "_horizon", lambda self, at, lanes, least: lanes[at].now)
         slowly = run_apart(*times, load, (9000, 9000)).result
     assert (ran.sent >= 0.0).all() and (ran.first > ran.sent).all() and (ran.last >= ran.first).all()
     return ran, slowly

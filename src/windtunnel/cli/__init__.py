@@ -65,7 +65,7 @@ _FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s(
 """A field with its value, as --set takes it."""
 
 
-WITH_PAGE = ("predict", "search", "sensitivity", "validate", "fleet show")
+WITH_PAGE = ("predict", "search", "sensitivity", "serve-predict", "serve-search", "rl-predict", "validate", "fleet show")
 """Verbs with --html."""
 
 _PLAIN = "windtunnel.plain"

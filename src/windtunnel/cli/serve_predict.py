@@ -7,9 +7,21 @@ from typing import Annotated
 import typer
 
 from windtunnel.api.serving import serve_predict
-from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.cli.shared import complete
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.serving import (
+    DRAFTED,
+    SPECULATE,
+    Html,
+    Machine,
+    ModelArgument,
+    OutputLength,
+    PromptLength,
+    Seed,
+    check_given,
+    check_html,
+    said_command,
+    write_html,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -21,13 +33,8 @@ Examples:
 
 
 def command(  # long: every option
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="A model of the catalogue, a config.json, or a name as on a hub."),
-    ] = None,
-    on: Annotated[
-        str | None, typer.Option("--on", metavar="CLUSTER", help="The machine.", autocompletion=complete.machines)
-    ] = None,
+    model: ModelArgument = None,
+    on: Machine = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs of all copies; default: those of one.")] = None,
     engine: Annotated[str, typer.Option("--engine", help="vllm, sglang or trtllm.")] = "vllm",
     tp: Annotated[
@@ -41,10 +48,8 @@ def command(  # long: every option
         str | None, typer.Option("--attention-weights", help="Format of attention's projections, where it differs.")
     ] = None,
     kv: Annotated[str, typer.Option("--kv", help="Format of the cache: bf16, fp8 or nvfp4.")] = "bf16",
-    isl: Annotated[
-        str, typer.Option("--isl", metavar="TOKENS", help="Prompt length: N, LOW-HIGH, MEAN~CV or MEAN~CV<CAP.")
-    ] = "1024",
-    osl: Annotated[str, typer.Option("--osl", metavar="TOKENS", help="Output length, likewise.")] = "1024",
+    isl: PromptLength = "1024",
+    osl: OutputLength = "1024",
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="Closed loop: users with one request each at a time; default: 16.")
     ] = None,
@@ -73,18 +78,16 @@ def command(  # long: every option
         str | None,
         typer.Option("--prefill", metavar="gpus=N,tp=N", help="Prompts have copies of their own beside --gpus, which decode."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn lengths and arrivals.")] = 1,
+    speculate: Annotated[str | None, typer.Option("--speculate", metavar=DRAFTED, help=SPECULATE)] = None,
+    seed: Seed = 1,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
-    if model is None:
-        raise SpecError(
-            "MODEL", Nothing(), "a model of the catalogue, a config.json, or a name as on a hub", "Such as llama3.1-8b."
-        )
-    if on is None:
-        raise SpecError("--on", Nothing(), "a cluster of the catalogue or a file", "Write --on h100-ib.")
+    writable(("--json", json), ("--html", html))
+    check_html(html)
+    model, on = check_given(model, on)
     answer = serve_predict(
         model,
         on,
@@ -112,11 +115,17 @@ def command(  # long: every option
         polls=polls,
         memory=memory,
         prefill=prefill,
+        speculate=speculate,
         seed=seed,
+        record=html is not None,
         overrides=sets or (),
     )
     if json is not None:
         write_json(answer.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.served import page
+
+        write_html(page(answer, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.serving import report
 

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.cli.shared import complete
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
 from windtunnel.cli.shared.progress import bar
+from windtunnel.cli.shared.serving import (
+    DRAFTED,
+    SPECULATE,
+    Html,
+    Machine,
+    ModelArgument,
+    OutputLength,
+    PromptLength,
+    Seed,
+    check_given,
+    check_html,
+    said_command,
+    words_of,
+    write_html,
+)
 
 EXAMPLES = """\b
 Examples:
   windtunnel serve-search llama3.1-70b --on h100-ib --weights fp8 --isl 4096 --osl 1024 --ttft 2 --tpot 0.03
+  windtunnel serve-search llama3.1-70b --on h100-ib --weights fp8 --isl 8192 --osl 512 --ttft 3 --tpot 0.02 --prefill
   windtunnel serve-search deepseek-v3 --on b200-ib --gpus 16 --engine sglang,trtllm --weights fp8,nvfp4
 """
 
 
 def command(
-    model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A model of the catalogue, a config.json, or a name as on a hub.")
-    ] = None,
-    on: Annotated[
-        str | None, typer.Option("--on", metavar="CLUSTER", help="The machine.", autocompletion=complete.machines)
-    ] = None,
+    model: ModelArgument = None,
+    on: Machine = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Most GPUs of a copy; default: those of a node.")] = None,
     engine: Annotated[str, typer.Option("--engine", help="vllm, sglang, trtllm, or several with commas.")] = "vllm",
     weights: Annotated[str, typer.Option("--weights", help="Formats of the weights: bf16, fp8, nvfp4, with commas.")] = "bf16",
     kv: Annotated[str, typer.Option("--kv", help="Formats of the cache, likewise.")] = "bf16",
-    isl: Annotated[
-        str, typer.Option("--isl", metavar="TOKENS", help="Prompt length: N, LOW-HIGH, MEAN~CV or MEAN~CV<CAP.")
-    ] = "1024",
-    osl: Annotated[str, typer.Option("--osl", metavar="TOKENS", help="Output length, likewise.")] = "1024",
+    isl: PromptLength = "1024",
+    osl: OutputLength = "1024",
     users: Annotated[
         str | None, typer.Option("--users", metavar="N,N,...", help="Users of a copy that are tried; default: 1 to 1,024.")
     ] = None,
@@ -42,43 +52,48 @@ def command(
     tpot: Annotated[
         float | None, typer.Option("--tpot", metavar="SECONDS", help="Limit of the time of each further token, for nine of ten.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn lengths.")] = 1,
+    speculate: Annotated[
+        list[str] | None, typer.Option("--speculate", metavar=DRAFTED, help=f"{SPECULATE} May be repeated; none: no drafts.")
+    ] = None,
+    prefill: Annotated[
+        bool, typer.Option("--prefill", help="Try prompts on copies of their own too, with --gpus GPUs in all for either kind.")
+    ] = False,
+    seed: Seed = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
-    if model is None:
-        raise SpecError(
-            "MODEL", Nothing(), "a model of the catalogue, a config.json, or a name as on a hub", "Such as llama3.1-8b."
-        )
-    if on is None:
-        raise SpecError("--on", Nothing(), "a cluster of the catalogue or a file", "Write --on h100-ib.")
+    writable(("--json", json), ("--html", html))
+    check_html(html)
+    model, on = check_given(model, on)
     from windtunnel.api.serving import serve_search
 
     counts = None if users is None else _counts(users)
-    lists = {"engines": _words(engine), "weights": _words(weights), "kv": _words(kv)}
+    lists = {"engines": words_of(engine), "weights": words_of(weights), "kv": words_of(kv)}
     with bar(f"serving {model}") as progress:
         found = serve_search(
-            model, on, gpus, **lists, isl=isl, osl=osl, users=counts, ttft=ttft, tpot=tpot, seed=seed, processes=jobs,
-            progress=progress, overrides=sets or (),
+            model, on, gpus, **lists, isl=isl, osl=osl, users=counts, speculate=speculate or (), prefill=prefill, ttft=ttft,
+            tpot=tpot, seed=seed, processes=jobs, progress=progress, overrides=sets or (),
         )  # fmt: skip
     if json is not None:
         write_json(found.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.serve_front import page
+
+        shared = [model, "--on", on, "--isl", isl, "--osl", osl, "--seed", str(seed)]
+        asked = [shlex.quote(word) for word in [*shared, *(word for one in sets or () for word in ("--set", one))]]
+        write_html(page(found, asked, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.serving_front import report_front
 
         report_front(found)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def _counts(text: str) -> list[int]:
     try:
-        found = [int(word) for word in _words(text)]
+        found = [int(word) for word in words_of(text)]
     except ValueError:
         found = []
     if not found or min(found) < 1:

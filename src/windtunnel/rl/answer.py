@@ -90,6 +90,7 @@ class RLStep:
             "spans": [span._asdict() for span in timing.spans],
             "rollout_busy": timing.rollout_busy,
             "train_busy": timing.train_busy,
+            "speculate": whole.rl.rollout.speculate,
             "rollout": asdict(self.rollout),
             "update": {"step_time_s": self.update.step_time_s, "updates": self.updates, **asdict(self.packing)},
             "memory": [

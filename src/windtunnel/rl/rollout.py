@@ -13,12 +13,15 @@ from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.spec import RolloutSpec
 from windtunnel.rl.training import part_of
+from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
-from windtunnel.serving.simulate import LaneResult, run_lane
+from windtunnel.serving.simulate import LaneResult, most_tokens, run_ranks
+from windtunnel.serving.speculation import speculation_of
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.spec import load_model
 
 NAMED = 16
 """Tokens of a block whose cached contents samples of a prompt share: vLLM's (SGLang's page is smaller)."""
@@ -76,22 +79,25 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
     rest = asked.pp * asked.dp
     fitting = [tp for tp in DEGREES if whole.model.heads % tp == 0 and cluster.gpus % (tp * rest) == 0]
     degrees: Sequence[int] = [asked.tp] if asked.tp is not None else fitting or [1]
+    drafted = None
+    if asked.speculate is not None:
+        drafted = speculation_of(asked.speculate, whole.model, load_model, "rl.rollout.speculate")
     refused: PlanError | None = None
     for tp in degrees:
         server = server_of(
             whole.model, cluster, cluster.gpus, asked.engine, ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep),
             weights=asked.weights, kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running,
-            memory=asked.memory if asked.memory is not None else memory,
+            memory=asked.memory if asked.memory is not None else memory, speculation=drafted,
         )  # fmt: skip
         block = NAMED if server.engine.block == 1 else server.engine.block
         server = replace(server, engine=_with_host(replace(server.engine, block=block), asked))
-        times = StepTimes(server)
+        times = times_of(server)
         try:
             room = room_of(server, times)
         except PlanError as error:
             refused = error
             continue
-        if room.lane_tokens >= longest:
+        if most_tokens(times, room.lane_tokens) >= longest:
             return RolloutServer(server, times, room)
         refused = PlanError(
             "rl.rollout.tp", tp, f"a copy whose cache holds the longest sample, {longest:,} tokens; it holds {room.lane_tokens:,}",
@@ -108,17 +114,18 @@ def _with_host(engine: ServeEngine, asked: RolloutSpec) -> ServeEngine:
     return engine if asked.graphs else replace(engine, layer_host=LAYER_HOST)
 
 
-def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch) -> RolloutResult:
-    """All samples of `batch` from the start of a rollout to the last of them."""
+def roll_out(at: RolloutServer, whole: RLJob, batch: RLBatch, record: bool = False) -> RolloutResult:
+    """All samples of `batch` from the start of a rollout to the last of them. `record`: with what passes did."""
     lanes = min(at.server.lanes, len(batch))
     bounds = np.linspace(0, len(batch), lanes + 1).round().astype(np.int64)
     chosen = range(lanes) if len(batch) <= MOST else _last_lanes(batch, bounds)
+    together = at.server.plan.dp if at.server.model.experts else 1  # ranks that begin each pass together
     results, ends = [], []
-    for lane in chosen:
-        samples = np.arange(bounds[lane], bounds[lane + 1])
-        load = lane_load(whole, batch, samples, at.server.engine.block)
-        results.append(run_lane(at.times, load, at.room.lane_tokens))
-        ends.append(results[-1].last[-len(samples) :])
+    for group in sorted({lane // together for lane in chosen}):
+        dealt = [np.arange(*bounds[lane : lane + 2]) for lane in range(group * together, min((group + 1) * together, lanes))]
+        loads = [lane_load(whole, batch, samples, at.server.engine.block) for samples in dealt]
+        results += run_ranks(at.times, loads, at.room.lane_tokens, [1] * len(loads), record)
+        ends += [one.last[-len(samples) :] for one, samples in zip(results[-len(loads) :], dealt, strict=True)]
     return _summary(at, batch, results, ends)
 
 

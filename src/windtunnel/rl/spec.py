@@ -43,6 +43,9 @@ class RolloutSpec(Noun):
     )
     running: PositiveInt | None = Field(default=None, description="requests at once in a copy; default: the engine's")
     step_tokens: PositiveInt | None = Field(default=None, description="tokens of a forward pass; default: the engine's")
+    speculate: str | None = Field(
+        default=None, max_length=200, description='what drafts tokens, such as "mtp,drafts=2,accepted=2.2"; default: nothing'
+    )
     graphs: Flag = Field(default=True, description="passes are captured CUDA graphs (vLLM's enforce_eager=False)")
     ahead: Flag = Field(default=False, description="the engine schedules a pass while the one before it runs (async scheduling)")
 

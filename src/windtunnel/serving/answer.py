@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
+from windtunnel.serving.speculation import Speculation
 
 SCHEMA = 1
 """Rises when a key of `Served.as_dict` changes its meaning."""
@@ -59,6 +61,23 @@ class PrefillSide:
 
 
 @dataclass(frozen=True)
+class ServedDetail:
+    """What pages draw: seconds of each request to the first token, for each further one and to the last; what passes of a lane
+    did (`log`), of `lanes`; and seconds of a pass by what they are for: of one that decodes `decodes` requests, and of one over
+    `prompt` tokens."""
+
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    log: tuple[PassRecord, ...]
+    lanes: int
+    decodes: int
+    decode_parts: dict[str, float]
+    prompt: int
+    prompt_parts: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Served:
     """How a server answers a load.
 
@@ -66,7 +85,8 @@ class Served:
     replicas, `total_tokens_per_s` with prompts. `batch`: requests of a replica's mean pass; `most_requests`: those of the load's
     mean length that the cache of a replica holds. `prefill`: the other side, where prompts have copies of their own; the server is
     the decoding side then, on all GPUs. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
-    any were stated.
+    any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
+    last pass drafts beyond the end. `detail`: for pages, if it was asked for.
     """
 
     server: Server
@@ -93,6 +113,8 @@ class Served:
     limits: LatencyLimits | None
     notes: tuple[str, ...]
     prefill: PrefillSide | None = None
+    accepted: float | None = None
+    detail: ServedDetail | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys, SI units."""
@@ -104,6 +126,7 @@ class Served:
             "gpus": server.job.cluster.gpus,
             "engine": server.engine.name,
             "plan": {**asdict(plan), "replicas": server.replicas if self.prefill is None else self.prefill.decode_copies},
+            "speculation": None if server.speculation is None else _speculation(server.speculation, self.accepted),
             "formats": {"weights": server.weights, "attention_weights": server.attention_weights, "kv": server.kv},
         }
         fields = ("requests", "seconds", "requests_per_s", "tokens_per_s", "total_tokens_per_s", "tokens_per_s_gpu", "batch")
@@ -121,3 +144,9 @@ class Served:
             "prefill": None if self.prefill is None else asdict(self.prefill),
             "notes": list(self.notes),
         }
+
+
+def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:
+    """Plain data of what drafts."""
+    model = None if stated.model is None else stated.model.name
+    return {"method": stated.method, "model": model, "drafts": stated.drafts, "accepted": stated.accepted, "yielded": accepted}

@@ -4,8 +4,8 @@ Both sides run by the engine's rules. A request is sent to a prefill lane in tur
 goes to a decode lane over the NICs of both, which carry one cache at a time in the order in which they are ready. A decode lane
 takes the request when it has room for its cache, and computes what it has to give up again itself.
 
-Lanes run beside each other: the one whose clock is behind goes next. A decode lane runs several passes in one piece only as far as
-no other lane can send it a request.
+Lanes run beside each other: the one whose clock is behind goes next; DP-attention ranks of a copy begin each pass together. A
+decode lane runs several passes in one piece only as far as no other lane can send it a request.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
-from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.schedulers.rules import SchedulerRules, rules_of
+from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.server import Server
-from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, run_pass
+from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, ServedRank, lane_of, most_tokens, run_pass
 from windtunnel.serving.step_times import StepTimes
 
 START = 5e-4
@@ -39,8 +38,8 @@ class SideClock(LaneClock):
     """A lane of one side. `horizon`: moment before which no request comes that is not in `coming`; `take` is called with the
     requests that ended, `enter` with those that the scheduler sees."""
 
-    def __init__(self, load: ServeLoad, take: Callable[[SideClock, Int64s], None]) -> None:
-        super().__init__(replace(load, arrival=np.zeros(0), concurrency=0))
+    def __init__(self, load: ServeLoad, take: Callable[[SideClock, Int64s], None], record: bool = False) -> None:
+        super().__init__(replace(load, arrival=np.zeros(0), concurrency=0), record)
         self.horizon, self.take, self.idle = math.inf, take, False
 
     def until_arrival(self) -> float:
@@ -57,19 +56,41 @@ class SideClock(LaneClock):
 
 @dataclass
 class SideLane:
-    """A lane with its rules and its clock. `link`: moment from which its NICs are free."""
+    """A lane of one side. `link`: moment from which its NICs are free."""
 
-    times: StepTimes
-    lane: Lane
-    rules: SchedulerRules
+    rank: ServedRank
     clock: SideClock
     link: float = 0.0
 
+
+@dataclass
+class SideGroup:
+    """Lanes that begin each pass together: the DP-attention ranks of a copy that share experts, or one lane."""
+
+    times: StepTimes
+    lanes: list[SideLane]
+
+    @property
+    def now(self) -> float:
+        """The moment at which the next pass can begin."""
+        return self.lanes[0].clock.now
+
     def ready_at(self) -> float:
-        """The moment at which the lane can do something next; infinite if it has nothing to do."""
-        if (self.lane.running or self.lane.waiting) and not self.clock.idle:
-            return self.clock.now
-        return max(self.clock.now, self.clock.coming[0][0]) if self.clock.coming else math.inf
+        """The moment at which some lane can do something next; infinite if none has anything to do."""
+        moments = [math.inf]
+        for one in self.lanes:
+            if (one.rank.lane.running or one.rank.lane.waiting) and not one.clock.idle:
+                return self.now
+            if one.clock.coming:
+                moments.append(one.clock.coming[0][0])
+        return max(self.now, min(moments))
+
+    def wait_until(self, moment: float) -> None:
+        """Nothing runs until `moment`."""
+        for one in self.lanes:
+            if moment > one.clock.now:
+                one.clock.now, one.clock.since = moment, math.inf
+            one.clock.idle = False
 
 
 @dataclass(frozen=True)
@@ -89,8 +110,8 @@ class ApartRun:
 
     load: ServeLoad
     seconds_of_token: float
-    front: list[SideLane] = field(default_factory=list)
-    back: list[SideLane] = field(default_factory=list)
+    front: list[SideGroup] = field(default_factory=list)
+    back: list[SideGroup] = field(default_factory=list)
     next: int = 0
     moved: float = 0.0
 
@@ -108,17 +129,24 @@ class ApartRun:
         if self.next < len(self.load):
             request, self.next = self.next, self.next + 1
             self.sent[request] = moment
-            self.front[request % len(self.front)].clock.send_at(moment, request)
+            lanes = self.lanes(self.front)
+            lanes[request % len(lanes)].clock.send_at(moment, request)
+
+    @staticmethod
+    def lanes(side: list[SideGroup]) -> list[SideLane]:
+        """All lanes of a side."""
+        return [lane for group in side for lane in group.lanes]
 
     def hand_over(self, clock: SideClock, done: Int64s) -> None:
         """Prefills ended: their caches travel."""
-        here = next(one for one in self.front if one.clock is clock)
+        here = next(one for one in self.lanes(self.front) if one.clock is clock)
+        backs = self.lanes(self.back)
         self.first[done] = clock.now
         for request in done.tolist():
             if self.load.output[request] <= 1:
                 self.leave(clock.now, request)
                 continue
-            there = self.back[request % len(self.back)]
+            there = backs[request % len(backs)]
             begin = max(clock.now + START, here.link, there.link)
             here.link = there.link = begin + self.seconds_of_token * float(self.load.prompt[request])
             self.moved += there.link - clock.now
@@ -136,31 +164,33 @@ class ApartRun:
 
     def run(self) -> None:
         """Passes of all lanes, the one that is behind first."""
-        lanes = [*self.front, *self.back]
+        groups = [*self.front, *self.back]
         shortest = int(self.load.prompt.min())
         least = min(_prompt_seconds(one.times, shortest) for one in self.front) + FRONT + START
         while True:
-            at = min(range(len(lanes)), key=lambda n: (lanes[n].ready_at(), n))
-            one = lanes[at]
-            moment = one.ready_at()
+            ready = [group.ready_at() for group in groups]
+            moment = min(ready)
+            at = ready.index(moment)
+            group = groups[at]
             if not math.isfinite(moment):
                 return
-            clock, lane = one.clock, one.lane
-            if moment > clock.now:
-                clock.now, clock.since = moment, math.inf
-            clock.idle = False
-            if at < len(self.front):
-                clock.send(lane, one.times.server.engine.polls)
-            else:
-                _take_in(clock, lane)
-                clock.horizon = self._horizon(at, lanes, least)
-            step = one.rules.next_step(lane)
-            if step is None:
-                clock.idle = True
-                continue
-            run_pass(one.times, one.rules, lane, clock, step)
+            group.wait_until(moment)
+            horizon = math.inf if at < len(self.front) else self._horizon(at, groups, least)
+            steps = []
+            for one in group.lanes:
+                if at < len(self.front):
+                    one.clock.send(one.rank.lane, group.times.server.engine.polls)
+                else:
+                    _take_in(one.clock, one.rank.lane)
+                    one.clock.horizon = horizon
+                steps.append(one.rank.rules.next_step(one.rank.lane))
+                one.clock.idle = steps[-1] is None
+            if any(step is not None for step in steps):
+                run_pass(group.times, [one.rank for one in group.lanes], steps)
+                for one in group.lanes:
+                    one.clock.idle = False
 
-    def _horizon(self, at: int, lanes: list[SideLane], least: float) -> float:
+    def _horizon(self, at: int, lanes: list[SideGroup], least: float) -> float:
         """The moment before which no other lane sends lane `at` a request that is not on its way: a prefill ends after its lane's
         clock, and a request that follows on one that ends elsewhere has its prefill first."""
         ready = [(place, one.ready_at()) for place, one in enumerate(lanes) if place != at]
@@ -191,11 +221,12 @@ def transfer_seconds(prefill: Server, decode: Server) -> float:
     return max(cache_bytes(prefill)[0], cache_bytes(decode)[0]) / (NIC_SHARE * rate)
 
 
-def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tuple[int, int]) -> ApartResult:
+def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tuple[int, int], record: bool = False) -> ApartResult:
     """`load` over all lanes of both servers; `tokens`: what the cache of a lane of each holds. PlanError for a request that no
     cache holds."""
     whole = load.prompt + load.output
-    for side, held, most in (("prefill", tokens[0], load.prompt + 1), ("decode", tokens[1], whole)):
+    rooms = most_tokens(prefill, tokens[0]), most_tokens(decode, tokens[1])
+    for side, held, most in (("prefill", rooms[0], load.prompt + 1), ("decode", rooms[1], whole)):
         if int(most.max()) > held:
             raise PlanError(
                 "load", f"a request of {int(most.max())} tokens", f"at most {held}, which the cache of a {side} lane holds",
@@ -204,31 +235,43 @@ def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tu
     run = ApartRun(load, transfer_seconds(prefill.server, decode.server))
     prompts = replace(load, output=np.ones(len(load), np.int64), outputs_named=False)
     answers = replace(load, blocks=())
-    run.front = [_lane(prefill, prompts, tokens[0], run.hand_over) for _ in range(prefill.server.lanes)]
-    run.back = [_lane(decode, answers, tokens[1], run.finish) for _ in range(decode.server.lanes)]
+    run.front = _groups(prefill, prompts, tokens[0], run.hand_over, record)
+    run.back = _groups(decode, answers, tokens[1], run.finish, record)
     run.begin()
     run.run()
     assert bool((run.last >= 0.0).all()), "requests were left behind"
     return _summary(run, prefill.server, decode.server)
 
 
-def _lane(times: StepTimes, load: ServeLoad, tokens: int, take: Callable[[SideClock, Int64s], None]) -> SideLane:
-    engine = times.server.engine
-    lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
-    return SideLane(times, lane, rules_of(engine), SideClock(load, take))
+def _groups(
+    times: StepTimes, load: ServeLoad, tokens: int, take: Callable[[SideClock, Int64s], None], record: bool
+) -> list[SideGroup]:
+    """The lanes of a side."""
+    server = times.server
+    together = server.plan.dp if server.model.experts else 1
+    found = []
+    for _ in range(server.lanes // together):
+        lanes = []
+        for _ in range(together):
+            clock = SideClock(load, take, record)
+            lanes.append(SideLane(ServedRank(lane_of(times, load, tokens), rules_of(server.engine), clock), clock))
+        found.append(SideGroup(times, lanes))
+    return found
 
 
 def _summary(run: ApartRun, prefill: Server, decode: Server) -> ApartResult:
     seconds = float(run.last.max() - run.sent.min())
-    busy = [sum(one.clock.busy for one in side) / len(side) for side in (run.front, run.back)]
+    fronts, backs = run.lanes(run.front), run.lanes(run.back)
+    busy = [sum(one.clock.busy for one in side) / len(side) for side in (fronts, backs)]
     gpus = (prefill.job.cluster.gpus, decode.job.cluster.gpus)
     shares = [gpus[n] / sum(gpus) for n in (0, 1)]
-    steps = sum(one.clock.steps for one in run.back)
-    lanes = [one.lane for one in (*run.front, *run.back)]
+    steps = sum(one.clock.steps for one in backs)
+    lanes = [one.rank.lane for one in (*fronts, *backs)]
     result = LaneResult(
         run.sent, run.first, run.last, shares[0] * busy[0] + shares[1] * busy[1], steps, sum(lane.hits for lane in lanes),
-        sum(lane.preempted for lane in lanes), sum(lane.recomputed for lane in lanes), max(one.clock.peak for one in run.back),
-        sum(one.clock.batch for one in run.back) / max(steps, 1), shares[0] * busy[0],
+        sum(lane.preempted for lane in lanes), sum(lane.recomputed for lane in lanes), max(one.clock.peak for one in backs),
+        sum(one.clock.batch for one in backs) / max(steps, 1), shares[0] * busy[0],
+        sum(lane.verified for lane in lanes), sum(lane.rejected for lane in lanes), tuple(backs[0].clock.log or ()),
     )  # fmt: skip
     many = max(int((run.load.output > 1).sum()), 1)
     return ApartResult(result, busy[0] / seconds, busy[1] / seconds, run.moved / many)

@@ -100,6 +100,17 @@ class PassGraph:
         tape.pointwise("sampling", float(sampled * vocab * tp), (2, 1), (0, 0), launches=(3, 0))
         return self._block(tape.units)
 
+    def joining(self, tokens: int, parts: int) -> ServedBlock:
+        """`parts` vectors of a token, such as its embedding and its hidden state, normed and multiplied into one."""
+        tape = self._tape(tokens, Module.MTP)
+        for part in range(parts):
+            norm(tape, f"norm of part {part}")
+        replicated_linear(tape, "joining", parts * self.server.model.hidden, self.server.model.hidden)
+        looked = embedding(tape.job)
+        for unit in looked:  # the model's own
+            unit.parameters = 0.0
+        return self._block([*looked, *tape.units])
+
     def _tape(self, tokens: int, module: Module) -> Tape:
         job = self.server.job
         return Tape(job.model_copy(update={"plan": job.plan.model_copy(update={"seq": tokens, "micro_batch": 1})}), module)
@@ -199,6 +210,12 @@ class PassGraph:
             op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
             product,
         ]
+
+
+def shared_part(block: ServedBlock) -> ServedBlock:
+    """What all DP-attention ranks compute together: the experts of a layer, and the calls that bring tokens there and back."""
+    kept = [n for n, op in enumerate(block.rows) if op.kind is Kind.COMM and op.axis is Axis.EP]
+    return ServedBlock(tuple(block.rows[n] for n in kept), tuple(block.forms[n] for n in kept), 0.0, block.experts)
 
 
 def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:

@@ -15,18 +15,19 @@ from windtunnel.workload.ops import Kind, Op
 
 class Passing(NamedTuple):
     """A forward pass of a lane: prompt tokens in `chunks` pieces with `pairs` of a prompt token and a token that it sees;
-    `decodes` requests that read `cached` tokens in all."""
+    `decodes` requests that read `cached` tokens in all, and verify `verified` drafted ones."""
 
     prompt: int
     chunks: int
     pairs: float
     decodes: int
     cached: float
+    verified: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens of the pass."""
-        return self.prompt + self.decodes
+        return self.prompt + self.decodes + self.verified
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,20 @@ def cache_bytes(server: Server) -> tuple[float, float]:
         else:
             state += count * mixing.cache * width * mixing.window
         state += count * mixing.state
+    if server.drafter is not None:
+        more, states = cache_bytes(server.drafter)
+        return token * share + more, state * share + states
+    drafting = draft_kind(server)
+    if drafting is not None:
+        token += mixing_of(server, drafting).cache * width / share  # all of it on the last stage
     return token * share, state * share
+
+
+def draft_kind(server: Server) -> LayerKind | None:
+    """The kind of the layer that drafts: the model's further one, or a dense one; None without one."""
+    if server.speculation is None or server.drafter is not None:
+        return None
+    return server.model.further_kind if server.speculation.method == "mtp" else LayerKind("attention", "dense", False)
 
 
 def scan_row(server: Server, kind: LayerKind, tokens: int) -> Op | None:
@@ -112,4 +126,6 @@ def passing_of(counts: Int64s, computed: Int64s, prefill: Bools) -> Passing:
     before = computed[prefill]
     pairs = float((prompt * before + prompt * (prompt + 1) / 2.0).sum())
     rest = ~prefill
-    return Passing(int(prompt.sum()), len(prompt), pairs, int(rest.sum()), float(computed[rest].sum() + rest.sum()))
+    decodes = int(rest.sum())
+    verified = int(counts[rest].sum()) - decodes
+    return Passing(int(prompt.sum()), len(prompt), pairs, decodes, float(computed[rest].sum() + rest.sum()), verified)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -9,59 +10,116 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
-from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served
+from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served, ServedDetail
 from windtunnel.serving.disaggregated import run_apart
+from windtunnel.serving.drafting import times_of
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
-from windtunnel.serving.simulate import LaneResult, run_lane
+from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
 
 
 def serve(
-    server: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None, times: StepTimes | None = None
+    server: Server,
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    times: StepTimes | None = None,
+    record: bool = False,
 ) -> Served:
     """How `server` answers `load`. `ttft`, `tpot`: limits in seconds, of which the answer says how many requests keep them.
 
     Requests are dealt to lanes (replicas, DP-attention ranks, pipeline stages) in turn; lanes with the same requests are simulated
-    once. Requests beyond the model's context are cut, and said in the notes. `times`: those of the same server, from a call before.
-    SpecError for limits that are none, PlanError for a model or a request that does not fit.
+    once. DP-attention ranks begin each pass together. Requests beyond the model's context are cut, and said in the notes. `times`:
+    those of the same server, from a call before; `record`: the answer has what passes did. SpecError for limits that are none,
+    PlanError for a model or a request that does not fit.
     """
     check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)
-    times = times or StepTimes(server)
+    times = times or times_of(server)
     room = room_of(server, times)
-    parts = [load.part(lane, server.lanes) for lane in range(server.lanes)]
-    results: list[tuple[ServeLoad, LaneResult]] = []
-    seen: dict[object, LaneResult] = {}
-    for part in parts:
-        if not len(part):
-            continue
-        key = (part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks)
-        if key not in seen:
-            seen[key] = run_lane(times, part, room.lane_tokens)
-        results.append((part, seen[key]))
+    results = _run_all(times, load, room.lane_tokens, record)
     return _answer(server, load, times, room, results, (ttft, tpot))
 
 
+def _run_all(times: StepTimes, load: ServeLoad, tokens: int, record: bool) -> list[tuple[ServeLoad, LaneResult]]:
+    """What happened on each lane; ranks of DP attention that share experts run together."""
+    server = times.server
+    together = server.plan.dp if server.model.experts else 1
+    parts = [load.part(lane, server.lanes) for lane in range(server.lanes)]
+    results: list[tuple[ServeLoad, LaneResult]] = []
+    seen: dict[object, list[LaneResult]] = {}
+    for first in range(0, len(parts), together):
+        group = parts[first : first + together]
+        keys = [_key_of(part) for part in group]
+        kinds = list(dict.fromkeys(keys))
+        if not any(len(part) for part in group):
+            continue
+        if tuple(keys) not in seen:
+            loads = [group[keys.index(kind)] for kind in kinds]
+            ran = run_ranks(times, loads, tokens, [keys.count(kind) for kind in kinds], record)
+            seen[tuple(keys)] = [ran[kinds.index(key)] for key in keys]
+        results += zip(group, seen[tuple(keys)], strict=True)
+    return results
+
+
+def _key_of(part: ServeLoad) -> tuple[object, ...]:
+    """Equal for loads that a lane serves alike."""
+    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks
+
+
 def serve_apart(
-    prefill: Server, decode: Server, load: ServeLoad, *, ttft: float | None = None, tpot: float | None = None
+    prefill: Server,
+    decode: Server,
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    record: bool = False,
 ) -> Served:
     """How copies of `prefill` that compute prompts and copies of `decode` that emit tokens answer `load` together; see
     `disaggregated.py`. Errors as of `serve`."""
+    sides = times_of(prefill), times_of(decode)
+    rooms = room_of(prefill, sides[0]), room_of(decode, sides[1])
+    return serve_sides(sides, rooms, load, ttft=ttft, tpot=tpot, record=record)
+
+
+def serve_sides(
+    sides: tuple[StepTimes, StepTimes],
+    rooms: tuple[CacheRoom, CacheRoom],
+    load: ServeLoad,
+    *,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    record: bool = False,
+) -> Served:
+    """`serve_apart` of two servers whose passes and memory are known."""
     check_latency_limits(ttft, tpot)
+    prefill, decode = sides[0].server, sides[1].server
     load = within_context(load, decode.model.max_seq)
-    sides = StepTimes(prefill), StepTimes(decode)
-    rooms = [room_of(times.server, times) for times in sides]
-    ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens))
-    gpus = prefill.job.cluster.gpus + decode.job.cluster.gpus
-    cluster = decode.job.cluster.model_copy(update={"gpus": gpus})
-    whole = replace(decode, job=decode.job.model_copy(update={"cluster": cluster}))
+    ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens), record)
+    whole = with_gpus(decode, prefill.job.cluster.gpus + decode.job.cluster.gpus)
     served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
     )
     return replace(served, prefill=side)
+
+
+def on_copies(times: StepTimes, copies: int) -> StepTimes:
+    """Passes of a server of one copy as those of `copies`: the same ones."""
+    wide = copy(times)
+    wide.server = with_gpus(times.server, copies * times.server.plan.gpus)
+    return wide
+
+
+def with_gpus(server: Server, gpus: int) -> Server:
+    """`server` on `gpus` of its cluster."""
+    cluster = server.job.cluster.model_copy(update={"gpus": gpus})
+    return replace(server, job=server.job.model_copy(update={"cluster": cluster}))
 
 
 def check_latency_limits(ttft: float | None, tpot: float | None) -> None:
@@ -89,7 +147,8 @@ def within_context(load: ServeLoad, context: int) -> ServeLoad:
 
 
 def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> float:
-    """Seconds that a decoding pass takes at least: bytes of the weights that it reads and of the cache, over memory bandwidth."""
+    """Seconds of a token at least: bytes of the weights and of the cache that a decoding pass reads, over memory bandwidth and the
+    tokens that the pass yields."""
     model = server.model
     weights = times.weights()
     if model.experts:  # experts that no token chose are not read
@@ -105,7 +164,8 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
         count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
         for _, count, mixing in times.kinds
     )
-    return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth
+    accepted = 1.0 if server.speculation is None else server.speculation.accepted
+    return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth / accepted
 
 
 def _answer(
@@ -153,7 +213,36 @@ def _answer(
         joules,
         _limits(ttft, tpot, many, seconds, *limits),
         load.notes,
+        accepted=mean_yield(server, results),
+        detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
     )
+
+
+def _detail(
+    times: StepTimes, results: list[tuple[ServeLoad, LaneResult]], spent: tuple[Floats, Floats, Floats], batch: float, length: float
+) -> ServedDetail:
+    """What pages draw of an answer."""
+    server = times.server
+    decodes = max(1, round(batch))
+    one = Passing(0, 0, 0.0, decodes, decodes * length, decodes * server.drafts)
+    prompt = int(np.mean([part.prompt.mean() for part, _ in results if len(part)]))
+    most = server.engine.prefill_chunk or server.engine.step_tokens
+    chunks = max(1, most // max(prompt, 1))
+    prompt = min(prompt, most)
+    pairs = chunks * prompt * (prompt + 1) / 2.0
+    log = max((r.log for _, r in results), key=len)
+    return ServedDetail(
+        *spent, log, len(results), decodes, times.pass_parts(one, decodes + one.verified),
+        prompt * chunks, times.pass_parts(Passing(prompt * chunks, chunks, pairs, 0, 0.0), chunks),
+    )  # fmt: skip
+
+
+def mean_yield(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> float | None:
+    """Tokens that came out of a pass of a decoding request, in the mean; None without drafts."""
+    verified = sum(r.verified for _, r in results)
+    if server.speculation is None or not verified:
+        return None
+    return 1.0 + server.drafts - sum(r.rejected for _, r in results) / verified
 
 
 def _limits(

@@ -6,16 +6,20 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
+from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ENGINES
-from windtunnel.serving.load import SEED, drawn_load
-from windtunnel.serving.predict import check_latency_limits, floor_of, serve
-from windtunnel.serving.room import room_of
-from windtunnel.serving.server import ServePlan, Server, server_of
+from windtunnel.serving.load import SEED, ServeLoad, drawn_load
+from windtunnel.serving.predict import check_latency_limits, floor_of, on_copies, serve, serve_sides
+from windtunnel.serving.ratios import SideRatio, best_prefills, decode_rate, divide_gpus, prompt_rate, prompt_seconds
+from windtunnel.serving.room import CacheRoom, room_of
+from windtunnel.serving.server import ServePlan, server_of
+from windtunnel.serving.simulate import most_tokens
+from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import Cluster, Model
 
@@ -30,7 +34,9 @@ DEGREES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class ServeChoice:
-    """A copy of the model with its users. `served`: how it answers; the copies of a machine answer alike."""
+    """A copy of the model with its users, or copies for prompts and copies for tokens (`served.prefill`), where `plan` is that of
+    the latter and `users` are those of all. `served`: how it answers; the copies of a machine answer alike. `share`: of the GPUs
+    that are compared, those that copies fill."""
 
     engine: str
     plan: ServePlan
@@ -38,6 +44,7 @@ class ServeChoice:
     kv: str
     users: int
     served: Served
+    share: float = 1.0
 
     @property
     def interactivity(self) -> float:
@@ -46,19 +53,27 @@ class ServeChoice:
 
     @property
     def throughput(self) -> float:
-        """Output tokens a second of a GPU."""
-        return self.served.tokens_per_s_gpu
+        """Output tokens a second of a GPU, those that no copy fills among them."""
+        return self.served.tokens_per_s_gpu * self.share
+
+    @property
+    def apart(self) -> bool:
+        """Whether prompts have copies of their own."""
+        return self.served.prefill is not None
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of `Served.as_dict`, with the number of users."""
-        return {"users": self.users, "interactivity": self.interactivity, **self.served.as_dict()}
+        fields = {"users": self.users, "interactivity": self.interactivity, "throughput": self.throughput}
+        return {**fields, **self.served.as_dict()}
 
 
 @dataclass(frozen=True)
 class ServeFront:
     """`front`: choices that no other one beats in tokens a second of a GPU and of a user, the most throughput first; `best`: the
     one with most throughput that keeps the limits, if there is one; `nearest`: what the limits would have to be. `asked`: points
-    of the space, `simulated` of these; the others do not fit (`unfit`) or cannot keep the limits by their bytes alone (`bound`)."""
+    of the space, `simulated` of these; the others do not fit (`unfit`) or cannot keep the limits by their bytes alone (`bound`).
+    `choices`: all that were simulated. `kinds`: the best under the limits where prompts and tokens share copies, and where they do
+    not; None for one that keeps none, empty if only one kind was tried."""
 
     front: tuple[ServeChoice, ...]
     best: ServeChoice | None
@@ -68,10 +83,21 @@ class ServeFront:
     unfit: int
     bound: int
     seconds: float
+    choices: tuple[ServeChoice, ...] = ()
+    kinds: tuple[ServeChoice | None, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Throughput of the best choice with copies for prompts over that of the best without; None without both."""
+        if len(self.kinds) < 2 or self.kinds[0] is None or self.kinds[1] is None:
+            return None
+        return self.kinds[1].throughput / self.kinds[0].throughput
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys, SI units."""
         return {
+            "kinds": [None if one is None else one.as_dict() for one in self.kinds],
+            "gain_of_prefill": self.gain,
             "front": [one.as_dict() for one in self.front],
             "best": None if self.best is None else self.best.as_dict(),
             "nearest": self.nearest,
@@ -85,7 +111,8 @@ class ServeFront:
 @dataclass(frozen=True)
 class ServeQuestion:
     """What is searched: plans of at most `gpus` GPUs of `cluster`, engines, formats and users; `ttft`, `tpot`: limits that nine of
-    ten requests keep, in seconds."""
+    ten requests keep, in seconds. `speculations`: what drafts, each of which is tried; None: nothing. `prefill`:
+    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind."""
 
     model: Model
     cluster: Cluster
@@ -99,17 +126,22 @@ class ServeQuestion:
     ttft: float | None
     tpot: float | None
     seed: int = SEED
+    speculations: tuple[Speculation | None, ...] = (None,)
+    prefill: bool = False
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """What one process tries: a copy of the model with all numbers of users."""
+    """What one process tries: a copy of the model with all numbers of users; `apart`: as one that decodes, beside others for
+    prompts."""
 
     question: ServeQuestion
     engine: str
     plan: ServePlan
     weights: str
     kv: str
+    speculation: Speculation | None
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +175,8 @@ def search_servers(
             raise SpecError("engine", name, ", ".join(ENGINES))
     began = time.monotonic()
     plans = list(plans_of(question.model, question.gpus))
-    space = itertools.product(question.engines, plans, question.weights, question.kv)
-    copies = [_Copy(question, *one) for one in space]
+    space = list(itertools.product(question.engines, plans, question.weights, question.kv, question.speculations))
+    copies = [_Copy(question, *one, apart) for apart in ((False, True) if question.prefill else (False,)) for one in space]
     tried = []
     with ordered_map(min(processes or count_cores(), len(copies) or 1), _begin) as mapped:
         for done, one in enumerate(mapped(_try_copy, copies), 1):
@@ -159,7 +191,12 @@ def search_servers(
     unfit, bound = sum(one.unfit for one in tried), sum(one.bound for one in tried)
     nearest = "" if best is not None else _nearest(question, choices)
     asked = len(copies) * len(question.users)
-    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, time.monotonic() - began)
+    kinds = tuple(
+        max((one for one in kept if one.apart == apart), key=lambda one: one.throughput, default=None)
+        for apart in ((False, True) if question.prefill else ())
+    )
+    took = time.monotonic() - began
+    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds)
 
 
 def front_of(choices: Sequence[ServeChoice]) -> tuple[ServeChoice, ...]:
@@ -175,37 +212,126 @@ def _begin() -> None:
     """A process begins with all that it needs imported."""
 
 
+class _Ready(NamedTuple):
+    """A copy that fits: its passes and its memory."""
+
+    times: StepTimes
+    room: CacheRoom
+
+
+_READY: dict[tuple[object, ...], _Ready | None] = {}
+"""Copies that a process has made, of the question of `_ASKED`."""
+
+_ASKED: list[ServeQuestion] = []
+
+
+def _ready(
+    question: ServeQuestion, engine: str, plan: ServePlan, weights: str, kv: str, drafted: Speculation | None
+) -> _Ready | None:
+    """A copy, made once in a process; None if it does not fit."""
+    if not _ASKED or _ASKED[0] is not question and _ASKED[0] != question:
+        _ASKED[:] = [question]
+        _READY.clear()
+    key = (engine, plan, weights, kv, None if drafted is None else drafted.words())
+    if key not in _READY:
+        try:
+            server = server_of(
+                question.model, question.cluster, plan.gpus, engine, plan, weights=weights, kv=kv, speculation=drafted
+            )
+            times = times_of(server)
+            _READY[key] = _Ready(times, room_of(server, times))
+        except WindtunnelError:
+            _READY[key] = None
+    return _READY[key]
+
+
 def _try_copy(copy: _Copy) -> _Tried:
     """One copy with every number of users."""
     question, count = copy.question, len(copy.question.users)
-    try:
-        server = server_of(
-            question.model, question.cluster, copy.plan.gpus, copy.engine, copy.plan, weights=copy.weights, kv=copy.kv
-        )
-        times = StepTimes(server)
-        room = room_of(server, times)
-    except WindtunnelError:
+    ready = _ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
+    if ready is None:
         return _Tried((), count, 0)
-    length = float(drawn_load(question.isl, question.osl, requests=64, concurrency=1, seed=question.seed).prompt.mean())
+    if copy.apart:
+        return _try_apart(copy, ready)
+    times, room = ready
+    length, _ = _mean_lengths(question)
+    share = question.gpus // copy.plan.gpus * copy.plan.gpus / question.gpus if question.prefill else 1.0
     found, unfit, bound = [], 0, 0
     for users in question.users:
-        if question.tpot is not None and _floor(server, times, users, length) > question.tpot:
+        if question.tpot is not None and _floor(times, users, length) > question.tpot:
             bound += 1
             continue
-        load = drawn_load(question.isl, question.osl, requests=max(WAVES * users, 8), concurrency=users, seed=question.seed)
-        if int((load.prompt + load.output).max()) > min(room.lane_tokens, question.model.max_seq):
+        load = _load(question, users)
+        if int((load.prompt + load.output).max()) > min(most_tokens(times, room.lane_tokens), question.model.max_seq):
             unfit += 1
             continue
-        served = serve(server, load, ttft=question.ttft, tpot=question.tpot, times=times)
-        found.append(ServeChoice(copy.engine, copy.plan, copy.weights, copy.kv, users, served))
+        served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
+        found.append(ServeChoice(copy.engine, copy.plan, copy.weights, copy.kv, users, served, share))
         if users > served.most_requests:  # more users wait in the queue
             unfit += count - question.users.index(users) - 1
             break
     return _Tried(tuple(found), unfit, bound)
 
 
-def _floor(server: Server, times: StepTimes, users: int, length: float) -> float:
+def _try_apart(copy: _Copy, ready: _Ready) -> _Tried:
+    """A copy that decodes with every number of users, beside each good copy for prompts in the number that it needs."""
+    question, (times, room) = copy.question, ready
+    prompt, output = _mean_lengths(question)
+    others = [_ready(question, copy.engine, plan, copy.weights, copy.kv, copy.speculation) for plan in _fronts(copy)]
+    rooms = {id(one.times): one.room for one in others if one is not None}
+    fronts = best_prefills([one.times for one in others if one is not None], prompt)
+    found, unfit, bound = [], 0, 0
+    for users in question.users:
+        late = question.ttft is not None and all(prompt_seconds(front, prompt) > question.ttft for front in fronts)
+        if late or question.tpot is not None and _floor(times, users, prompt) > question.tpot:
+            bound += 1
+            continue
+        if users > room.requests(prompt + output) * times.server.plan.dp * times.server.plan.pp:
+            unfit += 1
+            continue
+        rate = decode_rate(times, users, prompt, output)
+        for front in fronts:
+            plans = front.server.plan, copy.plan
+            ratio = divide_gpus(question.gpus, plans, (prompt_rate(front, prompt), rate))
+            if ratio is not None:
+                found += _serve_apart(copy, (front, times), (rooms[id(front)], room), ratio, users)
+    return _Tried(tuple(found), unfit if found or bound else len(question.users) - bound, bound)
+
+
+def _fronts(copy: _Copy) -> list[ServePlan]:
+    """Plans of copies for prompts that leave room for one copy that decodes."""
+    return [plan for plan in plans_of(copy.question.model, copy.question.gpus) if plan.gpus + copy.plan.gpus <= copy.question.gpus]
+
+
+def _serve_apart(
+    copy: _Copy, sides: tuple[StepTimes, StepTimes], rooms: tuple[CacheRoom, CacheRoom], ratio: SideRatio, users: int
+) -> list[ServeChoice]:
+    """How one unit of `ratio` answers; nothing if a request does not fit."""
+    question = copy.question
+    load = _load(question, users * ratio.decode)
+    counts = (ratio.prefill, ratio.decode)
+    wide = tuple(on_copies(times, count) for times, count in zip(sides, counts, strict=True))
+    try:
+        served = serve_sides((wide[0], wide[1]), rooms, load, ttft=question.ttft, tpot=question.tpot)
+    except WindtunnelError:
+        return []
+    return [ServeChoice(copy.engine, copy.plan, copy.weights, copy.kv, users * ratio.decode, served, ratio.share)]
+
+
+def _mean_lengths(question: ServeQuestion) -> tuple[float, float]:
+    """Mean tokens of a prompt and of an output."""
+    load = drawn_load(question.isl, question.osl, requests=64, concurrency=1, seed=question.seed)
+    return float(load.prompt.mean()), float(load.output.mean())
+
+
+def _load(question: ServeQuestion, users: int) -> ServeLoad:
+    """What `users` send."""
+    return drawn_load(question.isl, question.osl, requests=max(WAVES * users, 8), concurrency=users, seed=question.seed)
+
+
+def _floor(times: StepTimes, users: int, length: float) -> float:
     """Seconds that a pass of one lane takes at least, for the bytes that it reads of weights and of prompts of `length` tokens."""
+    server = times.server
     lane = users / (server.plan.dp * server.plan.pp)
     return floor_of(server, times, max(1.0, lane), length)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.serving.engines import ServeEngine, engine_of, with_limits
+from windtunnel.serving.speculation import Speculation
 from windtunnel.spec import Cluster, Job, Model, load_job
 from windtunnel.spec.graph_model import GraphModel
 
@@ -46,7 +47,7 @@ class ServePlan:
 @dataclass(frozen=True)
 class Server:
     """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`
-    and `attention_weights` are number formats of FORMATS, `kv` of CACHES."""
+    and `attention_weights` are number formats of FORMATS, `kv` of CACHES. `speculation`: None without drafts."""
 
     job: Job
     plan: ServePlan
@@ -54,12 +55,29 @@ class Server:
     weights: str
     attention_weights: str
     kv: str
+    speculation: Speculation | None = None
 
     @cached_property
     def model(self) -> Model:
         model = self.job.model
         assert not isinstance(model, GraphModel)
         return model
+
+    @property
+    def drafts(self) -> int:
+        """Drafted tokens of a decoding request in each pass."""
+        return 0 if self.speculation is None else self.speculation.drafts
+
+    @cached_property
+    def drafter(self) -> Server | None:
+        """The small model that drafts, on the GPUs of each DP-attention rank, in formats of its own: 16 bits."""
+        small = None if self.speculation is None else self.speculation.model
+        if small is None:
+            return None
+        tp = max(tp for tp in range(1, self.plan.tp + 1) if self.plan.tp % tp == 0 and small.heads % tp == 0)
+        job = with_plan(self.job.model_copy(update={"model": small}), {"tp": tp, "ep": 1, "etp": 1, "dp": None})
+        engine = replace(self.engine, gap=0.0, request_gap=0.0)
+        return Server(job, ServePlan(tp=tp), engine, "bf16", "bf16", self.kv)
 
     @property
     def replicas(self) -> int:
@@ -104,6 +122,7 @@ def server_of(
     running: int | None = None,
     memory: float | None = None,
     polls: int | None = None,
+    speculation: Speculation | None = None,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
@@ -125,7 +144,7 @@ def server_of(
     latent = probe.model.latent and weights == "nvfp4"
     degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
     job = with_plan(probe, degrees)
-    return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv)
+    return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv, speculation)
 
 
 def probe_job(
@@ -163,6 +182,15 @@ def first_plan_of(
         probe = probe_job(model, cluster, probe.cluster.node.gpus, overrides)
     assert not isinstance(probe.model, GraphModel)
     return first_plan(probe.model, probe.cluster, others)
+
+
+def server_model(
+    model: Model | dict[str, Any], cluster: Cluster | dict[str, Any] | str, gpus: int | None, overrides: list[str]
+) -> Model:
+    """The model that is served, with its changed fields."""
+    found = probe_job(model, cluster, gpus, overrides).model
+    assert not isinstance(found, GraphModel)
+    return found
 
 
 def prefill_of(text: str) -> tuple[int, ServePlan]:

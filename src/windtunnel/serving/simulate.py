@@ -1,17 +1,23 @@
-"""Requests through one lane: an event for each forward pass, or for a run of passes that decode the same requests."""
+"""Requests through one lane: an event for each forward pass, or for a run of passes that decode the same requests.
+
+Lanes that are ranks of DP attention share their experts: they pass together (vLLM's ranks step in waves and run empty passes where
+they have no request; SGLang's gather what each runs and add idle batches; TensorRT-LLM's add a dummy request).
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.lane import Lane, ServeStep
+from windtunnel.serving.lane import Lane, PassRecord, ServeStep
 from windtunnel.serving.lengths import Passing, passing_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.schedulers.rules import SchedulerRules, rules_of
@@ -26,7 +32,7 @@ RUN = 128
 class LaneResult:
     """What happened: seconds at which each request was `sent`, had its `first` and its `last` token; -1 where it was not served.
     `busy`: seconds of passes, `steps` their number, `hits` prompt tokens from the cache, `peak` share of the cache in use at most,
-    `mean_batch` requests of the mean pass."""
+    `mean_batch` requests of the mean pass, `log`: what passes did, if it was asked for."""
 
     sent: Floats
     first: Floats
@@ -39,6 +45,9 @@ class LaneResult:
     peak: float
     mean_batch: float
     prompt_seconds: float
+    verified: int = 0
+    rejected: int = 0
+    log: tuple[PassRecord, ...] = ()
 
 
 FRONT, TOKENISE = 2.0e-3, 1.0e-6
@@ -49,8 +58,9 @@ FRONT, TOKENISE = 2.0e-3, 1.0e-6
 class LaneClock:
     """Time, arrivals and what is counted while a lane runs. `coming`: (moment at which the scheduler sees it, request)."""
 
-    def __init__(self, load: ServeLoad) -> None:
+    def __init__(self, load: ServeLoad, record: bool = False) -> None:
         count = len(load)
+        self.log: list[PassRecord] | None = [] if record else None
         self.load, self.now, self.busy, self.steps, self.batch, self.peak, self.prompts = load, 0.0, 0.0, 0, 0.0, 0.0, 0.0
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
         self.next, self.since = 0, math.inf
@@ -99,81 +109,179 @@ class LaneClock:
                     self.send_at(self.now + self.load.pause, self.then[request])
 
 
-def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
+@dataclass
+class ServedRank:
+    """A lane with its rules and its clock; `count`: ranks that do the same."""
+
+    lane: Lane
+    rules: SchedulerRules
+    clock: LaneClock
+    count: int = 1
+
+
+class Booked(NamedTuple):
+    """What a rank computes in a pass: `step` on `rank`, as the pass `one`, which samples `sampled` tokens."""
+
+    rank: ServedRank
+    step: ServeStep
+    one: Passing
+    sampled: int
+
+
+def run_lane(times: StepTimes, load: ServeLoad, tokens: int, record: bool = False) -> LaneResult:
     """Serves `load` on a lane whose cache holds `tokens`. PlanError for a request that the cache can never hold."""
+    return run_ranks(times, [load], tokens, record=record)[0]
+
+
+def run_ranks(
+    times: StepTimes, loads: Sequence[ServeLoad], tokens: int, counts: Sequence[int] = (1,), record: bool = False
+) -> list[LaneResult]:
+    """Serves each of `loads` on a lane of its own, as `counts` DP-attention ranks do that share the experts: they begin each pass
+    together, and it lasts as long as that of the slowest; a rank without requests runs an empty one. Errors as of `run_lane`."""
     engine = times.server.engine
-    whole = load.prompt + load.output
-    if len(load) and int(whole.max()) > tokens:
-        raise PlanError(
-            "load", f"a request of {int(whole.max())} tokens", f"at most {tokens}, which the cache of a lane holds",
-            "More GPUs to a replica (--tp), --kv fp8 or --weights fp8 leave more room.",
-        )  # fmt: skip
-    lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
-    rules, clock = rules_of(engine), LaneClock(load)
+    ranks = []
+    for load, count in zip(loads, counts, strict=True):
+        longest = int((load.prompt + load.output).max()) if len(load) else 0
+        if longest > (most := most_tokens(times, tokens)):
+            raise PlanError(
+                "load", f"a request of {longest} tokens", f"at most {most}, which the cache of a lane holds",
+                "More GPUs to a replica (--tp), --kv fp8 or --weights fp8 leave more room.",
+            )  # fmt: skip
+        ranks.append(ServedRank(lane_of(times, load, tokens), rules_of(engine), LaneClock(load, record), count))
     while True:
-        clock.send(lane, engine.polls)
-        step = rules.next_step(lane)
-        if step is None:
-            wait = clock.until_arrival()
-            if not math.isfinite(wait):
-                break
-            clock.now, clock.since = max(clock.now, clock.coming[0][0]), math.inf
+        steps = [_next_step(rank, engine.polls) for rank in ranks]
+        if any(step is not None for step in steps):
+            run_pass(times, ranks, steps)
             continue
-        run_pass(times, rules, lane, clock, step)
+        coming = min(rank.clock.until_arrival() for rank in ranks)
+        if not math.isfinite(coming):
+            break
+        moment = min(rank.clock.coming[0][0] for rank in ranks if rank.clock.coming)
+        for rank in ranks:
+            rank.clock.now, rank.clock.since = max(rank.clock.now, moment), math.inf
+    return [_result(rank) for rank in ranks]
+
+
+def _next_step(rank: ServedRank, polls: int) -> ServeStep | None:
+    """The scheduler looks at new requests, and chooses a pass."""
+    rank.clock.send(rank.lane, polls)
+    return rank.rules.next_step(rank.lane)
+
+
+def _result(rank: ServedRank) -> LaneResult:
+    lane, clock = rank.lane, rank.clock
     assert not lane.waiting and not lane.running, "requests were left behind"
-    steps = max(clock.steps, 1)
     return LaneResult(
         clock.sent, clock.first, clock.last, clock.busy, clock.steps, lane.hits, lane.preempted, lane.recomputed, clock.peak,
-        clock.batch / steps, clock.prompts,
+        clock.batch / max(clock.steps, 1), clock.prompts, lane.verified, lane.rejected, tuple(clock.log or ()),
     )  # fmt: skip
 
 
-def run_pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep) -> None:
-    """Runs `step`, and the passes after it that decode the same requests."""
-    load, computed = lane.load, lane.computed[step.ids]
-    prefill = computed < load.prompt[step.ids] + lane.emitted[step.ids] - 1
-    one = passing_of(step.counts, computed, prefill | (lane.emitted[step.ids] == 0))
-    sampled = int((computed + step.counts == load.prompt[step.ids] + lane.emitted[step.ids]).sum())
-    seconds = times.seconds(one, sampled)
-    times_more = 0 if one.prompt else _repeats(times, rules, lane, clock, step, one)
+def run_pass(times: StepTimes, ranks: Sequence[ServedRank], steps: Sequence[ServeStep | None]) -> None:
+    """Runs the steps of all ranks as one pass, and the passes after it that decode the same requests."""
+    booked = [_booked(rank, step) for rank, step in zip(ranks, steps, strict=True) if step is not None]
+    seconds = _seconds(times, ranks, booked)
+    prompts = any(part.one.prompt for part in booked)
+    times_more = 0 if prompts else _repeats(times, ranks, booked)
     if times_more:
-        seconds = run_seconds(times, one, times_more + 1)
-        grown = lane.cache.grow_all(step.ids, computed + 1 + times_more)
-        assert grown
-        lane.emitted[step.ids] += times_more
-        lane.computed[step.ids] += times_more
-        if isinstance(rules, Sglang):
-            rules.fall(times_more)
-    clock.now += seconds
-    clock.busy += seconds
-    clock.prompts += seconds if one.prompt else 0.0
-    clock.steps += times_more + 1
-    clock.since = math.inf if one.prompt else clock.since + times_more + 1
-    clock.batch += len(step.ids) * (times_more + 1.0)
-    clock.peak = max(clock.peak, 1.0 - lane.cache.available / max(lane.cache.total, 1))
-    clock.end(*lane.finish(step))
+        seconds = run_seconds(times, ranks, booked, times_more + 1)
+        for part in booked:
+            _decode_on(part, times_more)
+    for rank, step in zip(ranks, steps, strict=True):
+        clock, lane, size = rank.clock, rank.lane, 0 if step is None else len(step.ids)
+        clock.now += seconds
+        clock.busy += seconds
+        clock.prompts += seconds if prompts else 0.0
+        clock.steps += times_more + 1
+        clock.since = math.inf if prompts else clock.since + times_more + 1
+        clock.batch += size * (times_more + 1.0)
+        clock.peak = max(clock.peak, 1.0 - lane.cache.available / max(lane.cache.total, 1))
+        if clock.log is not None:
+            clock.log.append(_moment(rank, step, seconds, times_more + 1))
+        if step is not None:
+            clock.end(*rank.rules.finish(lane, step))
 
 
-def _repeats(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep, one: Passing) -> int:
-    """How many more passes like `one` of `step`, which decodes all running requests, come before anything changes."""
-    if len(step.ids) != len(lane.running):
-        return 0
-    left = int((lane.load.output[step.ids] - lane.emitted[step.ids]).min()) - 1
-    most = min(left, RUN, rules.repeats(lane))
-    tokens, held, block = lane.computed[step.ids] + 1, lane.cache.held[step.ids], lane.cache.block
-    while most > 0 and int(np.maximum(-(-(tokens + most) // block) - held, 0).sum()) > lane.cache.available:
-        most //= 2
-    coming = clock.until_arrival()
+def _booked(rank: ServedRank, step: ServeStep) -> Booked:
+    """The pass of `step`."""
+    load, lane = rank.lane.load, rank.lane
+    computed, known = lane.computed[step.ids], load.prompt[step.ids] + lane.emitted[step.ids]
+    prefill = (computed < known - 1) | (lane.emitted[step.ids] == 0)
+    one = passing_of(step.counts, computed, prefill)
+    return Booked(rank, step, one, int((computed + step.counts >= known).sum()) + one.verified)
+
+
+def _decode_on(part: Booked, passes: int) -> None:
+    """Books `passes` more passes that decode the requests of a step."""
+    lane, ids = part.rank.lane, part.step.ids
+    grown = lane.cache.grow_all(ids, lane.computed[ids] + part.rank.rules.reserve(lane) + lane.grown(ids, passes))
+    assert grown
+    lane.decode_on(ids, passes)
+    if isinstance(part.rank.rules, Sglang):
+        part.rank.rules.fall(passes)
+
+
+def _moment(rank: ServedRank, step: ServeStep | None, seconds: float, passes: int) -> PassRecord:
+    """What the passes that were just booked did."""
+    lane, clock = rank.lane, rank.clock
+    tokens = 0 if step is None else int(step.counts.sum()) * passes
+    used = 1.0 - lane.cache.available / max(lane.cache.total, 1)
+    return PassRecord(clock.now - seconds, clock.now, len(lane.running), len(lane.waiting), tokens, passes, used)
+
+
+def _seconds(times: StepTimes, ranks: Sequence[ServedRank], booked: Sequence[Booked]) -> float:
+    """Seconds of one pass of all ranks."""
+    if len(ranks) == 1:
+        return times.seconds(booked[0].one, booked[0].sampled)
+    idle = sum(rank.count for rank in ranks) - sum(part.rank.count for part in booked)
+    return times.meeting_seconds([(part.one, part.sampled, part.rank.count) for part in booked], idle)
+
+
+def _repeats(times: StepTimes, ranks: Sequence[ServedRank], booked: Sequence[Booked]) -> int:
+    """How many more passes like this one, in which all running requests decode, come before anything changes on any rank."""
+    most = min(_most_repeats(part) for part in booked)
+    coming = min(rank.clock.until_arrival() for rank in ranks)
     if most <= 0 or not math.isfinite(coming):
         return max(0, most)
-    blind = min(most, max(0, times.server.engine.polls - int(clock.since) - 1))  # passes before the scheduler looks again
-    most = min(most, int(max(coming, 0.0) / times.seconds(one, one.decodes)))
-    while most > 0 and run_seconds(times, one, most) >= coming:  # it comes before the last of these passes begins
+    since = max(rank.clock.since for rank in ranks)
+    blind = 0 if math.isinf(since) else min(most, max(0, times.server.engine.polls - int(since) - 1))  # before the next look
+    most = min(most, int(max(coming, 0.0) / _seconds(times, ranks, booked)))
+    while most > 0 and run_seconds(times, ranks, booked, most) >= coming:  # it comes before the last of these passes begins
         most -= 1
     return max(most, blind)
 
 
-def run_seconds(times: StepTimes, one: Passing, passes: int) -> float:
-    """Seconds of `passes` that decode the same requests, of which `one` is the first."""
-    longer = one._replace(cached=one.cached + one.decodes * (passes - 1) / 2.0)
-    return passes * times.seconds(longer, one.decodes)
+def _most_repeats(part: Booked) -> int:
+    """How often a rank's step comes again if no request comes."""
+    lane, rules, ids = part.rank.lane, part.rank.rules, part.step.ids
+    if len(ids) != len(lane.running) or part.one.verified != len(ids) * lane.drafts:
+        return 0
+    most = min(int(lane.passes_left(ids).min()) - 1, RUN, rules.repeats(lane))
+    tokens, held, block = lane.computed[ids] + rules.reserve(lane), lane.cache.held[ids], lane.cache.block
+    while most > 0 and int(np.maximum(-(-(tokens + lane.grown(ids, most)) // block) - held, 0).sum()) > lane.cache.available:
+        most //= 2
+    return most
+
+
+def run_seconds(times: StepTimes, ranks: Sequence[ServedRank], booked: Sequence[Booked], passes: int) -> float:
+    """Seconds of `passes` that decode the same requests, of which the booked one is the first."""
+    longer = []
+    for part in booked:
+        row = part.rank.lane.speculation
+        grown = part.one.decodes * (passes - 1) / 2.0
+        if row is not None:
+            grown = row.mean_grown(part.rank.lane.places[part.step.ids], passes)
+        longer.append(part._replace(one=part.one._replace(cached=part.one.cached + grown)))
+    return passes * _seconds(times, ranks, longer)
+
+
+def lane_of(times: StepTimes, load: ServeLoad, tokens: int) -> Lane:
+    """A lane whose cache holds `tokens`."""
+    block = times.server.engine.block
+    return Lane(load, PagedCache(tokens // block, block, len(load)), times.server.speculation)
+
+
+def most_tokens(times: StepTimes, tokens: int) -> int:
+    """Tokens of the longest request that a cache of `tokens` can end, in whole blocks and with its drafts."""
+    server = times.server
+    return tokens // server.engine.block * server.engine.block - 2 * server.drafts

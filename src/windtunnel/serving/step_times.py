@@ -7,6 +7,7 @@ step. No constant is fitted on a served request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,7 +32,7 @@ from windtunnel.compute.engines.seconds import (
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.engines import captured_sizes
-from windtunnel.serving.graph import PassGraph, ServedBlock
+from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import WIDTHS, Server, with_plan
 from windtunnel.spec import GPU
@@ -40,6 +41,17 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable
 
 GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
+
+
+PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
+"""What the seconds of a pass are for."""
+
+
+def _part_of(op: Op) -> str:
+    """The part of a row."""
+    if op.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        return "products"
+    return "communication" if op.kind is Kind.COMM else "norms and activations"
 
 
 @dataclass
@@ -57,10 +69,15 @@ class StepTimes:
     def sizes(self) -> Floats:
         """Token counts of the table, rising."""
         engine = self.server.engine
-        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running) * 2
+        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running * self.request_tokens) * 2
         steps = np.arange(0, GRID * np.log2(most) + 1)
         grown = np.unique(np.round(2.0 ** (steps / GRID)).astype(np.int64))
         return np.unique(np.concatenate([captured_sizes(engine.graph_tokens), grown])).astype(np.float64)
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of a decoding request in a pass: its last one and drafts."""
+        return 1 + self.server.drafts
 
     @cached_property
     def kinds(self) -> tuple[tuple[LayerKind, int, Mixing], ...]:
@@ -81,23 +98,72 @@ class StepTimes:
         return np.maximum.accumulate(seconds)
 
     @cached_property
+    def parts(self) -> tuple[Floats, Floats]:
+        """[sizes] the table's seconds of a rank's own rows, and of experts with their calls, which all DP-attention ranks share."""
+        shared = np.zeros(len(self.sizes))
+        for kind, count, _ in self.kinds:
+            if kind.experts:
+                shared += count * self.price_blocks([shared_part(self.graph.layer(kind, int(size))) for size in self.sizes])
+        shared = np.maximum.accumulate(shared)
+        return np.maximum(self.table - shared, 0.0), shared
+
+    @cached_property
     def heads(self) -> tuple[Floats, Floats]:
         """Numbers of sampled tokens, and seconds of the head."""
-        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running] or [1.0])
+        sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.request_tokens] or [1.0])
         return sizes, np.maximum.accumulate(self.price_blocks([self.graph.head(int(size)) for size in sizes]))
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
-        tokens = self._pad_tokens(one)
+        tokens = self.pad_tokens(one.tokens)
         total = float(np.interp(tokens, self.sizes, self.table))
         total += float(np.interp(max(sampled, 1), *self.heads)) if sampled else 0.0
         for kind, count, mixing in self.kinds:
             if one.prompt:
-                total += count * self._prompt_seconds(kind, mixing, one)
+                total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
-                total += count * self._decode_seconds(mixing, one)
+                total += count * self.cached_seconds(mixing, one)
+        return self._with_host(total, one.decodes)
+
+    def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
+        """Seconds of a pass of ranks that share experts: (pass, sampled tokens, ranks that do the same), and `idle` ranks with an
+        empty pass of one token. Each layer lasts as long as on the slowest rank; experts have the tokens of all."""
+        own, shared = self.parts
+        tokens = [self.pad_tokens(one.tokens) for one, _, _ in ones]
+        everyone = sum(size * count for size, (_, _, count) in zip(tokens, ones, strict=True)) + idle * self.pad_tokens(1)
+        total = float(np.interp(max(tokens), self.sizes, own))
+        total += float(np.interp(everyone / self.server.plan.dp, self.sizes, shared))
+        sampled = max(sampled for _, sampled, _ in ones)
+        total += float(np.interp(sampled, *self.heads)) if sampled else 0.0
+        sizes = np.array([(one.decodes, one.cached, one.verified) for one, _, _ in ones], np.float64).T
+        decoding = sizes[0] > 0.0
+        for kind, count, mixing in self.kinds:
+            spent = np.array([self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0 for one, _, _ in ones])
+            if decoding.any():
+                spent[decoding] += self._cached_seconds(mixing, sizes[:, decoding])
+            total += count * float(spent.max())
+        return self._with_host(total, max(one.decodes for one, _, _ in ones))
+
+    def _with_host(self, seconds: float, decodes: int) -> float:
+        """`seconds` of kernels, with what the host adds."""
         engine = self.server.engine
-        return max(total, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * one.decodes
+        return max(seconds, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * decodes
+
+    def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:
+        """Seconds of the pass `one` by what they are for; in all those of `seconds`, but for what graphs interpolate."""
+        tokens = int(self.pad_tokens(one.tokens))
+        parts = dict.fromkeys(PARTS, 0.0)
+        blocks = [(count, self.graph.layer(kind, tokens), kind, mixing) for kind, count, mixing in self.kinds]
+        for count, block, kind, mixing in blocks:
+            for op, spent in zip(block.rows, self.price_rows(list(block.rows), list(block.forms)), strict=True):
+                parts[_part_of(op)] += count * float(spent)
+            parts["experts"] += count * float(self._price_experts([block])[0])
+            parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
+            parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
+        parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
+        parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
+        parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
+        return {name: spent for name, spent in parts.items() if spent > 0.0}
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other, and of its experts."""
@@ -189,9 +255,8 @@ class StepTimes:
         job = self.server.job
         return CallBook(with_plan(job, {"tp": self.server.plan.expert_ranks, "ep": 1, "etp": 1, "dp": None}))
 
-    def _pad_tokens(self, one: Passing) -> float:
-        """Tokens of the pass, with the padding of its CUDA graph."""
-        tokens = one.tokens
+    def pad_tokens(self, tokens: int) -> float:
+        """`tokens` of a pass with the padding of its CUDA graph."""
         if tokens > self.server.engine.graph_tokens:
             return float(tokens)
         sizes = self._graph_sizes
@@ -211,7 +276,7 @@ class StepTimes:
         rate = link if link is not None else nic.bandwidth if nic is not None else 12.5e9
         return 10e-6 + size / (self._reduce.two * rate)
 
-    def _prompt_seconds(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
+    def prompt_seconds(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence over prompts, by buckets of length and pairs; the pairs are exact."""
         if not mixing.queries and not mixing.scan:
             return 0.0
@@ -242,24 +307,29 @@ class StepTimes:
         sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0)
         return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", *(np.array([float(size)]) for size in sizes))[0])
 
-    def _decode_seconds(self, mixing: Mixing, one: Passing) -> float:
-        """Seconds of one layer's attention or recurrence for one new token of each request."""
-        if mixing.scan:
-            moved = np.array([2.0 * mixing.state * one.decodes])
-            return float(pointwise_seconds(self._pointwise, self._dev, moved)[0])
+    def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
+        """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
+        return float(self._cached_seconds(mixing, np.array([[one.decodes], [one.cached], [one.verified]], np.float64))[0])
+
+    def _cached_seconds(self, mixing: Mixing, sizes: Floats) -> Floats:
+        """[passes] `cached_seconds` of passes that decode; `sizes`: [3, passes] requests, cached tokens and verified drafts."""
+        decodes, cached, verified = sizes
+        if mixing.scan:  # the state after each token is kept
+            return pointwise_seconds(self._pointwise, self._dev, mixing.state * (2.0 * decodes + verified))
         if not mixing.queries:
-            return 0.0
-        keys = mixing.read_tokens(one.cached, one.decodes) / one.decodes
+            return np.zeros(len(decodes))
+        keys = (cached if mixing.window is None else np.minimum(cached, decodes * mixing.window)) / decodes
         groups = 1.0 if mixing.absorbed else float(mixing.groups)
         elements = mixing.cache / groups
         wide = mixing.absorbed / (2.0 * mixing.queries) if mixing.absorbed else float(mixing.dim + mixing.value)
-        io = 2.0 * one.decodes * mixing.queries * wide
-        work = 2.0 * one.decodes * mixing.queries * keys * wide
+        queries = decodes + verified
+        io = 2.0 * queries * mixing.queries * wide
+        work = 2.0 * queries * mixing.queries * keys * wide
         dim = elements if mixing.absorbed else float(mixing.dim)
-        sizes = (float(one.decodes), keys, groups, elements, dim, io, work)
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
-        calls = Caches(*(np.array([size]) for size in sizes))
-        return float(decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)[0])
+        one = np.ones(len(decodes))
+        calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
+        return decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

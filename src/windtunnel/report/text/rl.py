@@ -35,6 +35,8 @@ def report(step: RLStep, console: Console | None = None) -> None:
         f"{name} {getattr(rollout.plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(rollout.plan, name) > 1
     )
     out.print(f"  {where}; {rl.rollout.engine}: {rollout.copies} copies of {degrees or 'one GPU'}")
+    if rl.rollout.speculate is not None:
+        out.print(f"  drafts    {rl.rollout.speculate}", highlight=False)
     mean = f"{rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
     cut = f", {100 * rollout.capped:.2g} % cut there" if rollout.capped else ""
     out.print(f"  {rl.prompts} prompts x {rl.samples} responses of {mean}{cut}; {step.updates} updates")

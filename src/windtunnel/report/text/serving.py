@@ -30,6 +30,8 @@ def report(answer: Served, console: Console | None = None) -> None:
         degrees = f"{degrees}, {server.replicas} of it"
     out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}; "
               f"weights {server.weights}, cache {server.kv}; {answer.requests} requests in {answer.seconds:.4g} s")  # fmt: skip
+    if server.speculation is not None:
+        out.print(f"  drafts    {_drafts(answer)}", highlight=False)
     out.print(_latencies(answer))
     passes = f"{answer.batch:.3g} requests in the mean pass, {100 * answer.busy:.0f} % of the time"
     out.print(f"  passes    {passes}; weights and cache alone take {1e3 * answer.floor_tpot:.3g} ms of memory bandwidth")
@@ -53,6 +55,17 @@ def report(answer: Served, console: Console | None = None) -> None:
         out.print(f"  price     ${answer.dollars:.3g}{joules} for a million output tokens")
     for note in answer.notes:
         out.print(f"  note      {note}")
+
+
+def _drafts(answer: Served) -> str:
+    """What drafts, how many tokens, and how many a pass yields."""
+    stated = answer.server.speculation
+    assert stated is not None
+    who = {"mtp": "the model's further layer", "eagle": "a dense layer"}.get(stated.method, "")
+    who = stated.model.name if stated.model is not None else who
+    load = "" if answer.accepted is None else f"; {answer.accepted:.3g} in this load"
+    right = f"each right in {100 * stated.rate:.0f} % behind a right one"
+    return f"{stated.drafts} a pass by {who}, {right}: {stated.accepted:.3g} tokens a pass{load}"
 
 
 def _headline(answer: Served) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import Lane, ServeStep
 from windtunnel.serving.schedulers.sglang import Sglang
@@ -16,6 +17,12 @@ class SchedulerRules(Protocol):
 
     def next_step(self, lane: Lane) -> ServeStep | None:
         """The next pass, with its blocks taken; None if nothing can run."""
+
+    def reserve(self, lane: Lane) -> int:
+        """Tokens beyond its computed ones for which a decoding request has blocks in a pass."""
+
+    def finish(self, lane: Lane, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass, as `Lane.finish`; gives back the blocks of rejected drafts, where the engine does."""
 
     def repeats(self, lane: Lane) -> int:
         """How many times at most a pass of one token for every running request would be chosen again if nothing ends and nothing

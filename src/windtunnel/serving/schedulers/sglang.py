@@ -5,7 +5,8 @@ Admission: a prompt needs its pages and an estimate of its output, out of what i
 need: (limit of output - emitted, at most 4,096) x ratio. A prompt is cut to the chunk; the cut one goes on first. The ratio starts
 at 0.7, falls over 600 decode passes to 0.14 of that, and after a retraction is what the running ones have emitted, 20 more each,
 over their limits. Where pages for a decode pass lack, requests are retracted: fewest outputs first, of equal the longest prompt.
-Requests come first come, first served.
+Requests come first come, first served. With drafts, a decode pass has pages for each request's last token and its drafts; pages of
+rejected ones are free after it (speculative/eagle_info.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
@@ -54,6 +56,14 @@ class Sglang:
             self.ratio = self.start
             return None
         return self._decode(lane)
+
+    def reserve(self, lane: Lane) -> int:
+        """The last token and its drafts."""
+        return 1 + lane.drafts
+
+    def finish(self, lane: Lane, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass; blocks of rejected drafts are given back."""
+        return lane.finish_and_trim(step)
 
     def repeats(self, lane: Lane) -> int:
         """With waiting requests the ratio's fall may admit one."""
@@ -111,7 +121,7 @@ class Sglang:
         if not len(ids):
             return None
         retracted = False
-        while len(ids) and not lane.cache.grow_all(ids, lane.computed[ids] + 1):
+        while len(ids) and not lane.cache.grow_all(ids, lane.computed[ids] + self.reserve(lane)):
             if len(ids) == 1:
                 return None
             order = sorted(ids.tolist(), key=lambda r: (-int(lane.emitted[r]), int(lane.load.prompt[r])))
@@ -126,4 +136,4 @@ class Sglang:
             self.ratio = min(1.0, float(emitted + AHEAD * len(ids)) / float(limits + 1))
         else:
             self.fall(1)
-        return ServeStep(ids, np.ones(len(ids), np.int64))
+        return ServeStep(ids, np.full(len(ids), 1 + lane.drafts, np.int64))

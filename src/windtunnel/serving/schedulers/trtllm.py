@@ -2,7 +2,8 @@
 
 A request starts only if the blocks of prompt and longest output of all that have started fit, so none is ever paused. A pass has
 one token of each request that generates, then prompts, first come, first served, up to `step_tokens`; the last one is cut at a
-multiple of the block (chunked context).
+multiple of the block (chunked context). With drafts, a request that generates has 1 + drafts tokens, promised blocks hold them too,
+and rejected ones are rewound (resource_manager.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
@@ -30,9 +32,10 @@ class Trtllm:
         left = lane.load.prompt[ids] + lane.emitted[ids] - lane.computed[ids]
         generating = ids[left == 1]
         room = self.engine.step_tokens
-        generating = generating[:room]
-        room -= len(generating)
-        chosen, counts = generating.tolist(), [1] * len(generating)
+        wanted_each = 1 + lane.drafts
+        generating = generating[: room // wanted_each]
+        room -= len(generating) * wanted_each
+        chosen, counts = generating.tolist(), [wanted_each] * len(generating)
         for request in ids[left > 1].tolist():
             wanted = lane.tokens_left(request)
             count = wanted if wanted <= room else room - room % lane.cache.block
@@ -48,6 +51,14 @@ class Trtllm:
         assert grown, "blocks were promised"
         return ServeStep(done, amounts)
 
+    def reserve(self, lane: Lane) -> int:
+        """The last token and its drafts."""
+        return 1 + lane.drafts
+
+    def finish(self, lane: Lane, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass; blocks of rejected drafts are given back."""
+        return lane.finish_and_trim(step)
+
     def repeats(self, lane: Lane) -> int:
         """A waiting request starts only when another one ends."""
         return BEYOND
@@ -57,11 +68,11 @@ class Trtllm:
         if not lane.waiting:
             return
         running = np.array(lane.running, np.int64)
-        whole = lane.load.prompt[running] + lane.load.output[running]
+        whole = lane.load.prompt[running] + lane.load.output[running] + lane.drafts
         promised = int((-(-whole // lane.cache.block)).sum())
         while lane.waiting and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
-            need = lane.cache.blocks_for(int(lane.load.prompt[request] + lane.load.output[request]))
+            need = lane.cache.blocks_for(int(lane.load.prompt[request] + lane.load.output[request]) + lane.drafts)
             if promised + need > lane.cache.total:
                 return
             lane.admit(lane.reuse(request))

@@ -8,6 +8,7 @@ then for waiting ones.
    (scheduler_reserve_full_isl). Full blocks that the cache has of it are not computed, those that it had before it was preempted
    among them. The first that does not fit stops the loop.
 
+With drafts, a running request has blocks for its drafts and for as many lookahead slots; a waiting one has none of either.
 Blocks can be found as soon as they are given, also by requests of the same pass (vllm-project/vllm pull request 29387).
 `tests/unit/test_serving_vllm_passes.py` compares every pass with vLLM's own scheduler.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 
@@ -33,7 +35,7 @@ class Vllm:
         budget, before = self.engine.step_tokens, lane.preempted
         ids: list[int] = []
         counts: list[int] = []
-        fast = self._decode_all(lane)
+        fast = self._run_all(lane)
         if fast is not None:
             ids, counts, budget = fast
         else:
@@ -44,37 +46,50 @@ class Vllm:
             return None
         return ServeStep(np.array(ids, np.int64), np.array(counts, np.int64))
 
+    def reserve(self, lane: Lane) -> int:
+        """The last token, its drafts, and the slots in which the next drafts are computed."""
+        return 1 + 2 * lane.drafts
+
+    def finish(self, lane: Lane, step: ServeStep) -> tuple[Int64s, Int64s]:
+        """Books a pass; the blocks of rejected drafts stay, for the tokens after them."""
+        return lane.finish(step)
+
     def repeats(self, lane: Lane) -> int:
         """Waiting requests stay where they are until one ends: blocks only become fewer."""
         return BEYOND
 
-    def _decode_all(self, lane: Lane) -> tuple[list[int], list[int], int] | None:
-        """One token for every running request, where all need one and the blocks suffice: the loop of `_run` in one piece."""
-        if not lane.running or len(lane.running) > self.engine.step_tokens:
+    def _run_all(self, lane: Lane) -> tuple[list[int], list[int], int] | None:
+        """The loop of `_run` in one piece, where the blocks suffice for all."""
+        if not lane.running:
             return None
         ids = np.array(lane.running, np.int64)
-        left = lane.load.prompt[ids] + lane.emitted[ids] - lane.computed[ids]
-        if (left != 1).any() or not lane.cache.grow_all(ids, lane.computed[ids] + 1):
+        left = lane.count_wanted(ids)
+        before = np.minimum(np.cumsum(left) - left, self.engine.step_tokens)
+        counts = np.minimum(left, self.engine.step_tokens - before)
+        ids, counts = ids[counts > 0], counts[counts > 0]
+        if not lane.cache.grow_all(ids, lane.computed[ids] + counts + lane.drafts):
             return None
-        return list(lane.running), [1] * len(ids), self.engine.step_tokens - len(ids)
+        for request, count in zip(ids[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
+            lane.name_blocks(request, min(int(lane.computed[request]) + count, lane.tokens(request)))
+        return ids.tolist(), counts.tolist(), self.engine.step_tokens - int(counts.sum())
 
     def _run(self, lane: Lane, budget: int, ids: list[int], counts: list[int]) -> int:
         """Running requests; returns the budget that is left."""
         place = 0
         while place < len(lane.running) and budget > 0:
             request = lane.running[place]
-            count = min(lane.tokens_left(request), budget)
+            count = min(lane.count_wanted_by(request), budget)
             if count == 0:
                 place += 1
                 continue
-            while not lane.cache.grow(request, int(lane.computed[request]) + count):
+            while not lane.cache.grow(request, int(lane.computed[request]) + count + lane.drafts):
                 victim = lane.running.pop()
                 lane.forget(victim, keeps=self.engine.keeps_blocks)
                 lane.waiting.appendleft(victim)
                 if victim == request:
                     return budget
             if count > 1:
-                lane.name_blocks(request, int(lane.computed[request]) + count)
+                lane.name_blocks(request, min(int(lane.computed[request]) + count, lane.tokens(request)))
             ids.append(request)
             counts.append(count)
             budget -= count
@@ -85,10 +100,11 @@ class Vllm:
         """Waiting requests."""
         while lane.waiting and budget > 0 and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
-            names, tokens = lane.find_cached(request), lane.tokens(request)
-            computed = max(len(names) * lane.cache.block, int(lane.computed[request]))
+            cached, tokens = lane.count_cached(request), lane.tokens(request)
+            computed = max(cached * lane.cache.block, int(lane.computed[request]))
             count = min(tokens - computed, budget)
-            if not lane.cache.has_room(tokens if self.engine.reserves_prompt else computed + count, names):
+            whole = tokens if self.engine.reserves_prompt else computed + count
+            if not lane.cache.has_room(whole, lane.names(request), cached):
                 return
             found = lane.reuse(request)
             lane.cache.grow(request, computed + count)

@@ -1,0 +1,137 @@
+"""Drawings of pages as SVG, in colours that eyes without red or green tell apart; scripts show values under the mouse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from windtunnel.report.words import numbers as say
+
+BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f8794"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY)
+"""Okabe and Ito's colours, which differ for all eyes."""
+
+WIDE, LEFT, RIGHT = 1000.0, 76.0, 16.0
+
+Words = Callable[[float], str]
+
+
+class Curve(NamedTuple):
+    """A line of a drawing: its name, its colour, and its points."""
+
+    name: str
+    colour: str
+    points: Sequence[tuple[float, float]]
+    dash: str = ""
+    filled: bool = False
+
+
+class Axis(NamedTuple):
+    """Values from 0 or `least` to `most`, in words; `mark`: a value with a line of its own, and what it is."""
+
+    most: float
+    words: Words
+    least: float = 0.0
+    mark: tuple[float, str] | None = None
+
+
+def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float = WIDE) -> Markup:
+    """A drawing that scrolls where the window is narrow. `inside` is markup whose texts went through `escape`."""
+    return Markup(  # noqa: S704 -- every text inside went through escape()
+        f'<div class="scroll"><svg class="{kind}" viewBox="0 0 {wide:.0f} {tall:.0f}" role="img" '
+        f'aria-label="{escape(label)}" style="min-width:560px">{inside}</svg></div>'
+    )
+
+
+def draw_curves(curves: Sequence[Curve], across: Axis, up: Axis, label: str, tall: float = 190.0, kind: str = "") -> Markup:
+    """Curves over one axis; areas where they are filled. Both axes have round ticks."""
+    top, bottom = 12.0, tall - 26.0
+
+    def x(value: float) -> float:
+        return LEFT + (value - across.least) / max(across.most - across.least, 1e-12) * (WIDE - LEFT - RIGHT)
+
+    def y(value: float) -> float:
+        return bottom - (value - up.least) / max(up.most - up.least, 1e-12) * (bottom - top)
+
+    out = [_ticks_up(up, y), _ticks_across(across, x, bottom)]
+    for one in curves:
+        points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in one.points)
+        if not points:
+            continue
+        if one.filled:
+            first, last = x(one.points[0][0]), x(one.points[-1][0])
+            out.append(
+                f'<polygon points="{first:.1f},{bottom:.1f} {points} {last:.1f},{bottom:.1f}" fill="{one.colour}" '
+                f'fill-opacity="0.28"/>'
+            )
+        out.append(
+            f'<polyline points="{points}" fill="none" stroke="{one.colour}" stroke-width="1.8" '
+            f'stroke-dasharray="{one.dash}"><title>{escape(one.name)}</title></polyline>'
+        )
+    if across.mark is not None and across.least <= across.mark[0] <= across.most:
+        at = x(across.mark[0])
+        out.append(
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{bottom}" stroke="var(--ink)" stroke-dasharray="5 3"/>'
+            f'<text class="strong" x="{at + 5:.1f}" y="{top + 10}">{escape(across.mark[1])}</text>'
+        )
+    out.append(f'<line class="cross" y1="{top}" y2="{bottom}" stroke="var(--ink)" stroke-width="1" visibility="hidden"/>')
+    return frame_svg("".join(out), tall, label, kind)
+
+
+def _ticks_up(up: Axis, y: Callable[[float], float]) -> str:
+    out = []
+    for value in round_ticks(up.least, up.most, 4):
+        out.append(
+            f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
+            f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{escape(up.words(value))}</text>'
+        )
+    return "".join(out)
+
+
+def _ticks_across(across: Axis, x: Callable[[float], float], bottom: float) -> str:
+    out = []
+    for value in round_ticks(across.least, across.most, 8):
+        at = x(value)
+        anchor = "end" if at > WIDE - 40 else "middle"
+        out.append(
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 4}" stroke="var(--soft)"/>'
+            f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{escape(across.words(value))}</text>'
+        )
+    return "".join(out)
+
+
+def round_ticks(least: float, most: float, about: int) -> list[float]:
+    """Round values from `least` to `most`, some `about` of them."""
+    rough = (most - least) / max(about, 1)
+    if not rough > 0.0:
+        return [least]
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(k * unit for k in (1.0, 2.0, 5.0, 10.0) if k * unit >= rough * 0.999)
+    return [float(f"{n * step:.9g}") for n in range(math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9) + 1)]
+
+
+def say_zero(words: Words) -> Words:
+    """`words` with a plain 0."""
+    return lambda value: "0" if value == 0.0 else words(value)
+
+
+def say_number(value: float) -> str:
+    """A count on an axis."""
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.3g}"
+
+
+say_seconds = say_zero(say.seconds)
+
+
+def key_line(entries: Sequence[tuple[str, str]], about: str = "") -> Markup:
+    """Names beside their colours."""
+    each = Markup().join(Markup('<span><i style="background:{}"></i>{}</span>').format(colour, name) for name, colour in entries)
+    return Markup('<div class="key">{}{}</div>').format(each, Markup("<span>{}</span>").format(about) if about else "")
+
+
+def paragraphs(lines: Sequence[str]) -> Markup:
+    """Each line as a paragraph."""
+    return Markup().join(Markup("<p>{}</p>").format(line) for line in lines)

@@ -1,0 +1,97 @@
+"""Seconds of passes with drafts: after a pass has verified the last drafts, something cheap computes the next ones.
+
+What drafts sees every token of the pass first, prompts and rejected drafts too, since it has a cache of its own; then one token of
+each request for each further draft. It takes the best token of each draft, over the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.serving.lengths import Mixing, Passing, draft_kind, mixing_of
+from windtunnel.serving.server import Server
+from windtunnel.serving.step_times import StepTimes
+from windtunnel.spec.model import LayerKind
+
+HIDDEN = {"mtp": 2, "eagle": 4}
+"""Vectors that the drafting layer joins: the token's embedding, and the hidden state of the last layer (DeepSeek-V3) or of three
+layers (EAGLE-3, arXiv 2503.01840)."""
+
+
+def times_of(server: Server) -> StepTimes:
+    """Seconds of passes of `server`, with its drafts if it has any."""
+    return DraftedTimes(server) if server.speculation is not None else StepTimes(server)
+
+
+@dataclass
+class DraftedTimes(StepTimes):
+    """Seconds of forward passes that verify drafts, each with the drafting of the next ones."""
+
+    def seconds(self, one: Passing, sampled: int) -> float:
+        """Seconds of the pass `one` that samples `sampled` tokens, verified ones among them, and of the drafting after it."""
+        return super().seconds(one, sampled) + self.drafting(one, sampled - one.verified)
+
+    def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
+        """Seconds of a pass of ranks that share experts, and of the drafting of the slowest rank."""
+        drafted = max(self.drafting(one, sampled - one.verified) for one, sampled, _ in ones)
+        return super().meeting_seconds(ones, idle) + drafted
+
+    def drafting(self, one: Passing, requests: int) -> float:
+        """Seconds in which `requests` get new drafts after the pass `one`."""
+        total = self._draft(one, requests)
+        if requests and self.server.drafts > 1:
+            length = one.cached / one.decodes if one.decodes else one.prompt / one.chunks
+            total += (self.server.drafts - 1) * self._draft(Passing(0, 0, 0.0, requests, requests * length), requests)
+        return total
+
+    def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:
+        """Parts of a pass with the drafting after it."""
+        return super().pass_parts(one, sampled) | {"drafting": self.drafting(one, sampled - one.verified)}
+
+    def weights(self) -> float:
+        """Bytes of weights on the fullest GPU, with those of what drafts."""
+        if self._small_model is not None:
+            return super().weights() + self._small_model.weights()
+        kind, _ = self._layer
+        return super().weights() + self.graph.layer(kind, 1).weights + self.graph.joining(1, self._parts).weights
+
+    @cached_property
+    def _small_model(self) -> StepTimes | None:
+        """Passes of the small model that drafts."""
+        return None if self.server.drafter is None else StepTimes(self.server.drafter)
+
+    @property
+    def _parts(self) -> int:
+        assert self.server.speculation is not None
+        return HIDDEN[self.server.speculation.method]
+
+    @cached_property
+    def _layer(self) -> tuple[LayerKind, Mixing]:
+        """The layer that drafts, and what mixes its tokens."""
+        kind = draft_kind(self.server)
+        assert kind is not None
+        return kind, mixing_of(self.server, kind)
+
+    @cached_property
+    def _drafts(self) -> Floats:
+        """[sizes] seconds of the drafting layer's rows that depend on the number of tokens alone."""
+        kind, _ = self._layer
+        tokens = [int(size) for size in self.sizes]
+        layers = self.price_blocks([self.graph.layer(kind, size) for size in tokens])
+        joining = self.price_blocks([self.graph.joining(size, self._parts) for size in tokens])
+        return np.maximum.accumulate(layers + joining)
+
+    def _draft(self, one: Passing, requests: int) -> float:
+        """Seconds of one pass of what drafts over the tokens of `one`, which yields a draft for each of `requests`."""
+        if self._small_model is not None:
+            return self._small_model.seconds(one, requests)
+        kind, mixing = self._layer
+        total = float(np.interp(self.pad_tokens(one.tokens), self.sizes, self._drafts))
+        total += float(np.interp(requests, *self.heads)) if requests else 0.0
+        total += self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0
+        return total + (self.cached_seconds(mixing, one) if one.decodes else 0.0)

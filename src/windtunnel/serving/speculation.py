@@ -1,0 +1,154 @@
+"""Speculative decoding: tokens that something cheap drafts, and how many of them a pass of the model keeps.
+
+A pass of a decoding request computes its last token and `drafts` drafted ones. Each draft is right with the same chance if the one
+before it was; the first wrong one ends the row, and the model's own token follows it. So a pass yields 1 to drafts + 1 tokens,
+
+    accepted = 1 + rate + rate^2 + ... + rate^drafts
+
+in the mean. Which pass yields how many is dealt, not thrown: every request goes through one long row of passes that holds each
+number as often as its chance says, from a place of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.spec import Model
+
+METHODS = ("mtp", "eagle", "draft")
+"""The model's own further layer; a dense layer that was trained on its hidden states; a small model."""
+
+ROW = 1 << 14
+"""Passes of the row from which all requests take theirs."""
+
+AHEAD = 256
+"""Passes that the row goes on beyond its end."""
+
+MOST = 32
+"""Drafted tokens at most."""
+
+SHIFT = 6_700_417
+"""Places by which requests lie apart in the row; prime."""
+
+FORM = "mtp,drafts=3,accepted=2.4, or eagle or draft=MODEL in place of mtp, or rate=0.7 in place of accepted"
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """`drafts` tokens of `method` are verified in each pass, of which `accepted` tokens come out in the mean, with the model's own.
+    `model`: what drafts, for the method "draft"."""
+
+    method: str
+    drafts: int
+    accepted: float
+    model: Model | None = None
+    seed: int = 1
+
+    @cached_property
+    def rate(self) -> float:
+        """The chance of a draft to be right, if the one before it was."""
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if mean_tokens(middle, self.drafts) < self.accepted else (low, middle)
+        return 1.0 if self.accepted >= self.drafts + 1 else low
+
+    @cached_property
+    def tokens(self) -> Int64s:
+        """[ROW + AHEAD] tokens of each pass of the row."""
+        draws = np.random.default_rng(self.seed)
+        chance = (draws.permutation(ROW) + 0.5) / ROW
+        kept = sum((chance < self.rate**n).astype(np.int64) for n in range(1, self.drafts + 1)) + np.ones(ROW, np.int64)
+        return np.asarray(np.resize(kept, ROW + AHEAD), np.int64)
+
+    @cached_property
+    def sums(self) -> Int64s:
+        """[ROW + AHEAD + 1] tokens of all passes of the row before each one."""
+        return np.asarray(np.concatenate([[0], np.cumsum(self.tokens)]), np.int64)
+
+    @cached_property
+    def areas(self) -> Int64s:
+        """[ROW + AHEAD + 2] the sums of `sums` before each pass."""
+        return np.asarray(np.concatenate([[0], np.cumsum(self.sums)]), np.int64)
+
+    def begin(self, requests: int) -> Int64s:
+        """The place in the row of each of `requests`."""
+        return np.asarray((np.arange(requests, dtype=np.int64) * SHIFT) % ROW, np.int64)
+
+    def grown(self, places: Int64s, passes: int) -> Int64s:
+        """Tokens of the next `passes` passes at each place."""
+        return np.asarray(self.sums[places + passes] - self.sums[places], np.int64)
+
+    def passes_until(self, places: Int64s, tokens: Int64s) -> Int64s:
+        """Passes at each place until `tokens` have come out; at most AHEAD."""
+        found = np.searchsorted(self.sums, self.sums[places] + tokens) - places
+        return np.asarray(np.minimum(found, AHEAD), np.int64)
+
+    def mean_grown(self, places: Int64s, passes: int) -> float:
+        """Tokens that have come out at all places before a pass, in the mean of the next `passes`."""
+        area = self.areas[places + passes] - self.areas[places] - passes * self.sums[places]
+        return float(area.sum()) / passes
+
+    def words(self) -> str:
+        """As `speculation_of` reads it."""
+        method = f"draft={self.model.name}" if self.model is not None else self.method
+        return f"{method},drafts={self.drafts},accepted={self.accepted:.4g}"
+
+
+def mean_tokens(rate: float, drafts: int) -> float:
+    """Tokens of a mean pass, where each draft is right with the chance `rate` if the one before it was."""
+    return sum(rate**n for n in range(drafts + 1))
+
+
+def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: str = "--speculate") -> Speculation | None:
+    """What a text such as "mtp,drafts=3,accepted=2.4" says of `model`; None for "none" and for no drafts. `load`: a model by name.
+
+    SpecError at `path` for words that are none and for numbers that cannot be, PlanError for a model without such layers or a
+    drafting one with other tokens.
+    """
+    words = [word.strip().partition("=") for word in text.split(",")]
+    fields = {name.strip(): value.strip() for name, _, value in words}
+    if text.strip() == "none":
+        return None
+    method = next((name for name in METHODS if name in fields), None)
+    known = {method, "drafts", "accepted", "rate"}
+    if method is None or len(fields) != len(words) or not set(fields) <= known or bool(fields[method]) != (method == "draft"):
+        raise SpecError(path, text, FORM)
+    drafts, accepted = _numbers(path, text, fields)
+    if not drafts:
+        return None
+    if method == "mtp" and not model.mtp_layers:
+        raise PlanError(path, text, f"a model with layers that predict further tokens; {model.name} has none", "Write eagle.")
+    if method != "draft":
+        return Speculation(method, drafts, accepted)
+    small = load(fields["draft"])
+    if abs(small.vocab - model.vocab) > 0.01 * model.vocab:  # the same tokenizer, padded otherwise
+        allowed = f"a model with the {model.vocab:,} tokens of {model.name}; {small.name} has {small.vocab:,}"
+        raise PlanError(path, text, allowed)
+    return Speculation(method, drafts, accepted, small)
+
+
+def _numbers(path: str, text: str, fields: dict[str, str]) -> tuple[int, float]:
+    """Drafts of a pass, and the tokens that come out."""
+    try:
+        drafts = int(fields["drafts"])
+        stated = [float(fields[name]) for name in ("accepted", "rate") if name in fields]
+    except (KeyError, ValueError):
+        raise SpecError(path, text, FORM) from None
+    if len(stated) != 1 or not 0 <= drafts <= MOST or not math.isfinite(stated[0]):
+        raise SpecError(path, text, f"{FORM}; 0 to {MOST} drafts, and either accepted or rate")
+    if "rate" in fields:
+        if not 0.0 <= stated[0] <= 1.0:
+            raise SpecError(path, text, "a rate between 0 and 1: the chance of a draft to be right if the one before it was")
+        return drafts, mean_tokens(stated[0], drafts)
+    if not 1.0 <= stated[0] <= drafts + 1.0:
+        allowed = f"accepted between 1 and drafts + 1 = {drafts + 1}: it counts the model's own token of a pass"
+        raise SpecError(path, text, allowed, f"For {stated[0]:g} accepted drafts write accepted={min(stated[0], drafts) + 1.0:g}.")
+    return drafts, stated[0]

@@ -1,0 +1,182 @@
+"""Drafted tokens as they are stated, and what they cost and save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windtunnel as wt
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.cli import main
+from windtunnel.serving.cache import PagedCache
+from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.lane import Lane
+from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.schedulers.rules import rules_of
+from windtunnel.serving.speculation import Speculation, speculation_of
+from windtunnel.spec import load_model
+
+SMALL = {"gpus": 1, "tp": 1, "isl": 256, "osl": 64, "concurrency": 2, "requests": 6}
+
+
+def stated(text: str, model: str = "deepseek-v3") -> Speculation | None:
+    return speculation_of(text, load_model(model), load_model)
+
+
+def answered(model: str = "llama3.2-1b", **more: Any) -> wt.Served:
+    return wt.serve_predict(model, "h100-ib", **{**SMALL, **more})
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "rate"),
+    [
+        ("mtp,drafts=3,accepted=4", 4.0, 1.0),
+        ("mtp,drafts=3,accepted=1", 1.0, 0.0),
+        ("eagle,drafts=2,rate=0.5", 1.75, 0.5),
+        ("eagle, drafts=1, accepted=1.8", 1.8, 0.8),
+    ],
+)
+def test_the_geometric_law_joins_rate_and_accepted_tokens(text: str, accepted: float, rate: float) -> None:
+    found = stated(text)
+    assert found is not None
+    assert (found.accepted, found.rate) == (pytest.approx(accepted), pytest.approx(rate))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mtp,drafts=3,accepted=4.5", "accepted=4"),
+        ("mtp,drafts=3,accepted=0.6", "accepted=1.6"),
+        ("mtp,drafts=3", "accepted or rate"),
+        ("mtp,drafts=3,accepted=2,rate=0.5", "accepted or rate"),
+        ("mtp,drafts=-1,accepted=1", "0 to 32 drafts"),
+        ("mtp,drafts=3,rate=1.2", "between 0 and 1"),
+        ("mtp,drafts=3,rate=nan", "accepted or rate"),
+        ("mtp,drafts=x,rate=0.5", "drafts=3"),
+        ("medusa,drafts=3,rate=0.5", "eagle"),
+        ("draft,drafts=3,rate=0.5", "draft=MODEL"),
+        ("mtp=1,drafts=3,rate=0.5", "mtp,drafts=3"),
+        ("mtp,drafts=3,drafts=4,rate=0.5", "mtp,drafts=3"),
+        ("", "mtp,drafts=3"),
+    ],
+)
+def test_words_that_are_none_say_what_to_type(text: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        stated(text)
+    assert words in str(caught.value)
+
+
+def test_models_that_cannot_draft_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"llama3\.1-70b has none\. Write eagle"):
+        stated("mtp,drafts=1,rate=0.8", "llama3.1-70b")
+    with pytest.raises(PlanError, match="tokens of llama3.1-70b"):
+        stated("draft=qwen2.5-0.5b,drafts=4,rate=0.8", "llama3.1-70b")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_no_drafts_change_nothing(engine: str) -> None:
+    """Zero drafts that accept one token are today's numbers to the bit."""
+    plain, none = answered(engine=engine), answered(engine=engine, speculate="eagle,drafts=0,accepted=1")
+    assert none.as_dict() == plain.as_dict()
+
+
+def test_a_pass_of_one_user_is_shared_by_its_tokens() -> None:
+    """One user: time a token is the pass over the accepted tokens; few users gain, and the draft's own price is paid."""
+    plain = answered(concurrency=1, osl=513)
+    full = answered(concurrency=1, osl=513, speculate="eagle,drafts=3,accepted=4")
+    none = answered(concurrency=1, osl=513, speculate="eagle,drafts=3,accepted=1")
+    assert full.accepted == 4.0 and none.accepted == 1.0
+    assert none.tpot.mean == pytest.approx(4.0 * full.tpot.mean, rel=0.02)
+    assert none.tpot.mean > plain.tpot.mean > full.tpot.mean
+
+
+def test_large_batches_of_short_requests_gain_nothing() -> None:
+    """Where products are bound by arithmetic, three drafts of which 40 % are right cost more than they bring."""
+    load = {"isl": 64, "osl": 128, "concurrency": 768, "requests": 1536, "model": "llama3.1-8b"}
+    few = {**load, "concurrency": 1, "requests": 3}
+    drafts = {"speculate": "eagle,drafts=3,rate=0.4"}
+    assert answered(**few, **drafts).tokens_per_s > 1.2 * answered(**few).tokens_per_s
+    assert answered(**load, **drafts).tokens_per_s < answered(**load).tokens_per_s
+
+
+def test_drafting_takes_memory() -> None:
+    """A small model's weights and cache, and a dense layer's, leave less room."""
+    plain, eagle = answered(model="llama3.1-8b"), answered(model="llama3.1-8b", speculate="eagle,drafts=3,rate=0.7")
+    small = answered(model="llama3.1-8b", speculate="draft=llama3.2-1b,drafts=3,rate=0.7")
+    assert plain.room.weights < eagle.room.weights < small.room.weights
+    assert small.room.weights - plain.room.weights == pytest.approx(2.47e9, rel=0.05)
+    assert eagle.room.token == pytest.approx(plain.room.token * 33 / 32)
+    assert small.room.token > eagle.room.token
+
+
+def test_decoding_copies_draft_too() -> None:
+    both = [answered(prefill="gpus=1,tp=1", speculate=text) for text in (None, "eagle,drafts=3,accepted=3")]
+    assert both[1].tpot.mean < both[0].tpot.mean
+    assert both[1].accepted == pytest.approx(3.0, rel=0.1)
+
+
+def lane_of(drafts: Speculation, blocks: int, block: int, prompts: list[int], outputs: list[int]) -> Lane:
+    load = ServeLoad(np.array(prompts), np.array(outputs), np.zeros(0), len(prompts))
+    lane = Lane(load, PagedCache(blocks, block, len(prompts)), drafts)
+    lane.waiting.extend(range(len(prompts)))
+    return lane
+
+
+def test_engines_reserve_and_give_back_by_their_rules() -> None:
+    """Prompt 4, 3 drafts of which all are right, blocks of 1. vLLM's decode pass has 4 tokens and 3 lookahead slots: 4 + 4 + 3
+    blocks, which stay. SGLang and TensorRT-LLM have 4 + 4, all of them filled by accepted tokens."""
+    for name, held in (("vllm", 11), ("sglang", 8), ("trtllm", 8)):
+        lane = lane_of(Speculation("eagle", 3, 4.0), 64, 1, [4], [20])
+        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, False, 512, False, False))
+        for counts in ([4], [4]):
+            step = rules.next_step(lane)
+            assert step is not None and step.counts.tolist() == counts
+            rules.finish(lane, step)
+        assert lane.emitted.tolist() == [5] and lane.computed.tolist() == [8]
+        assert lane.cache.held.tolist() == [held], name
+
+
+def test_rejected_drafts_give_their_blocks_back() -> None:
+    """No draft is right: of 4 + 4 blocks 5 stay in SGLang and TensorRT-LLM, in vLLM 11 for the tokens to come."""
+    for name, held in (("vllm", 11), ("sglang", 5), ("trtllm", 5)):
+        lane = lane_of(Speculation("eagle", 3, 1.0), 64, 1, [4], [20])
+        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, False, 512, False, False))
+        for _ in range(2):
+            step = rules.next_step(lane)
+            assert step is not None
+            rules.finish(lane, step)
+        assert (lane.rejected, lane.verified) == (3, 1)
+        assert lane.cache.held.tolist() == [held], name
+        lane.cache.check()
+
+
+def test_a_budget_cuts_drafts() -> None:
+    """vLLM with 6 tokens a pass: two requests decode, the first with 4 tokens, the second with the 2 that are left."""
+    lane = lane_of(Speculation("eagle", 3, 4.0), 64, 1, [2, 2], [20, 20])
+    rules = rules_of(ServeEngine("vllm", 6, 0, 4, 1, 0.9, False, 512, False, False))
+    for counts in ([2, 2], [4, 2]):
+        step = rules.next_step(lane)
+        assert step is not None and step.counts.tolist() == counts
+        rules.finish(lane, step)
+    assert lane.emitted.tolist() == [5, 3]
+
+
+def test_the_seed_is_the_answer() -> None:
+    text = "eagle,drafts=3,rate=0.7"
+    assert answered(speculate=text).as_dict() == answered(speculate=text).as_dict()
+    row = Speculation("eagle", 3, 2.5)
+    assert (row.tokens != replace(row, seed=2).tokens).any()
+
+
+def test_the_command_line_says_what_drafts(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--isl", "256", "--osl", "64", "--requests", "8"]
+    assert main([*command, "--speculate", "draft=llama3.2-1b,drafts=4,accepted=3"]) == 0
+    assert "4 a pass by llama3.2-1b" in capsys.readouterr().out
+    assert main([*command, "--speculate", "mtp,drafts=1,accepted=1.8"]) != 0
+    assert "Write eagle" in capsys.readouterr().err
+    search = ["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "1,4", "--isl", "256", "--osl", "64"]
+    assert main([*search, "--jobs", "1", "--speculate", "none", "--speculate", "eagle,drafts=3,rate=0.8"]) == 0
+    assert "+eagle3" in capsys.readouterr().out
