@@ -40,9 +40,24 @@ class DesignFields:
         table = tomllib.loads(dump_job(job))
 
         def load(overrides: Sequence[str]) -> LoadedJob:
-            return LoadedJob(load_job(table, overrides))
+            return LoadedJob(load_job(table, [*_peaks(job, overrides), *overrides]))
 
         return lambda overrides: question(load, [*self.plans, *overrides], None, ()).spaces[0]
+
+
+def _peaks(job: Job, overrides: Sequence[str]) -> list[str]:
+    """Peaks of the GPU at other SMs: an SM keeps its rate, unless a peak is stated too."""
+    gpu, stated = job.cluster.gpu, dict(text.partition("=")[::2] for text in overrides)
+    count = stated.get("cluster.node.gpu.sms")
+    if count is None or gpu.sms is None or any(key.startswith("cluster.node.gpu.peak") for key in stated):
+        return []
+    share = float(count) / gpu.sms
+    rates = {"peak": gpu.peak, "achievable": gpu.achievable}
+    return [
+        f"cluster.node.gpu.{kind}.{name}={rate * share / 1e12:.6g}TFLOP/s"
+        for kind, all_ in rates.items()
+        for name, rate in all_.items()
+    ]
 
 
 def premium_of(path: str, dollars: float, axes: Sequence[DesignField]) -> Premium:

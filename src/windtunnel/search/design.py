@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
+from windtunnel.predict.answer.silicon import Silicon, silicon_of
 from windtunnel.search.change import Change, parse_values, value_of
 from windtunnel.search.find import Candidate, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
@@ -104,6 +105,11 @@ class Design:
     plan: Candidate
     values: tuple[float, ...]
 
+    @property
+    def silicon(self) -> Silicon | None:
+        """Dies, memory and package of its GPU; None where they are not known."""
+        return silicon_of(self.job.cluster.node)
+
 
 @dataclass(frozen=True)
 class DesignResult:
@@ -139,6 +145,7 @@ class DesignResult:
             "values": {each.name: each.shown(value) for each, value in zip(self.objectives, one.values, strict=True)},
             "step_time_s": one.plan.outcome.step_time_s,
             "memory": one.plan.outcome.memory,
+            "silicon": None if one.silicon is None else one.silicon.as_dict(),
         }
 
 

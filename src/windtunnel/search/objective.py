@@ -14,6 +14,7 @@ from windtunnel.compute.power import watts_of
 from windtunnel.goodput import run_of
 from windtunnel.predict.answer.money import DAY, HOUR, KWH, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
+from windtunnel.predict.answer.silicon import lacks_silicon, silicon_of
 from windtunnel.predict.price.costs import slowdown
 from windtunnel.search.outcome import PlanOutcome
 from windtunnel.spec import Job
@@ -80,6 +81,12 @@ def _dollars(job: Job, least: Least) -> Floats:
     hourly = sum((tariff.dollars_per_hour or {}).values())
     power = tariff.dollars_per_kwh * _joules(job, least) / KWH if tariff.dollars_per_kwh else 0.0
     return np.asarray(hourly * least.seconds / HOUR + power, np.float64)
+
+
+def _per_silicon(job: Job, what: str) -> float:
+    """mm2 of dies or US dollars of silicon of all GPUs; 0 where they are not known."""
+    found = silicon_of(job.cluster.node)
+    return 0.0 if found is None else float(getattr(found, what)) * job.cluster.gpus
 
 
 def _lacks_tokens(job: Job) -> str:
@@ -156,6 +163,22 @@ OBJECTIVES: dict[str, Objective] = {
             lambda job, of, _: float(job.cluster.gpus),
             lambda job, least: np.full(len(least.seconds), float(job.cluster.gpus)),
         ),
+        Objective(
+            "area",
+            "tokens/s a mm2 of dies",
+            lambda job, of, _: _per_silicon(job, "area") / of.tokens_per_s,
+            lambda job, least: _per_silicon(job, "area") * least.seconds / least.tokens,
+            _per_token,
+            lambda job: lacks_silicon(job.cluster.node),
+        ),
+        Objective(
+            "silicon",
+            "tokens/s a $ of silicon",
+            lambda job, of, _: _per_silicon(job, "dollars") / of.tokens_per_s,
+            lambda job, least: _per_silicon(job, "dollars") * least.seconds / least.tokens,
+            _per_token,
+            lambda job: lacks_silicon(job.cluster.node),
+        ),
     )
 }
 """The registry: one entry an objective."""
@@ -176,6 +199,8 @@ MEANT = {
     "time": ("step", "seconds", "mfu", "latency"),
     "days": ("duration", "deadline", "goodput"),
     "bill": ("budget", "total"),
+    "area": ("mm2", "die"),
+    "silicon": ("wafer", "bom"),
 }
 """Other words that people use, by objective."""
 

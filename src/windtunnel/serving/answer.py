@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
@@ -140,10 +141,21 @@ class Served:
             "memory": asdict(self.room),
             "dollars_per_million_tokens": self.dollars,
             "joules_per_million_tokens": self.joules,
+            "silicon": self._silicon(),
             "limits": None if self.limits is None else asdict(self.limits),
             "prefill": None if self.prefill is None else asdict(self.prefill),
             "notes": list(self.notes),
         }
+
+    def _silicon(self) -> dict[str, float] | None:
+        """Tokens/s for a mm2 of dies and for a US dollar of dies, memory and package; None where these are not known."""
+        found = silicon_of(self.server.job.cluster.node)
+        if found is None:
+            return None
+        return {
+            "mm2": found.area, "dollars": found.dollars, "tokens_per_s_mm2": self.tokens_per_s_gpu / found.area,
+            "tokens_per_s_dollar": self.tokens_per_s_gpu / found.dollars,
+        }  # fmt: skip
 
 
 def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:

@@ -37,12 +37,16 @@ def _table(result: DesignResult, shown: tuple[Design, ...]) -> RenderableType:
     columns: list[tuple[str, Any]] = [("", "right")]
     columns += [(axis.path.rsplit(".", 1)[1], "right") for axis in result.axes]
     columns += [(each.unit, "right") for each in result.objectives]
+    made = any(one.silicon is not None for one in shown)
+    columns += [("mm2", "right"), ("$ to make", "right")] if made else []
     table = listing(*columns, ("plan", "left"), wraps=("plan",))
     table.columns[-1].min_width = 24
     for number, one in enumerate(shown):
         values = [number_of(each, value) for each, value in zip(result.objectives, one.values, strict=True)]
         plan = {path: value for path, value in one.plan.change.fields if path in SHOWN}
         fields = [say.clean(one.fields[axis.path]) for axis in result.axes]
+        if made:
+            values += ["-", "-"] if one.silicon is None else [f"{one.silicon.area:,.0f}", f"{one.silicon.dollars:,.0f}"]
         table.add_row(str(number + 1), *fields, *values, plan_words(plan) or "the job's own")
     return table
 
