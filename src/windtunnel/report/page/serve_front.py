@@ -221,8 +221,8 @@ def _front_table(found: ServeFront) -> Markup:
 
 def _tried(found: ServeFront) -> list[str]:
     lines = [
-        f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit, "
-        f"{found.bound:,} cannot keep the limits by their bytes alone."
+        f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit,"
+        f" {found.bound:,} cannot keep the limits by their bytes alone."
     ]
     if found.best is None and found.nearest:
         lines.append(f"Nothing keeps the limits; {found.nearest}.")
