@@ -13,6 +13,9 @@ from windtunnel.serving.lengths import Passing
 from windtunnel.serving.server import ServePlan
 from windtunnel.serving.step_times import StepTimes
 
+NEAR = 0.9
+"""Share of the fastest division's rate from which shorter prompts are worth a look."""
+
 
 @dataclass(frozen=True)
 class SideRatio:
@@ -85,3 +88,22 @@ def best_prefills(sides: list[StepTimes], prompt: float) -> list[StepTimes]:
             found.append(sides[place])
             least = rate
     return found
+
+
+def choose_fronts(
+    gpus: int, fronts: list[StepTimes], back: StepTimes, prompt: float, rate: float
+) -> list[tuple[StepTimes, SideRatio]]:
+    """Of `fronts`, the shortest prompts first, the copies for prompts that make both sides fastest beside copies of `back` with
+    `rate` requests a second, and the ones with the shortest prompts among those that come near it."""
+    tried = []
+    for front in fronts:
+        plans, rates = (front.server.plan, back.server.plan), (prompt_rate(front, prompt), rate)
+        ratio = divide_gpus(gpus, plans, rates)
+        if ratio is not None:
+            slower = ratio.units * min(ratio.prefill * rates[0], ratio.decode * rates[1])
+            tried.append((slower, front, ratio))
+    if not tried:
+        return []
+    best = max(tried, key=lambda one: one[0])
+    near = next(one for one in tried if one[0] >= NEAR * best[0])
+    return [(front, ratio) for _, front, ratio in ([best] if near is best else [best, near])]

@@ -226,5 +226,7 @@ def _tried(found: ServeFront) -> list[str]:
     ]
     if found.best is None and found.nearest:
         lines.append(f"Nothing keeps the limits; {found.nearest}.")
+    if found.beaten:
+        lines.append(f"{found.beaten:,} with copies for prompts are beaten clearly by the rates of their sides alone.")
     left = len(found.choices) - MOST
     return [*lines, f"{left:,} points of less throughput are not drawn."] if left > 0 else lines

@@ -33,7 +33,8 @@ def report_front(found: ServeFront, console: Console | None = None) -> None:
         out.print(Text(f"  best      nothing keeps the limits; {found.nearest}", "yellow"))
     if found.kinds:
         out.print(f"  prompts   {kinds_sentence(found)}", highlight=False)
+    beaten = f", {found.beaten} are beaten clearly" if found.beaten else ""
     out.print(
         f"  tried     {found.simulated} of {found.asked} points in {found.seconds:.3g} s; {found.unfit} do not fit, "
-        f"{found.bound} cannot keep the limits by their bytes alone"
+        f"{found.bound} cannot keep the limits by their bytes alone{beaten}"
     )
