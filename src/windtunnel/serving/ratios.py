@@ -93,17 +93,19 @@ def best_prefills(sides: list[StepTimes], prompt: float) -> list[StepTimes]:
 def choose_fronts(
     gpus: int, fronts: list[StepTimes], back: StepTimes, prompt: float, rate: float
 ) -> list[tuple[StepTimes, SideRatio]]:
-    """Of `fronts`, the shortest prompts first, the copies for prompts that make both sides fastest beside copies of `back` with
-    `rate` requests a second, and the ones with the shortest prompts among those that come near it."""
+    """Of `fronts`, the shortest prompts first, those that come near the fastest division beside copies of `back` with `rate`
+    requests a second: the one with the shortest prompts, and the one whose prompts queue least, since it has most of them a
+    second."""
     tried = []
     for front in fronts:
-        plans, rates = (front.server.plan, back.server.plan), (prompt_rate(front, prompt), rate)
-        ratio = divide_gpus(gpus, plans, rates)
+        rates = prompt_rate(front, prompt), rate
+        ratio = divide_gpus(gpus, (front.server.plan, back.server.plan), rates)
         if ratio is not None:
-            slower = ratio.units * min(ratio.prefill * rates[0], ratio.decode * rates[1])
-            tried.append((slower, front, ratio))
+            sides = ratio.units * ratio.prefill * rates[0], ratio.units * ratio.decode * rates[1]
+            tried.append((min(sides), sides[0], front, ratio))
     if not tried:
         return []
-    best = max(tried, key=lambda one: one[0])
-    near = next(one for one in tried if one[0] >= NEAR * best[0])
-    return [(front, ratio) for _, front, ratio in ([best] if near is best else [best, near])]
+    fastest = max(slower for slower, _, _, _ in tried)
+    near = [one for one in tried if one[0] >= NEAR * fastest]
+    quick, wide = near[0], max(near, key=lambda one: one[1])
+    return [(front, ratio) for _, _, front, ratio in ([quick] if quick is wide else [quick, wide])]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from windtunnel.serving import ServeChoice, ServeFront, ServePlan
 
+SAME = 0.01
+"""Difference of two throughputs that is none."""
+
 
 def kinds_sentence(found: ServeFront) -> str:
     """Whether copies for prompts pay, and how much."""
     together, apart = found.kinds
     if found.gain is not None:
         more = found.gain - 1.0
+        if abs(more) < SAME:
+            return f"both kinds give the same tokens/s a GPU under the limits, within {100 * SAME:.0f} %"
         who = "prompts on copies of their own" if more > 0.0 else "prompts beside tokens"
         least = more if more > 0.0 else 1.0 / found.gain - 1.0
         assert apart is not None
