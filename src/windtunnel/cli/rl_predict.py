@@ -9,6 +9,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.shared import complete
 from windtunnel.cli.shared.common import Json, Quiet, Sets, show_spinner, writable, write_json
+from windtunnel.cli.shared.serving import Html, check_html, said_command, write_html
 
 EXAMPLES = """\b
 Examples:
@@ -37,9 +38,11 @@ def command(
     splits: Annotated[bool, typer.Option("--splits", help="Try every division of the nodes into rollout and update.")] = False,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     if job is None:
         raise SpecError(
             "JOB",
@@ -47,18 +50,25 @@ def command(
             'a job file with workload = "rl", or a script of an RL trainer',
             "docs/rl.md has a file to begin with.",
         )
-    predict_file(job, on, log, splits, sets, json, quiet)
+    predict_file(job, on, log, splits, sets, json, quiet, html)
 
 
 def predict_file(
-    job: str, on: str | None, log: str | None, splits: bool, sets: list[str] | None, json: str | None, quiet: bool
+    job: str,
+    on: str | None,
+    log: str | None,
+    splits: bool,
+    sets: list[str] | None,
+    json: str | None,
+    quiet: bool,
+    html: str | None = None,
 ) -> None:
-    """The answer for a job, in the terminal and as JSON."""
+    """The answer for a job, in the terminal, as JSON and as a page."""
     from windtunnel.api.rl import rl_predict, rl_splits
 
     if splits:
         with show_spinner("trying divisions"):
-            tried = rl_splits(job, on, sets or (), log)
+            tried = rl_splits(job, on, sets or (), log, html is not None)
         if json is not None:
             write_json(
                 [
@@ -67,15 +77,27 @@ def predict_file(
                 ],
                 json,
             )
+        best = tried[0][1]
+        if html is not None:
+            from windtunnel.report.page.rl import page
+            from windtunnel.rl import RLStep
+
+            if not isinstance(best, RLStep):
+                raise best
+            write_html(page(best, tried, said_command()), html)
         if not quiet and json != "-":
             from windtunnel.report.text.rl import report_splits
 
             report_splits(tried)
         return
     with show_spinner("simulating the rollout"):
-        step = rl_predict(job, on, sets or (), log)
+        step = rl_predict(job, on, sets or (), log, html is not None)
     if json is not None:
         write_json(step.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.rl import page
+
+        write_html(page(step, (), said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.rl import report
 

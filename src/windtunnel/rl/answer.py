@@ -10,6 +10,7 @@ from windtunnel.rl.job import RLJob
 from windtunnel.rl.memory import PhaseMemory
 from windtunnel.rl.phases import StepTiming
 from windtunnel.rl.training import Packing
+from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan
 
@@ -42,7 +43,8 @@ class RolloutFacts:
 @dataclass(frozen=True)
 class RLStep:
     """A step of reinforcement learning. `tokens`: prompts and responses that are learned from. `waits`: who waits for whom, in
-    words. `dollars`, `joules`: of a step; None without a price or watts."""
+    words. `dollars`, `joules`: of a step; None without a price or watts. For pages, if asked for: `rollout_log`, what passes of
+    one lane did, and `rollout_ends`, seconds at which samples ended, ascending."""
 
     rl_job: RLJob
     timing: StepTiming
@@ -57,6 +59,8 @@ class RLStep:
     joules: float | None
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    rollout_log: tuple[PassRecord, ...] = ()
+    rollout_ends: tuple[float, ...] = ()
 
     @property
     def step_time_s(self) -> float:

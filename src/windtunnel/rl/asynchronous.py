@@ -42,13 +42,13 @@ class AsyncRollout:
 
 
 def without_waiting(
-    whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float
+    whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool = False
 ) -> tuple[StepTiming, AsyncRollout]:
     """The step in the long run, and the rollout behind it."""
     rl = whole.rl
     trained = sum(phase.seconds for phase in training)
     share = rl.sync_every * rl.require * rl.mini / rl.prompts  # of a step, between two syncs
-    ran = _settle(whole, at, batch, trained * share / rl.sync_every, sync)
+    ran = _settle(whole, at, batch, trained * share / rl.sync_every, sync, record)
     seconds = ran.window / share
     syncs = (sync + ran.resumed) / share
     waits = ran.wait / share
@@ -64,7 +64,7 @@ def without_waiting(
     return StepTiming(seconds, tuple(phases), tuple(spans), used, trained / seconds), ran
 
 
-def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync: float) -> AsyncRollout:
+def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync: float, record: bool) -> AsyncRollout:
     """Rollout and update in turn until the moments of the syncs agree. `piece`: seconds of an update with its log-probabilities."""
     rl = whole.rl
     each = rl.sync_every * rl.require * rl.mini * rl.samples / at.server.lanes / rl.keep
@@ -77,7 +77,8 @@ def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync:
     result, done = None, np.zeros(WINDOWS)
     for _ in range(ROUNDS):
         sent = np.concatenate([np.zeros(count + ahead), np.repeat(moments, count)])
-        result = run_lane(at.times, lane_load(whole, batch, samples, at.server.engine.block, sent), at.room.lane_tokens)
+        load = lane_load(whole, batch, samples, at.server.engine.block, sent)
+        result = run_lane(at.times, load, at.room.lane_tokens, record)
         finished = result.last[-total:]
         done = _end_syncs(finished, sent, count, rl.sync_every, piece, sync, rl.partial)
         moments = done[:-1]

@@ -19,11 +19,11 @@ from windtunnel.serving.engines import engine_of
 from windtunnel.serving.simulate import LaneResult
 
 
-def predict_rl(whole: RLJob) -> RLStep:
+def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     """How long a step takes, in which phases, who waits, what each phase holds in memory, and what it costs.
 
-    Deterministic: depends on the job and the catalogue alone. Raises PlanError for an update that contradicts itself and for a
-    rollout that nothing holds.
+    Deterministic: depends on the job and the catalogue alone. `record`: the answer has what passes of the rollout did, for pages.
+    Raises PlanError for an update that contradicts itself and for a rollout that nothing holds.
     """
     check_rl_job(whole)
     rl = whole.rl
@@ -36,11 +36,13 @@ def predict_rl(whole: RLJob) -> RLStep:
     sync = sync_seconds(whole, passes.prediction.parameters)
     training = train_phases(rl, passes, offload_seconds(whole, fullest))
     if rl.mode == "async":
-        timing, ran = without_waiting(whole, at, batch, training, sync)
+        timing, ran = without_waiting(whole, at, batch, training, sync, record)
+        log, ends = ran.result.log, ()
         share_of_step = rl.prompts / (rl.sync_every * rl.require * rl.mini)
         facts = _facts(whole, at, batch, ran.window * share_of_step, 0.0, ran.result.mean_batch, ran.result)
     else:
-        rollout = roll_out(at, whole, batch)
+        rollout = roll_out(at, whole, batch, record)
+        log, ends = rollout.log, tuple(rollout.ends.tolist()) if record else ()
         timing = one_ahead(rollout, training, sync) if rl.mode == "one_step_off" else in_turn(rl, rollout, training, sync)
         facts = _facts(whole, at, batch, rollout.seconds, rollout.tail, rollout.batch, rollout)
     memory = phase_memory(whole, fullest, at.room, passes.scoring.tokens / passes.packing.tokens)
@@ -49,11 +51,11 @@ def predict_rl(whole: RLJob) -> RLStep:
     waits = _waits(whole, timing, facts, passes)
     return RLStep(
         whole, timing, facts, passes.prediction, passes.packing, passes.updates, memory, tokens, waits, dollars, joules,
-        _warnings(whole, memory, facts), whole.notes,
+        _warnings(whole, memory, facts), whole.notes, log, ends,
     )  # fmt: skip
 
 
-def try_splits(whole: RLJob) -> list[tuple[RLJob, RLStep | WindtunnelError]]:
+def try_splits(whole: RLJob, record: bool = False) -> list[tuple[RLJob, RLStep | WindtunnelError]]:
     """The job with every number of whole nodes for the rollout, in its mode (split, if it is colocated), and what each gives; of
     many nodes only so many that neighbours differ by a tenth. Those that fit come first, the fastest of them first."""
     mode = "split" if whole.rl.mode == "colocated" else whole.rl.mode
@@ -64,7 +66,7 @@ def try_splits(whole: RLJob) -> list[tuple[RLJob, RLStep | WindtunnelError]]:
         rollout = whole.rl.rollout.model_copy(update={"gpus": gpus})
         one = replace(whole, rl=whole.rl.model_copy(update={"mode": mode, "rollout": rollout}))
         try:
-            tried.append((one, predict_rl(one)))
+            tried.append((one, predict_rl(one, record)))
         except WindtunnelError as error:
             tried.append((one, error))
     return sorted(tried, key=_order)

@@ -15,6 +15,7 @@ from windtunnel.rl.spec import RolloutSpec
 from windtunnel.rl.training import part_of
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import ServePlan, Server, server_of
@@ -56,7 +57,7 @@ class RolloutServer:
 class RolloutResult:
     """Seconds from the start of a rollout: `ends[s]` of each simulated sample, ascending; `lanes[l]` of each simulated lane.
     `tokens`: generated. `busy`: share of the lanes' time in which they compute; `tail`: seconds at the end in which less than half
-    of the samples that fit at once are left."""
+    of the samples that fit at once are left. `log`: what passes of the last lane did, if it was asked for."""
 
     seconds: float
     ends: Floats
@@ -70,6 +71,7 @@ class RolloutResult:
     peak: float
     hits: int
     simulated: int
+    log: tuple[PassRecord, ...] = ()
 
 
 def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutServer:
@@ -180,5 +182,5 @@ def _summary(at: RolloutServer, batch: RLBatch, results: list[LaneResult], ends:
     return RolloutResult(
         seconds, together, lanes, float(batch.response.sum()), busy, tail, sum(r.mean_batch for r in results) / count,
         sum(r.preempted for r in results), sum(r.recomputed for r in results), max(r.peak for r in results),
-        sum(r.hits for r in results), len(together),
+        sum(r.hits for r in results), len(together), results[int(lanes.argmax())].log,
     )  # fmt: skip

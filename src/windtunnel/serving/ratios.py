@@ -13,6 +13,9 @@ from windtunnel.serving.lengths import Passing
 from windtunnel.serving.server import ServePlan
 from windtunnel.serving.step_times import StepTimes
 
+NEAR = 0.9
+"""Share of the fastest division's rate from which shorter prompts are worth a look."""
+
 
 @dataclass(frozen=True)
 class SideRatio:
@@ -85,3 +88,24 @@ def best_prefills(sides: list[StepTimes], prompt: float) -> list[StepTimes]:
             found.append(sides[place])
             least = rate
     return found
+
+
+def choose_fronts(
+    gpus: int, fronts: list[StepTimes], back: StepTimes, prompt: float, rate: float
+) -> list[tuple[StepTimes, SideRatio]]:
+    """Of `fronts`, the shortest prompts first, those that come near the fastest division beside copies of `back` with `rate`
+    requests a second: the one with the shortest prompts, and the one whose prompts queue least, since it has most of them a
+    second."""
+    tried = []
+    for front in fronts:
+        rates = prompt_rate(front, prompt), rate
+        ratio = divide_gpus(gpus, (front.server.plan, back.server.plan), rates)
+        if ratio is not None:
+            sides = ratio.units * ratio.prefill * rates[0], ratio.units * ratio.decode * rates[1]
+            tried.append((min(sides), sides[0], front, ratio))
+    if not tried:
+        return []
+    fastest = max(slower for slower, _, _, _ in tried)
+    near = [one for one in tried if one[0] >= NEAR * fastest]
+    quick, wide = near[0], max(near, key=lambda one: one[1])
+    return [(front, ratio) for _, _, front, ratio in ([quick] if quick is wide else [quick, wide])]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
@@ -15,7 +16,7 @@ from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ENGINES
 from windtunnel.serving.load import SEED, ServeLoad, drawn_load
 from windtunnel.serving.predict import check_latency_limits, floor_of, on_copies, serve, serve_sides
-from windtunnel.serving.ratios import SideRatio, best_prefills, decode_rate, divide_gpus, prompt_rate, prompt_seconds
+from windtunnel.serving.ratios import SideRatio, best_prefills, choose_fronts, decode_rate, prompt_rate, prompt_seconds
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import ServePlan, server_of
 from windtunnel.serving.simulate import most_tokens
@@ -25,6 +26,9 @@ from windtunnel.spec import Cluster, Model
 
 USERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Users of a copy that are tried."""
+
+CLEARLY = 0.85
+"""Share of another point's throughput below which one that is no faster for a user is not simulated."""
 
 WAVES = 3
 """Requests of each user: one while users come, and two in the long run."""
@@ -73,7 +77,8 @@ class ServeFront:
     one with most throughput that keeps the limits, if there is one; `nearest`: what the limits would have to be. `asked`: points
     of the space, `simulated` of these; the others do not fit (`unfit`) or cannot keep the limits by their bytes alone (`bound`).
     `choices`: all that were simulated. `kinds`: the best under the limits where prompts and tokens share copies, and where they do
-    not; None for one that keeps none, empty if only one kind was tried."""
+    not; None for one that keeps none, empty if only one kind was tried. `beaten`: points with copies for prompts that another one
+    beats clearly by the rates of its sides alone, and that were not simulated."""
 
     front: tuple[ServeChoice, ...]
     best: ServeChoice | None
@@ -85,6 +90,7 @@ class ServeFront:
     seconds: float
     choices: tuple[ServeChoice, ...] = ()
     kinds: tuple[ServeChoice | None, ...] = ()
+    beaten: int = 0
 
     @property
     def gain(self) -> float | None:
@@ -105,6 +111,7 @@ class ServeFront:
             "simulated": self.simulated,
             "unfit": self.unfit,
             "bound": self.bound,
+            "beaten": self.beaten,
         }
 
 
@@ -132,8 +139,7 @@ class ServeQuestion:
 
 @dataclass(frozen=True)
 class _Copy:
-    """What one process tries: a copy of the model with all numbers of users; `apart`: as one that decodes, beside others for
-    prompts."""
+    """What one process tries: a copy of the model with each of `users`; `apart`: as one that decodes, beside others for prompts."""
 
     question: ServeQuestion
     engine: str
@@ -141,6 +147,7 @@ class _Copy:
     weights: str
     kv: str
     speculation: Speculation | None
+    users: tuple[int, ...]
     apart: bool = False
 
 
@@ -176,13 +183,21 @@ def search_servers(
     began = time.monotonic()
     plans = list(plans_of(question.model, question.gpus))
     space = list(itertools.product(question.engines, plans, question.weights, question.kv, question.speculations))
-    copies = [_Copy(question, *one, apart) for apart in ((False, True) if question.prefill else (False,)) for one in space]
+    copies = [_Copy(question, *one, question.users) for one in space]
+    apart = [replace(one, apart=True) for one in copies] if question.prefill else []
     tried = []
+    beaten, done, whole = 0, 0, len(copies) + 2 * len(apart)
     with ordered_map(min(processes or count_cores(), len(copies) or 1), _begin) as mapped:
-        for done, one in enumerate(mapped(_try_copy, copies), 1):
+        guesses = []
+        for guess in mapped(_guess_apart, apart):
+            guesses.append(guess)
+            done = _tell(progress, done, whole)
+        worth, beaten = _worth(apart, guesses)
+        whole = done + len(copies) + len(worth)
+        for one in mapped(_try_copy, [*copies, *worth]):
             tried.append(one)
-            if progress is not None:
-                progress(done / len(copies))
+            done = _tell(progress, done, whole)
+    tried += [_Tried((), guess.unfit, guess.bound) for guess in guesses]
     choices = [choice for one in tried for choice in one.choices]
     if not choices:
         _explain_nothing(question, tried)
@@ -190,13 +205,13 @@ def search_servers(
     best = max(kept, key=lambda one: one.throughput, default=None)
     unfit, bound = sum(one.unfit for one in tried), sum(one.bound for one in tried)
     nearest = "" if best is not None else _nearest(question, choices)
-    asked = len(copies) * len(question.users)
+    asked = (len(copies) + len(apart)) * len(question.users)
     kinds = tuple(
         max((one for one in kept if one.apart == apart), key=lambda one: one.throughput, default=None)
         for apart in ((False, True) if question.prefill else ())
     )
     took = time.monotonic() - began
-    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds)
+    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds, beaten)
 
 
 def front_of(choices: Sequence[ServeChoice]) -> tuple[ServeChoice, ...]:
@@ -210,6 +225,38 @@ def front_of(choices: Sequence[ServeChoice]) -> tuple[ServeChoice, ...]:
 
 def _begin() -> None:
     """A process begins with all that it needs imported."""
+
+
+class _Guess(NamedTuple):
+    """What rates by passes alone say of a copy that decodes: (users, tokens/s of a user, tokens/s a GPU) where it fits."""
+
+    points: tuple[tuple[int, float, float], ...]
+    unfit: int
+    bound: int
+
+
+def _tell(progress: Callable[[float], object] | None, done: int, whole: int) -> int:
+    """One step more of `whole`."""
+    if progress is not None:
+        progress(min(1.0, (done + 1) / whole))
+    return done + 1
+
+
+def _worth(apart: Sequence[_Copy], guesses: Sequence[_Guess]) -> tuple[list[_Copy], int]:
+    """The copies with those users that no other point beats clearly in both rates; how many points are beaten."""
+    points = sorted(((user, gpu) for guess in guesses for _, user, gpu in guess.points), reverse=True)
+    users, most = [user for user, _ in points], list(itertools.accumulate((gpu for _, gpu in points), max))
+    worth, beaten = [], 0
+    for copy, guess in zip(apart, guesses, strict=True):
+        kept = []
+        for count, user, gpu in guess.points:
+            ahead = bisect.bisect_right(users, -user, key=lambda value: -value)
+            if gpu >= CLEARLY * most[ahead - 1]:
+                kept.append(count)
+        beaten += len(guess.points) - len(kept)
+        if kept:
+            worth.append(replace(copy, users=tuple(kept)))
+    return worth, beaten
 
 
 class _Ready(NamedTuple):
@@ -273,29 +320,53 @@ def _try_copy(copy: _Copy) -> _Tried:
     return _Tried(tuple(found), unfit, bound)
 
 
-def _try_apart(copy: _Copy, ready: _Ready) -> _Tried:
-    """A copy that decodes with every number of users, beside each good copy for prompts in the number that it needs."""
-    question, (times, room) = copy.question, ready
+def _guess_apart(copy: _Copy) -> _Guess:
+    """What the rates of both sides say of a copy that decodes, with each of its users."""
+    question = copy.question
+    ready = _ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
+    if ready is None:
+        return _Guess((), len(copy.users), 0)
+    times, room = ready
     prompt, output = _mean_lengths(question)
-    others = [_ready(question, copy.engine, plan, copy.weights, copy.kv, copy.speculation) for plan in _fronts(copy)]
-    rooms = {id(one.times): one.room for one in others if one is not None}
-    fronts = best_prefills([one.times for one in others if one is not None], prompt)
-    found, unfit, bound = [], 0, 0
-    for users in question.users:
+    fronts, _ = _front_sides(copy, prompt)
+    points: list[tuple[int, float, float]] = []
+    unfit, bound = 0, 0
+    for users in copy.users:
+        rate = decode_rate(times, users, prompt, output)
         late = question.ttft is not None and all(prompt_seconds(front, prompt) > question.ttft for front in fronts)
-        if late or question.tpot is not None and _floor(times, users, prompt) > question.tpot:
+        if late or question.tpot is not None and users / (rate * output) > question.tpot:  # by passes alone
             bound += 1
             continue
         if users > room.requests(prompt + output) * times.server.plan.dp * times.server.plan.pp:
             unfit += 1
             continue
-        rate = decode_rate(times, users, prompt, output)
-        for front in fronts:
-            plans = front.server.plan, copy.plan
-            ratio = divide_gpus(question.gpus, plans, (prompt_rate(front, prompt), rate))
-            if ratio is not None:
-                found += _serve_apart(copy, (front, times), (rooms[id(front)], room), ratio, users)
-    return _Tried(tuple(found), unfit if found or bound else len(question.users) - bound, bound)
+        chosen = choose_fronts(question.gpus, fronts, times, prompt, rate)
+        if not chosen:
+            unfit += 1
+            continue
+        front, ratio = chosen[0]
+        slower = ratio.units * min(ratio.prefill * prompt_rate(front, prompt), ratio.decode * rate)
+        points.append((users, rate * output / users, slower * output / question.gpus))
+    return _Guess(tuple(points), unfit, bound)
+
+
+def _try_apart(copy: _Copy, ready: _Ready) -> _Tried:
+    """A copy that decodes with each of its users, beside good copies for prompts in the number that it needs."""
+    question, found = copy.question, []
+    prompt, output = _mean_lengths(question)
+    fronts, rooms = _front_sides(copy, prompt)
+    for users in copy.users:
+        rate = decode_rate(ready.times, users, prompt, output)
+        for front, ratio in choose_fronts(question.gpus, fronts, ready.times, prompt, rate):
+            found += _serve_apart(copy, (front, ready.times), (rooms[id(front)], ready.room), ratio, users)
+    return _Tried(tuple(found), 0 if found else len(copy.users), 0)
+
+
+def _front_sides(copy: _Copy, prompt: float) -> tuple[list[StepTimes], dict[int, CacheRoom]]:
+    """Good copies for prompts beside `copy`, and the memory of each by its identity."""
+    others = [_ready(copy.question, copy.engine, plan, copy.weights, copy.kv, copy.speculation) for plan in _fronts(copy)]
+    rooms = {id(one.times): one.room for one in others if one is not None}
+    return best_prefills([one.times for one in others if one is not None], prompt), rooms
 
 
 def _fronts(copy: _Copy) -> list[ServePlan]:

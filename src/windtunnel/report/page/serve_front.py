@@ -1,4 +1,4 @@
-"""The page of a search of servers: throughput against interactivity, with the command of every point, and the table of the front."""
+"""The page of a search of servers: throughput against interactivity, with the command of every point; the table of the front."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from windtunnel.report.page.charts import (
 )
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.text.serving_front import describe_copy, kinds_sentence
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.served import describe_copy, kinds_sentence
 from windtunnel.serving import ServeChoice, ServeFront
 from windtunnel.serving.search import WAVES
 
@@ -150,7 +150,8 @@ def log_ticks(least: float, most: float) -> list[float]:
 
 def _chosen() -> Markup:
     return Markup(
-        '<div class="row" style="margin:14px 0 6px"><span id="chosen">A point under the mouse says what it is; a click keeps it.</span>'
+        '<div class="row" style="margin:14px 0 6px"><span id="chosen">A point under the mouse says what it is; a click keeps it.'
+        "</span>"
         '<button id="copy" type="button">copy the command</button></div>'
         '<pre style="white-space:pre-wrap;overflow-wrap:anywhere;margin:0"><code id="command"></code></pre>'
     )
@@ -190,7 +191,8 @@ def _kinds(found: ServeFront) -> Markup:
     """The best of either kind, and the verdict."""
     rows: list[list[Cell]] = []
     for name, one in zip(("prompts beside tokens", "prompts on copies of their own"), found.kinds, strict=True):
-        rows.append([(name, None), *(_figures(one) if one is not None else [("keeps no limit", None), *[("-", -1.0)] * 5])])
+        nothing: list[Cell] = [("keeps no limit", None), *[("-", -1.0)] * 5]
+        rows.append([(name, None), *(nothing if one is None else _figures(one))])
     heads = [("", False), ("copy", False), *_HEADS]
     sentence = f"{kinds_sentence(found)}."
     return frame.part("table", "kinds", heads, rows) + paragraphs([sentence[0].upper() + sentence[1:], _SAME])
@@ -219,10 +221,12 @@ def _front_table(found: ServeFront) -> Markup:
 
 def _tried(found: ServeFront) -> list[str]:
     lines = [
-        f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit, "
-        f"{found.bound:,} cannot keep the limits by their bytes alone."
+        f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit,"
+        f" {found.bound:,} cannot keep the limits by their bytes alone."
     ]
     if found.best is None and found.nearest:
         lines.append(f"Nothing keeps the limits; {found.nearest}.")
+    if found.beaten:
+        lines.append(f"{found.beaten:,} with copies for prompts are beaten clearly by the rates of their sides alone.")
     left = len(found.choices) - MOST
     return [*lines, f"{left:,} points of less throughput are not drawn."] if left > 0 else lines

@@ -35,6 +35,9 @@ from windtunnel.serving.lane import PassRecord
 
 _SMALL = Markup('<p class="soft" style="margin-top:14px">{}</p>')
 
+LEFT_OVER = "left"
+"""Memory that nothing takes."""
+
 POINTS = 400
 """Moments of a drawing over time."""
 
@@ -45,7 +48,7 @@ PART_COLOURS = dict(
         strict=True,
     )
 )
-MEMORY_COLOURS = {"weights": BLUE, "activations": ORANGE, "context": GREY, "cache": GREEN, "left": "var(--idle)"}
+MEMORY_COLOURS = {"weights": BLUE, "activations": ORANGE, "context": GREY, "cache": GREEN, LEFT_OVER: "var(--idle)"}
 
 
 def page(answer: Served, command: str = "") -> str:
@@ -237,19 +240,20 @@ def _passes(answer: Served) -> Markup:
 
 
 def share_bars(parts: Mapping[str, float], colours: Mapping[str, str], words: Any) -> Markup:
-    """A stripe of shares, and a bar with its value for each."""
+    """A stripe of shares, and a bar with its value for each but what is left over."""
     total = sum(parts.values()) or 1.0
     stripe = [
         {"share": value / total, "colour": colours.get(name, GREY), "title": f"{name}: {words(value)}", "inside": ""}
         for name, value in parts.items()
     ]
-    most = max(parts.values(), default=1.0) or 1.0
+    shown = {name: value for name, value in parts.items() if name != LEFT_OVER}
+    most = max(shown.values(), default=1.0) or 1.0
     bars = [
         {
             "label": name, "value": words(value), "share": say.percent(value / total), "width": 100.0 * value / most,
             "colour": colours.get(name, GREY), "title": f"{name}: {words(value)}",
         }
-        for name, value in sorted(parts.items(), key=lambda item: -item[1])
+        for name, value in sorted(shown.items(), key=lambda item: -item[1])
     ]  # fmt: skip
     return frame.part("stripe", stripe) + frame.part("bars", bars)
 
@@ -257,7 +261,7 @@ def share_bars(parts: Mapping[str, float], colours: Mapping[str, str], words: An
 def _memory(answer: Served) -> Markup:
     room, whole = answer.room, answer.server.job.cluster.gpu.memory
     parts = {"weights": room.weights, "activations": room.activations, "context": room.context, "cache": room.cache}
-    parts["left"] = max(0.0, whole - sum(parts.values()))
+    parts[LEFT_OVER] = max(0.0, whole - sum(parts.values()))
     holds = f"{room.tokens:,} tokens or {answer.most_requests:,.0f} such requests"
     lines = [f"The cache holds {holds}; {say.percent(answer.cache_peak)} of it were in use at most."]
     if answer.prefix_hits:

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.serving import ServeChoice, ServeFront, ServePlan
+from windtunnel.report.words.served import describe_copy, kinds_sentence
+from windtunnel.serving import ServeFront
 
 WIDTH = 10
 
@@ -32,41 +33,8 @@ def report_front(found: ServeFront, console: Console | None = None) -> None:
         out.print(Text(f"  best      nothing keeps the limits; {found.nearest}", "yellow"))
     if found.kinds:
         out.print(f"  prompts   {kinds_sentence(found)}", highlight=False)
+    beaten = f", {found.beaten} are beaten clearly" if found.beaten else ""
     out.print(
         f"  tried     {found.simulated} of {found.asked} points in {found.seconds:.3g} s; {found.unfit} do not fit, "
-        f"{found.bound} cannot keep the limits by their bytes alone"
+        f"{found.bound} cannot keep the limits by their bytes alone{beaten}"
     )
-
-
-def kinds_sentence(found: ServeFront) -> str:
-    """Whether copies for prompts pay, and how much."""
-    together, apart = found.kinds
-    if found.gain is not None:
-        more = found.gain - 1.0
-        who = "on copies of their own" if more > 0.0 else "beside tokens"
-        least = more if more > 0.0 else 1.0 / found.gain - 1.0
-        assert apart is not None
-        return f"{who} give {100 * least:.1f} % more tokens/s a GPU under the limits; the best apart is {describe_copy(apart)}"
-    if together is None and apart is None:
-        return "neither kind keeps the limits"
-    return "only copies of their own keep the limits" if together is None else "only beside tokens are the limits kept"
-
-
-def describe_copy(one: ServeChoice) -> str:
-    """A copy as its flags, with the copies for prompts before it."""
-    side = one.served.prefill
-    if side is None:
-        return f"{one.engine} {_degrees(one.plan)} {_formats(one)}"
-    front = f"{side.copies}x{_degrees(side.plan).replace(' ', '.')}"
-    return f"{one.engine} {front} > {side.decode_copies}x{_degrees(one.plan).replace(' ', '.')} {_formats(one)}"
-
-
-def _degrees(plan: ServePlan) -> str:
-    return " ".join(f"{name}{getattr(plan, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(plan, name) > 1) or "tp1"
-
-
-def _formats(one: ServeChoice) -> str:
-    """Number formats, and what drafts."""
-    formats = one.weights if one.kv == "bf16" else f"{one.weights}/{one.kv}"
-    drafted = one.served.server.speculation
-    return formats if drafted is None else f"{formats} +{drafted.method}{drafted.drafts}"
