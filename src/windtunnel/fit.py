@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.engines.catalogue import GpuEngines
+    from windtunnel.calibrate.forward.fit import ForwardFit
     from windtunnel.calibrate.kernels.fit import Fit
     from windtunnel.calibrate.record import FitRecord
     from windtunnel.calibrate.transfer.study import TransferStudy
     from windtunnel.compute.training import TrainingFactor
     from windtunnel.records import Dataset
 
-__all__ = ["collectives", "engines", "host", "kernels", "power", "published", "save_kernels", "training", "transfer"]
+__all__ = ["collectives", "engines", "forward", "host", "kernels", "power", "published", "save_kernels", "training", "transfer"]
 
 
 def kernels(
@@ -81,6 +82,21 @@ def engines(
     from windtunnel.calibrate.engines.catalogue import SYSTEMS, fit_engines
 
     return fit_engines(folder, tuple(systems) or SYSTEMS, report)
+
+
+def forward(
+    folder: str | Path | None = None,
+    *,
+    systems: Sequence[str] = (),
+    report: Callable[[float], object] = lambda share: None,
+) -> ForwardFit:
+    """Recurrences, short convolutions and rates of 8 bits of training steps, refitted from aiconfigurator's tables (a folder, or
+    the wheel of `pip install 'windtunnel[measured]'`) and from the catalogue's measured recurrences. `systems`: names of its
+    folders; left out, all that are fitted. The result has errors of held-out shapes. Raises as `wt.read_measured`."""
+    from windtunnel.calibrate.engines.catalogue import SYSTEMS
+    from windtunnel.calibrate.forward.fit import fit_forward
+
+    return fit_forward(folder, tuple(systems) or SYSTEMS, report)
 
 
 def transfer(data: str | Path | Sequence[str | Path] = (), *, leave: Sequence[str] = ()) -> TransferStudy:

@@ -34,7 +34,7 @@ FUNCTIONS = {
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
     "profile gains": "profile.gains", "profile transfer": "fit.transfer",
-    "fit kernels": "fit.kernels", "fit published": "fit.published", "fit engines": "fit.engines", "fit transfer": "fit.transfer",
+    "fit kernels": "fit.kernels", "fit published": "fit.published", "fit engines": "fit.engines", "fit forward": "fit.forward", "fit transfer": "fit.transfer",
     "fit collectives": "fit.collectives", "fit training": "fit.training", "fit host": "fit.host", "fit power": "fit.power",
     "fleet collect": "fleet.serve", "fleet ship": "fleet.NodeShipper", "fleet startup": "fleet.start_costs",
     "fleet show": "fleet.judge_run", "fleet monitor": "fleet.monitor_run", "fleet compare": "runs.compare_fleet",

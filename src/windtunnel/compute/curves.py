@@ -43,6 +43,13 @@ PROVENANCES = tuple(code.name.lower() for code in Provenance)
 """Names of the codes, as reports show them."""
 
 
+def provenance_of(name: object) -> object:
+    """The code of a provenance that a file names in lower case."""
+    if not isinstance(name, str) or name not in PROVENANCES:
+        raise ValueError("not " + ", ".join(PROVENANCES))
+    return Provenance(PROVENANCES.index(name))
+
+
 @dataclass(frozen=True)
 class GemmCurve:
     """Constants of the tile/wave model; see `gemm.py` for the equations."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.curves import KernelCurves
+from windtunnel.compute.forward_curves import ForwardChoice
 from windtunnel.records import work
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.workload.ops import DTYPES
@@ -58,13 +59,16 @@ class Device:
     sms: float
     l2: float
     """Bytes."""
+    forward: ForwardChoice | None = None
+    """Recurrences, convolutions and rates of low precision; None for engines' kernels."""
 
 
-def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
+def device(gpu: GPU, kernels: KernelCurves, recipe: str = "", forward: ForwardChoice | None = None) -> Device:
     """`Device` of `gpu` under the curves of `kernels`, which already contain the achieved share of peak in half precision.
 
-    8- and 4-bit products achieve another share: that of the best measured matmuls of this GPU, else that of `OVER_WIDE` for
-    its architecture, else that of the fitted GPU. `recipe`: how inputs in fp8 are scaled (`Runtime.recipe`).
+    8- and 4-bit products achieve another share: that of this GPU's measured products of the recipe (`forward.py`), else that of the
+    best measured matmuls of this GPU, else that of `OVER_WIDE` for its architecture, else that of the fitted GPU. `recipe`: how
+    inputs in fp8 are scaled (`Runtime.recipe`).
     """
     peak = np.array([_peak(gpu.peak, name) for name in DTYPES])
     factor = np.ones(len(DTYPES))
@@ -73,6 +77,10 @@ def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
     for name in NARROW:
         if not any(key in gpu.peak for key in FALLBACK[name] if key not in WIDE):
             continue  # computed in bf16
+        measured = None if forward is None else forward.rate_of(recipe if name == "fp8" else name)
+        if measured is not None and name in gpu.peak:
+            factor[DTYPES.index(name)] = min(1.0, measured.rate * half / gpu.peak[name])
+            continue
         rate = rates.get(recipe if name == "fp8" else name)
         if rate is not None and name in gpu.peak and (name == "fp8" or name not in gpu.achievable):
             factor[DTYPES.index(name)] = min(1.0, rate * half / gpu.peak[name])
@@ -82,7 +90,7 @@ def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
     # Units that a sheet does not state are as many as those of the fitted GPU: more FLOP/s are faster units, in the same waves.
     sms = float(gpu.sms) if gpu.sms is not None else kernels.sms
     l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
-    return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)
+    return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2, forward=forward)
 
 
 def _peak(table: dict[str, float], name: str) -> float:

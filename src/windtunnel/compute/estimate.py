@@ -14,15 +14,17 @@ from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.device import ELEMENT, NARROW, Device, device
+from windtunnel.compute.forward import choose_forward
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
-from windtunnel.compute.scan import ERROR, SOURCE, scan_seconds
+from windtunnel.compute.scan import SCANS, convolution_seconds, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.spec.runtime import Runtime
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
 
 CLASSES = {
@@ -42,9 +44,10 @@ LOW = [DTYPES.index(name) for name in NARROW]
 LIBRARY = "@"
 """Separator in the name of a row, before the library of the kernel; see `memory_classes.key_of`."""
 
-NARROW_ERROR = 0.1
-"""Additional relative error of a product in 8 or 4 bits, whose curve was fitted on 16-bit samples: the spread of rates over bf16 of
-published products of one layer (Transformer Engine's docs/examples/gemm_profiling)."""
+NARROW_ERROR = 0.15
+"""Additional relative error of a product in 8 or 4 bits whose rate was not measured on its GPU: the spread of rates over bf16 of
+published products of one layer (Transformer Engine's docs/examples/gemm_profiling), and half of the distance between its NVFP4 and
+that of TensorRT-LLM's tables (3.48 against 2.65 to 3.0)."""
 
 BETWEEN = 0.03
 """Relative error of a kernel interpolated between two measured ones; assumed."""
@@ -78,7 +81,7 @@ def estimate(
     those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
-    dev = device(gpu, choice.kernels, runtime.recipe)
+    dev = device(gpu, choice.kernels, runtime.recipe, choose_forward(gpu))
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled_seconds(ops, choice, dev, runtime, in_training)
     error = np.array([value for value, _ in founded])[table]
@@ -131,8 +134,14 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
         seconds[mask] = values
         table[mask] = len(names)
         error, found = _founding(choice, key)
-        names.append(_source(choice, key) + (", at a rate over bf16" if narrow else ""))
-        founded.append((float(np.hypot(error, NARROW_ERROR)), max(found, Provenance.TRANSFERRED)) if narrow else (error, found))
+        name = _source(choice, key)
+        if narrow:
+            rate = dev.forward.rate_of(runtime.recipe) if dev.forward is not None else None
+            error = float(np.hypot(error, NARROW_ERROR if rate is None else rate.error))
+            found = max(found, Provenance.TRANSFERRED) if rate is None else found
+            name += ", at a rate over bf16" if rate is None else f", at {rate.rate:.2f} of its rate in bf16 ({rate.source})"
+        names.append(name)
+        founded.append((error, found))
 
     launches = ops.launches.astype(np.float64)
     several = ops.kind == Kind.GROUPED_GEMM
@@ -168,13 +177,11 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
             put(mask, in_training.memory * one * each, name)
-    scans = ops.kind == Kind.SCAN
-    if scans.any():
-        columns = ops.bytes[scans], ops.flops[scans], ops.dtype[scans], np.maximum(launches[scans], 1.0)
-        seconds[scans] = in_training.memory * scan_seconds(kernels.memory["norm"], dev, *columns)
-        table[scans] = len(names)
-        names.append(SOURCE)
-        founded.append((ERROR, Provenance.ASSUMED))
+    for mask, values, name, basis in _recurrences(ops, dev, is_processor(kernels.architecture)):
+        seconds[mask] = in_training.memory * values
+        table[mask] = len(names)
+        names.append(name)
+        founded.append(basis)
     for key in (name for name in kernels.memory if LIBRARY in name):
         mask = _rows_of_library(ops, ops.kind != Kind.COMM, key)
         if mask.any():
@@ -190,6 +197,27 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _recurrences(ops: OpTable, dev: Device, processor: bool) -> Iterator[tuple[Bools, Floats, str, tuple[float, Provenance]]]:
+    """(rows, seconds, source, basis) of recurrences, and of the convolutions before them unless a processor computes them."""
+    if dev.forward is None:
+        return
+    curves = dev.forward.curves
+    scans = ops.kind == Kind.SCAN
+    if scans.any():
+        keys = np.array([SCANS.get(Role(int(role)), "state_space") for role in ops.role], np.object_)
+        for key in sorted(set(keys[scans])):
+            rows, curve = scans & (keys == key), curves.scans[key]
+            backward = np.isin(ops.phase[rows], (Phase.DGRAD, Phase.WGRAD))
+            one, shape = np.maximum(ops.launches[rows], 1.0), (ops.m[rows], ops.extra[rows])
+            took = scan_seconds(curve, dev, backward, *shape, ops.bytes[rows], ops.flops[rows], ops.dtype[rows], one)
+            yield rows, took, dev.forward.source(f"scan, {key.replace('_', ' ')}", curve), dev.forward.founding(curve)
+    rows = ops.role == Role.SHORT_CONVOLUTION
+    if rows.any() and not processor:
+        found = curves.convolution
+        values = convolution_seconds(found, dev, ops.bytes[rows], np.maximum(ops.launches[rows], 1.0))
+        yield rows, values, dev.forward.source("short convolution", found), dev.forward.founding(found)
 
 
 def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Operator, Bools]]:

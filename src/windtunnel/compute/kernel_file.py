@@ -23,7 +23,6 @@ from windtunnel.base.files import MIB, read_text
 from windtunnel.base.package_data import CATALOG
 from windtunnel.base.strict import Strict
 from windtunnel.compute.curves import (
-    PROVENANCES,
     AttentionCurve,
     Basis,
     ErrorStatistics,
@@ -33,6 +32,7 @@ from windtunnel.compute.curves import (
     Number,
     Positive,
     Provenance,
+    provenance_of,
 )
 
 FOLDER = CATALOG / "kernels"
@@ -41,18 +41,11 @@ LARGEST_FILE = 16 * MIB
 WANTED = "a file that `windtunnel fit kernels` wrote"
 
 
-def _provenance(name: object) -> object:
-    """The code of a provenance that a file names in lower case."""
-    if not isinstance(name, str) or name not in PROVENANCES:
-        raise ValueError("not " + ", ".join(PROVENANCES))
-    return Provenance(PROVENANCES.index(name))
-
-
 class _Class(Strict):
     """One kernel class without its constants."""
 
     error: Number
-    provenance: Annotated[Provenance, BeforeValidator(_provenance)]
+    provenance: Annotated[Provenance, BeforeValidator(provenance_of)]
     source: str
     held_out: dict[str, ErrorStatistics] = {}
     trained: dict[str, ErrorStatistics] = {}

@@ -1,31 +1,49 @@
-"""Seconds of chunked scans: the Triton kernels of Mamba-2 and of gated linear attention.
+"""Seconds of recurrences in chunks: the Triton kernels of Mamba-2 and of gated linear attention, and the convolutions before them.
 
-    seconds = launches x latency + max(bytes / (bandwidth x efficiency), FLOPs / (peak x FRACTION))
+    seconds = launches latency + ((bytes / (bandwidth memory))^2 + (FLOPs / (peak rate))^2 + (chunks step)^2)^(1/2)
 
-with bandwidth, latency and efficiency of norms. A scan is several kernels that hand states of chunks to each other through HBM
-(Dao and Gu 2024, arXiv:2405.21060, section 6; mamba_ssm/ops/triton; fla/ops).
+A recurrence is several kernels that hand states of chunks to each other through HBM (Dao and Gu 2024, arXiv:2405.21060, section 6;
+mamba_ssm/ops/triton; fla/ops). Most of them work on all chunks at once; some go through a sequence's chunks in order, which short
+batches of long sequences wait for. `forward.py` holds the constants.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int8s
-from windtunnel.compute.curves import MemoryCurve
+from windtunnel.base.arrays import Bools, Floats, Int8s, Int64s
 from windtunnel.compute.device import Device
+from windtunnel.compute.forward_curves import ConvolutionCurve, ScanConstants, ScanCurve
+from windtunnel.workload.identity import Role
 
-FRACTION = 0.137
-"""Share of the 16-bit peak that the scans' small products reach, 64 to 256 a side: 135 TFLOP/s of an H800's 989, the best of a
-search over tiles of Mamba-2's largest kernel (tile-ai/tilelang benchmark/mamba2/README.md, be9c08f). Assumed for the others."""
-
-ERROR = 0.4
-"""Relative 1-sigma error of a scan; assumed."""
-
-SOURCE = "scan: bytes as norms move them, products as tilelang benchmark/mamba2 of one of them; assumed"
+Sizes = Int64s | Floats
+SCANS = {Role.STATE_SPACE_SCAN: "state_space", Role.DELTA_RULE: "delta", Role.CHANNEL_DELTA_RULE: "delta_by_channel"}
+"""Role of a row -> its curve; other scans take that of state spaces."""
 
 
-def scan_seconds(curve: MemoryCurve, dev: Device, moved: Floats, flops: Floats, dtype: Int8s, launches: Floats) -> Floats:
-    """Seconds of scans that move `moved` HBM bytes and compute `flops` in `launches` kernels."""
-    stream = moved / (dev.bandwidth * curve.efficiency)
-    products = flops / (dev.peak[dtype] * FRACTION)
-    return np.asarray(launches * curve.latency + np.maximum(stream, products), dtype=np.float64)
+def scan_seconds(
+    curve: ScanCurve,
+    dev: Device,
+    backward: Bools,
+    tokens: Sizes,
+    chunk: Sizes,
+    moved: Floats,
+    flops: Floats,
+    dtype: Int8s,
+    launches: Floats,
+) -> Floats:
+    """Seconds of recurrences over sequences of `tokens` in chunks, that move `moved` HBM bytes and compute `flops` in `launches`
+    kernels."""
+    chunks = np.ceil(tokens / np.maximum(chunk, 1))
+
+    def seconds(way: ScanConstants) -> Floats:
+        stream = moved / (dev.bandwidth * way.memory)
+        products = flops / (dev.peak[dtype] * way.rate)
+        return np.asarray(launches * way.latency + np.sqrt(stream**2 + products**2 + (chunks * way.step) ** 2), np.float64)
+
+    return np.where(backward, seconds(curve.backward), seconds(curve.forward))
+
+
+def convolution_seconds(curve: ConvolutionCurve, dev: Device, moved: Floats, launches: Floats) -> Floats:
+    """Seconds of short convolutions that move `moved` bytes in `launches` kernels."""
+    return np.asarray(launches * curve.latency + moved / (dev.bandwidth * curve.memory), np.float64)

@@ -65,6 +65,10 @@ class Role(IntEnum):
     GRADIENT_CLIP = 31
     ADAM_UPDATE = 32
     QKV_COPIES = 33
+    STATE_SPACE_SCAN = 34  # the recurrence of Mamba-2
+    DELTA_RULE = 35  # of gated linear attention, a decay a head
+    CHANNEL_DELTA_RULE = 36  # of Kimi's, a decay a channel
+    SHORT_CONVOLUTION = 37  # over the last tokens, before a recurrence
 
 
 class BlockKind(IntEnum):

@@ -37,7 +37,8 @@ class Kind(IntEnum):
     REDUCE = 10  # reductions, such as norms of gradients: bytes read
     COMM = 11  # see `comm`
     GROUPED_GEMM = 12  # grouped GEMM, one product per local expert: batch = experts, m = tokens of each
-    SCAN = 13  # chunked recurrence: batch = sequences x heads, m = tokens, n = width of values, k = of keys or states
+    # chunked recurrence: batch = sequences x heads, m = tokens, n = width of values, k = of keys or states, extra = of a chunk
+    SCAN = 13
 
 
 class Phase(IntEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
@@ -61,27 +62,31 @@ def delta(tape: Tape) -> None:
         parameters=float(heads + decays),
     )
     kept = tape.tokens * (2.0 * values + heads * CHUNK) * tape.width  # values, the gate, the solved triangles
-    scan(tape, "delta rule", work(tape, heads // cp), kept, 0.0)
+    role = Role.CHANNEL_DELTA_RULE if by_channel else Role.DELTA_RULE
+    scan(tape, "delta rule", role, work(tape, heads // cp), kept, 0.0)
     gated_norm(tape, values, model.linear_value_dim, model.linear_value_dim)
     turn(tape, "heads scatter", values)
     row(tape, "out projection", model.linear_values, model.hidden, again=0.5)
 
 
 def work(tape: Tape, heads: int) -> Scan:
-    """FLOPs and bytes of the delta rule over `heads`, whole sequences.
+    """FLOPs and bytes of the delta rule over `heads`, whole sequences."""
+    model = tape.job.model
+    return delta_work(float(tape.tokens * tape.job.plan.cp), heads, model.linear_key_dim, model.linear_value_dim, tape.width)
+
+
+def delta_work(tokens: float, heads: int, k: int, v: int, width: float) -> Scan:
+    """FLOPs and bytes of the delta rule of `tokens` in all, `width` bytes a number.
 
     Per token and head of key width K and value width V, with chunks of C tokens: keys with keys 2 C K, solve C C, new keys and
     values 2 C (K + V), states 4 K V, output 2 K V + C (K + V). Backward computes new keys, values and states again, and two
     gradients of each product.
     """
-    model = tape.job.model
-    k, v = model.linear_key_dim, model.linear_value_dim
-    tokens = float(tape.tokens * tape.job.plan.cp)
     fresh, states, output = 2.0 * CHUNK * (k + v), 4.0 * k * v, 2.0 * k * v + CHUNK * (k + v)
     forward = 2.0 * CHUNK * k + CHUNK * CHUNK + fresh + states + output
     backward = fresh + states + 2.0 * forward
-    state_bytes = tape.width * k * v / CHUNK  # a state for each chunk, in 16 bits
-    one = tape.width * (2.0 * k + 2.0 * v)
+    state_bytes = width * k * v / CHUNK  # a state for each chunk, in 16 bits
+    one = width * (2.0 * k + 2.0 * v)
     moved = 2.5 * one + 2.0 * state_bytes, 6.0 * one + 6.0 * state_bytes
     scale = tokens * heads
     return Scan(heads, v, k, CHUNK, (scale * forward, scale * backward), (scale * moved[0], scale * moved[1]), (FORWARD, BACKWARD))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from windtunnel.workload.blocks.linear import column, row
 from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
+from windtunnel.workload.identity import Role
 from windtunnel.workload.tape import Tape
 
 FORWARD, BACKWARD = 5, 11
@@ -29,24 +30,29 @@ def mamba(tape: Tape) -> None:
     convolution(tape, inner + 2 * shared, True)
     # the whole output of the projection is kept: the convolution's input, the gate and the steps
     kept = float(tape.tokens * (inner + heads)) * tape.width
-    scan(tape, "state-space scan", work(tape, heads // cp, max(1, groups // cp)), kept, 3.0 * heads)
+    scan(tape, "state-space scan", Role.STATE_SPACE_SCAN, work(tape, heads // cp, max(1, groups // cp)), kept, 3.0 * heads)
     gated_norm(tape, inner, inner // groups, inner)
     turn(tape, "heads scatter", inner)
     row(tape, "out projection", model.ssm_width, model.hidden, again=0.5)
 
 
 def work(tape: Tape, heads: int, groups: int) -> Scan:
-    """FLOPs and bytes of the scan over `heads`, whole sequences.
+    """FLOPs and bytes of the scan over `heads`, whole sequences."""
+    model = tape.job.model
+    tokens = float(tape.tokens * tape.job.plan.cp)
+    chunk = min(model.ssm_chunk, tape.job.plan.seq)
+    return state_space_work(tokens, heads, groups, model.ssm_head_dim, model.ssm_state, chunk, tape.width)
+
+
+def state_space_work(tokens: float, heads: int, groups: int, p: int, n: int, chunk: int, width: float) -> Scan:
+    """FLOPs and bytes of the scan of `tokens` in all, `width` bytes a number.
 
     Per token and head of P values and N states, in chunks of L: output inside a chunk L P (half of the square is masked), states in
     and out 2 N P each; per group, B with C 2 L N. Backward: states again 2 N P; gradients of states, C, x and B 2 N P each; inside
     the chunk 2 L P; per group 6 L N. States of chunks are read or written in HBM in fp32, 4 times forward and 9 times backward.
     """
-    model = tape.job.model
-    p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, tape.job.plan.seq)
-    tokens = float(tape.tokens * tape.job.plan.cp)
     states = 4.0 * heads * p * n / chunk
-    rows, matrices = heads * p * tape.width, groups * n * tape.width
+    rows, matrices = heads * p * width, groups * n * width
     forward = heads * (chunk * p + 4.0 * n * p) + groups * 2.0 * chunk * n
     backward = heads * (2.0 * chunk * p + 10.0 * n * p) + groups * 6.0 * chunk * n
     moved = 3.0 * rows + 4.0 * matrices + 4.0 * states, 9.0 * rows + 12.0 * matrices + 9.0 * states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -33,13 +34,14 @@ def convolution(tape: Tape, channels: int, bias: bool, kernel: int = 1) -> None:
         saved=elements * tape.width,
         launches=(kernel, 2 * kernel),
         parameters=float(parameters),
+        role=Role.SHORT_CONVOLUTION,
     )
 
 
-def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> None:
+def scan(tape: Tape, name: str, role: Role, work: Scan, saved: float, parameters: float) -> None:
     """The recurrence: one row of several kernels forward and one backward. Selective recompute of the core runs it again."""
     batch = tape.job.plan.micro_batch * work.heads
-    unit = Unit(name, saved=saved, parameters=parameters)
+    unit = Unit(name, role, saved=saved, parameters=parameters)
     ahead = Op(
         name,
         Kind.SCAN,
@@ -50,7 +52,7 @@ def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> 
         tape.seq * tape.job.plan.cp,
         work.value,
         work.state,
-        1,
+        work.chunk,
         work.flops[0],
         work.moved[0],
         work.launches[0],
