@@ -22,6 +22,7 @@ from tests.helpers.fleet_rings import written
 from tests.helpers.kept_run import kept
 from windtunnel.base.json_text import json_text
 from windtunnel.cli import VERBS, main
+from windtunnel.cli.shared.verbs import verb_module
 from windtunnel.records import write
 
 FUNCTIONS = {
@@ -131,7 +132,7 @@ MOST_OTHERS = {"flows", "export", "profile import", "profile export", "fit kerne
 def verbs(table: dict[str, tuple[str, str]] | None = None, before: str = "") -> Iterator[str]:
     """Every verb, and every verb of a group with the group's name before it."""
     for name, (module, _) in (table or VERBS).items():
-        group = getattr(import_module(f"windtunnel.cli.{module}"), "VERBS", None)
+        group = getattr(verb_module(module), "VERBS", None)
         if group is None:
             yield f"{before}{name}"
         else:
