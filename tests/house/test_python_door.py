@@ -31,6 +31,7 @@ FUNCTIONS = {
     "serve-search": "serve_search",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "collective": "collective",
     "flows": "flows", "validate": "validate", "catalog": "catalog", "replay": "replay", "simai": "simai", "export": "export",
+    "serve": "connect",
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",

@@ -60,6 +60,9 @@ def command(  # long: one option a line
     job_cores: Annotated[int, typer.Option("--job-cores", min=1, max=1024, help="Cores of a question that can use several.")] = 1,
     most_body: Annotated[str, typer.Option("--most-body", metavar="SIZE", help="Largest request, with its uploads.")] = "64MB",
     per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Requests of a token or address in a minute.")] = 1200,
+    lease: Annotated[
+        float, typer.Option("--lease", min=1.0, help="Seconds after which a silent worker has lost its question.")
+    ] = 15.0,
     backup: Annotated[str | None, typer.Option("--backup", metavar="FILE.tar", help="Write a consistent copy, and end.")] = None,
     restore: Annotated[
         str | None, typer.Option("--restore", metavar="FILE.tar", help="Fill an empty --dir from a copy, and end.")
@@ -80,7 +83,7 @@ def command(  # long: one option a line
         str(Path(dir).absolute()), database or os.environ.get("WINDTUNNEL_DATABASE") or None, number, ray,
         job_memory=_size("--job-memory", job_memory), job_seconds=job_seconds, job_cores=job_cores,
         keep_bytes=_size("--keep", keep), keep_seconds=_days(keep_days) * 86400.0, body_bytes=_size("--most-body", most_body),
-        per_minute=per_minute,
+        per_minute=per_minute, lease=lease,
     )  # fmt: skip
     try:
         import uvicorn  # noqa: F401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
@@ -77,6 +78,7 @@ def serve(
 
 
 async def _run(server: Any, door: Any, ready: Callable[[], None]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises what ended it once more, when there is still something to close
     await door.open()
     beside = asyncio.ensure_future(server.main_sweep())
     ready()

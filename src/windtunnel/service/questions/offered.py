@@ -206,12 +206,13 @@ def _offer(words: tuple[str, ...], command: Any) -> OfferedVerb:
 
 def _option(parameter: Any, longest: str) -> AskedOption:
     positional = parameter.param_type_name == "argument"
-    kinds = {"integer": "integer", "integer range": "integer", "float": "number", "float range": "number", "boolean": "boolean"}
+    kinds = {"int": "integer", "flo": "number", "boo": "boolean"}  # of integer, integer range, int, …
+    kind = kinds.get(str(parameter.type.name)[:3].lower(), "string")
     name = RENAMED.get(parameter.name, parameter.name).replace("_", "-") if positional else longest.lstrip("-")
     default = parameter.default if isinstance(parameter.default, (str, int, float, bool)) else None
     many = bool(getattr(parameter, "multiple", False)) or parameter.nargs != 1
     return AskedOption(
-        name, "" if positional else longest, kinds.get(parameter.type.name, "string"), many, parameter.required, default,
+        name, "" if positional else longest, kind, many, parameter.required, default,
         str(getattr(parameter, "help", "") or ""), str(parameter.metavar or ""),
         getattr(parameter.type, "min", None), getattr(parameter.type, "max", None),
     )  # fmt: skip
