@@ -105,8 +105,8 @@ def command(  # long: one option a line
 
 
 def _workers(text: str) -> tuple[int, str | None]:
-    if text == "ray" or text.startswith("ray://") or text.startswith("ray:"):
-        return 1, "auto" if text in ("ray", "ray:", "ray://") else text
+    if text == "ray" or text.startswith("ray:"):
+        return 1, text if text.startswith("ray://") and text != "ray://" else text.partition(":")[2].strip("/") or "auto"
     if not text:
         return len(os.sched_getaffinity(0)), None
     if not text.isdecimal() or not 1 <= int(text) <= 1024:

@@ -46,17 +46,27 @@ class Worker:
         """Works until it is told to stop."""
         while not self.stopping:
             try:
-                claim = self.queue.claim(self.owner, self.short_only)
-                if claim is None:
-                    self._listen(POLL_SECONDS)
-                    continue
-                self._serve(claim)
-                say(f"ended {claim.job}")
+                self.work()
             except (DBAPIError, StoreFull, OSError) as error:  # the database is away or full: leases pass, nothing is lost
                 print(f"worker: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
-                self._listen(BEAT_SECONDS)
+                self.listen(BEAT_SECONDS)
 
-    def _listen(self, seconds: float) -> None:
+        self.close()
+
+    def work(self) -> None:
+        """One question, or a wait for the next one."""
+        claim = self.queue.claim(self.owner, self.short_only)
+        if claim is None:
+            self.listen(POLL_SECONDS)
+            return
+        self._serve(claim)
+        say(f"ended {claim.job}")
+
+    def close(self) -> None:
+        """What is left to do when it stops."""
+        self.database.close()
+
+    def listen(self, seconds: float) -> None:
         """Waits for a word of the server."""
         until = time.monotonic() + seconds
         if select.select([0], [], [], max(0.0, until - time.monotonic()))[0] and not os.read(0, 4096):
@@ -72,7 +82,7 @@ class Worker:
 
         def beat() -> bool:
             nonlocal state
-            self._listen(0.0)
+            self.listen(0.0)
             if self.stopping:
                 return False
             state = self.queue.beat(claim, attempt.share, attempt.doing, attempt.log())
@@ -139,15 +149,22 @@ def warm_up() -> None:
     gc.freeze()
 
 
-def main() -> None:
-    """Runs a worker: `python -P -m windtunnel.service.work.worker OWNER [short]`."""
+def read_settings() -> ServiceSettings | None:
+    """The first line of standard input; None if the server is gone already."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
         if not byte:
-            return
+            return None
         line += byte
-    settings = ServiceSettings.of_json(line.decode())
+    return ServiceSettings.of_json(line.decode())
+
+
+def main() -> None:
+    """Runs a worker: `python -P -m windtunnel.service.work.worker OWNER [short]`."""
+    settings = read_settings()
+    if settings is None:
+        return
     warm_up()
     worker = Worker(settings, sys.argv[1], "short" in sys.argv[2:])
     say("ready")
