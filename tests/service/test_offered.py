@@ -10,7 +10,7 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import app
-from windtunnel.service.questions.offered import NOT_OFFERED, OUTPUTS, TAKES_NO_JSON, WITHHELD, offered, offered_verb
+from windtunnel.service.questions.offered import NOT_OFFERED, OUTPUTS, TAKES_NO_JSON, WITHHELD, offered_verb, offered_verbs
 from windtunnel.service.questions.question import ask_question
 from windtunnel.service.web.openapi import describe
 
@@ -28,8 +28,8 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def test_every_verb_is_offered_or_named_with_a_reason() -> None:
-    assert set(COMMANDS) == {*offered(), *NOT_OFFERED}
-    assert not set(offered()) & set(NOT_OFFERED)
+    assert set(COMMANDS) == {*offered_verbs(), *NOT_OFFERED}
+    assert not set(offered_verbs()) & set(NOT_OFFERED)
     assert all(len(why) > 20 for why in NOT_OFFERED.values())
 
 
@@ -39,7 +39,7 @@ def test_every_option_is_taken_or_named(name: str) -> None:
         with pytest.raises(UnknownName, match="does not offer"):
             offered_verb(name)
         return
-    verb = offered()[name]
+    verb = offered_verbs()[name]
     taken = {option.word for option in verb.options if option.word} | {word for _, word, _, _ in verb.outputs}
     for parameter in COMMANDS[name].params:
         longest = max(parameter.opts, key=len)
@@ -53,7 +53,7 @@ def test_the_lists_name_what_is_there() -> None:
     known = {f"{name} {max(p.opts, key=len)}" for name, command in COMMANDS.items() for p in command.params}
     assert set(OUTPUTS) <= known
     assert {key for key in WITHHELD if " " in key} <= known
-    assert set(TAKES_NO_JSON) == {name for name, verb in offered().items() if not verb.json}
+    assert set(TAKES_NO_JSON) == {name for name, verb in offered_verbs().items() if not verb.json}
 
 
 WRITES = ("Write", "Where ", "Keep predicted", "Replay a whole step and draw")
@@ -63,7 +63,7 @@ WRITES = ("Write", "Where ", "Keep predicted", "Replay a whole step and draw")
 def test_no_option_that_writes_is_taken_as_an_argument() -> None:
     found = [
         f"{name} {option.word}"
-        for name, verb in offered().items()
+        for name, verb in offered_verbs().items()
         for option in verb.options
         if option.word and ("FILE" in option.metavar or "FOLDER" in option.metavar) and option.help.startswith(WRITES)
     ]
@@ -72,7 +72,7 @@ def test_no_option_that_writes_is_taken_as_an_argument() -> None:
 
 def test_the_description_has_every_verb_and_option() -> None:
     paths = describe()["paths"]
-    for verb in offered().values():
+    for verb in offered_verbs().values():
         schema = paths[f"/api/v1/{verb.path}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
         wanted = {option.name for option in verb.options} | {"files"} | ({"artefacts"} if verb.outputs else set())
         assert set(schema["properties"]) == wanted

@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
-from windtunnel.cli.shared.progress import watched, watchers
+from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.validate import validate
 
 EXAMPLES = """\b
@@ -56,7 +56,7 @@ def command(  # long: one option a line
     ) as shown:
         task = shown.add_task("validating", total=None)
 
-        told = watched("validating") if watchers else None
+        told = tell_watchers("validating") if watchers else None
 
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)

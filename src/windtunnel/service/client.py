@@ -75,7 +75,7 @@ class RemoteService:
         """The answer to any verb of the command line, such as `fit power`. `arguments`: its options by their long names, with
         underscores, and its positional arguments; `files`: uploads by name; `artefacts`: options that write files; `progress` is
         called with the finished share and what is done."""
-        uploads = {name: _encoded(data.encode() if isinstance(data, str) else data) for name, data in (files or {}).items()}
+        uploads = {name: _encode_upload(data.encode() if isinstance(data, str) else data) for name, data in (files or {}).items()}
         body = {name: _argument(value, uploads) for name, value in arguments.items() if value is not None}
         body |= {"files": uploads} if uploads else {}
         body |= {"artefacts": list(artefacts)} if artefacts else {}
@@ -167,7 +167,7 @@ class RemoteService:
         self, job: Any, space: Mapping[str, Sequence[Any]] | None = None, objective: str | Sequence[str] = "time", **options: Any
     ) -> RemoteAnswer:  # fmt: skip
         """`wt.search`: `space` is what `--set` says, field -> values to try."""
-        return self.ask("search", job=job, set=space, objective=_listed(objective), **options)
+        return self.ask("search", job=job, set=space, objective=_join_list(objective), **options)
 
     def plan(self, **options: Any) -> RemoteAnswer:
         """`wt.plan`."""
@@ -175,7 +175,7 @@ class RemoteService:
 
     def design(self, job: Any, fields: Mapping[str, Any], objective: str | Sequence[str] = "time", **options: Any) -> RemoteAnswer:
         """`wt.design`."""
-        return self.ask("design", job=job, set=fields, objective=_listed(objective), **options)
+        return self.ask("design", job=job, set=fields, objective=_join_list(objective), **options)
 
     def goodput(self, job: Any, days: float | None = None, **options: Any) -> RemoteAnswer:
         """`wt.goodput`."""
@@ -195,7 +195,7 @@ class RemoteService:
         weights: Sequence[str] = ("bf16",), kv: Sequence[str] = ("bf16",), **options: Any,
     ) -> RemoteAnswer:  # fmt: skip
         """`wt.serve_search`."""
-        lists = {"engine": _listed(engines), "weights": _listed(weights), "kv": _listed(kv), "users": _listed(users)}
+        lists = {"engine": _join_list(engines), "weights": _join_list(weights), "kv": _join_list(kv), "users": _join_list(users)}
         return self.ask("serve-search", model=model, on=on, gpus=gpus, **lists, **options)
 
     def rl_predict(self, job: Any, on: Any = None, **options: Any) -> RemoteAnswer:
@@ -204,21 +204,21 @@ class RemoteService:
 
     def compare(self, a: Any, b: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
         """`wt.compare`: two jobs, or a run and its job."""
-        return self.ask("compare", things=[*_several(a), b], network=network, **options)
+        return self.ask("compare", things=[*_list_of(a), b], network=network, **options)
 
     def whatif(self, run: Any, changes: str | Sequence[str], **options: Any) -> RemoteAnswer:
         """`wt.whatif`."""
-        return self.ask("whatif", paths=_several(run), change=_several(changes), **options)
+        return self.ask("whatif", paths=_list_of(run), change=_list_of(changes), **options)
 
     def calibrate(self, runs: Any, job: Any, **options: Any) -> RemoteAnswer:
         """`wt.calibrate`."""
-        return self.ask("calibrate", runs=_several(runs), job=job, **options)
+        return self.ask("calibrate", runs=_list_of(runs), job=job, **options)
 
     def collective(
         self, cluster: Any, op: str = "all_reduce", gpus: int = 8, sizes: str | float | Sequence[float] = "8:8G", **options: Any
     ) -> RemoteAnswer:  # fmt: skip
         """`wt.collective`."""
-        return self.ask("collective", cluster=cluster, op=op, gpus=gpus, bytes=_listed(sizes), **options)
+        return self.ask("collective", cluster=cluster, op=op, gpus=gpus, bytes=_join_list(sizes), **options)
 
     def flows(self, fabric: Any, flows: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
         """`wt.flows`."""
@@ -226,7 +226,7 @@ class RemoteService:
 
     def validate(self, paths: Any = None, family: str | None = None, **options: Any) -> RemoteAnswer:
         """`wt.validate`."""
-        return self.ask("validate", tables=None if paths is None else _several(paths), family=family, **options)
+        return self.ask("validate", tables=None if paths is None else _list_of(paths), family=family, **options)
 
     def catalog(self, kind: str | None = None, name: str | None = None) -> RemoteAnswer:
         """`wt.catalog`."""
@@ -238,7 +238,7 @@ class RemoteService:
 
     def replay(self, graph: Any, cluster: Any, **options: Any) -> RemoteAnswer:
         """`wt.replay`."""
-        return self.ask("replay", paths=_several(graph), on=cluster, **options)
+        return self.ask("replay", paths=_list_of(graph), on=cluster, **options)
 
     def simai(self, workload: Any, gpus: int | None = None, **options: Any) -> RemoteAnswer:
         """`wt.simai`."""
@@ -249,11 +249,11 @@ class RemoteService:
         return self.ask("export", form=format, job=what, **options)
 
 
-def _several(value: Any) -> list[Any]:
+def _list_of(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _listed(value: Any) -> Any:
+def _join_list(value: Any) -> Any:
     """A list as the command line takes it, with commas."""
     return ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else value
 
@@ -261,21 +261,21 @@ def _listed(value: Any) -> Any:
 def _argument(value: Any, uploads: dict[str, Any]) -> Any:
     """An argument as JSON; files, folders and objects become uploads."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_argument(one, uploads) for one in value]
     if isinstance(value, Path) or (isinstance(value, str) and ("." in value or "/" in value) and os.path.exists(value)):
         return _upload(Path(value), uploads)
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
-    return _upload_text(f"{type(value).__name__.lower()}.toml", _dumped(value), uploads)
+    return _upload_text(f"{type(value).__name__.lower()}.toml", _dump_noun(value), uploads)
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+def _plain_value(value: Any) -> Any:
+    return [_plain_value(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _dumped(value: Any) -> str:
+def _dump_noun(value: Any) -> str:
     """A noun as its file. TypeError for an object that has none."""
     from windtunnel.spec import Job, dump_job
 
@@ -286,7 +286,7 @@ def _dumped(value: Any) -> str:
 
 def _upload_text(name: str, text: str, uploads: dict[str, Any]) -> str:
     stem, suffix = os.path.splitext(name)
-    number, data = 1, _encoded(text.encode())
+    number, data = 1, _encode_upload(text.encode())
     while uploads.get(name, data) != data:
         number += 1
         name = f"{stem}{number}{suffix}"
@@ -298,17 +298,17 @@ def _upload(path: Path, uploads: dict[str, Any]) -> str:
     """A file, or all files of a folder, under the last part of its name. FileError if it is not there."""
     try:
         if not path.is_dir():
-            uploads[path.name] = _encoded(path.read_bytes())
+            uploads[path.name] = _encode_upload(path.read_bytes())
             return path.name
         for inner in sorted(path.rglob("*")):
             if inner.is_file():
-                uploads[f"{path.resolve().name}/{inner.relative_to(path).as_posix()}"] = _encoded(inner.read_bytes())
+                uploads[f"{path.resolve().name}/{inner.relative_to(path).as_posix()}"] = _encode_upload(inner.read_bytes())
     except OSError as error:
         raise errors.FileError("path", str(path), "a file that can be read", f"{error.strerror}.") from error
     return path.resolve().name
 
 
-def _encoded(data: bytes) -> Any:
+def _encode_upload(data: bytes) -> Any:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

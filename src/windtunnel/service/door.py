@@ -6,7 +6,7 @@
     asked.bytes, asked.key, asked.command, asked.cached
 
     job = await door.submit("search", {"job": "llama3-8b-8xh100", "gpus": "8,16"})
-    while not (job := await door.job(job.id)).ended:
+    while not (job := await door.job(job.id)).has_ended:
         show(job.progress, job.doing)
     asked = await door.answer(job.key)
 
@@ -98,7 +98,7 @@ class JobView:
     asker: str
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in ENDED
 
 
@@ -148,7 +148,7 @@ class ServiceDoor:
             return kept
         job = await self._submit(question, asker)
         if job is not None:
-            await self._ended(job, self.settings.wait_seconds if wait is None else min(wait, self.settings.most_wait))
+            await self._wait_for_end(job, self.settings.wait_seconds if wait is None else min(wait, self.settings.most_wait))
         kept = await self.answer(question.key, cached=job is None)
         if kept is not None:
             return kept
@@ -209,7 +209,7 @@ class ServiceDoor:
 
     async def wait(self, job: str, seconds: float) -> JobView | None:
         """The job when it has ended, or after so many seconds."""
-        await self._ended(job, seconds)
+        await self._wait_for_end(job, seconds)
         return await self.job(job)
 
     async def answer(self, key: str, cached: bool = True) -> Asked | None:
@@ -250,7 +250,7 @@ class ServiceDoor:
             self.pool.nudge()
         return job
 
-    async def _ended(self, job: str, seconds: float) -> None:
+    async def _wait_for_end(self, job: str, seconds: float) -> None:
         """Waits for the end of a job, or so many seconds."""
         until, event = time.monotonic() + seconds, asyncio.Event()
         self._waiting.setdefault(job, []).append(event)
@@ -280,7 +280,7 @@ class ServiceDoor:
         if data is None:
             self.shelf.forget(key)
             return None
-        return _asked(kept, data, cached)
+        return _asked_of(kept, data, cached)
 
     async def _in_thread(self, what: Callable[[], T]) -> T:
         return await asyncio.to_thread(what)
@@ -323,7 +323,7 @@ class ServiceDoor:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _asked(kept: KeptAnswer, data: bytes, cached: bool) -> Asked:
+def _asked_of(kept: KeptAnswer, data: bytes, cached: bool) -> Asked:
     media = {name: str(one["media"]) for name, one in kept.artefacts.items()}
     return Asked(data, kept.key, kept.command, kept.seconds, cached, kept.verb, kept.media, kept.version, media, kept.log)
 

@@ -17,11 +17,11 @@ class AnswerTable(Mapping[str, Any]):
         object.__setattr__(self, "_table", table)
 
     def __getitem__(self, name: str) -> Any:
-        return shown(self._table[name])
+        return view_of(self._table[name])
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return shown(self._table[name])
+            return view_of(self._table[name])
         except KeyError:
             raise AttributeError(f"the answer has no {name!r}; it has {', '.join(map(str, self._table))}") from None
 
@@ -44,11 +44,11 @@ class AnswerTable(Mapping[str, Any]):
     to_json = as_dict
 
 
-def shown(value: Any) -> Any:
+def view_of(value: Any) -> Any:
     """A value of JSON, read-only."""
     if isinstance(value, Mapping):
         return AnswerTable(value)
-    return tuple(shown(one) for one in value) if isinstance(value, list) else value
+    return tuple(view_of(one) for one in value) if isinstance(value, list) else value
 
 
 class RemoteAnswer(AnswerTable):

@@ -21,7 +21,7 @@ watchers: list[Callable[[str, float | None], None]] = []
 """Called with what is done and its finished share (None: not known), where another program shows the progress of a command."""
 
 
-def watched(what: str) -> Callable[[float], None]:
+def tell_watchers(what: str) -> Callable[[float], None]:
     """The report of a share to `watchers`, at most ten times a second; the first one is told at once."""
     following = time.monotonic()
 
@@ -44,7 +44,7 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
     The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
     if watchers:
-        yield watched(what)
+        yield tell_watchers(what)
         return
     if not is_terminal():
         yield _no_report

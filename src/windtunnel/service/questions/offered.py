@@ -138,7 +138,7 @@ class OfferedVerb:
         return "/".join(self.words)
 
     @property
-    def typed(self) -> tuple[str, ...]:
+    def reached_by(self) -> tuple[str, ...]:
         """The words that reach this verb whatever follows them: `import` alone would take a file `torch` for its verb."""
         return (*self.words, OTHERWISE) if self.words == ("import",) else self.words
 
@@ -149,7 +149,7 @@ class OfferedVerb:
 
 
 @cache
-def offered() -> dict[str, OfferedVerb]:
+def offered_verbs() -> dict[str, OfferedVerb]:
     """Name of each offered verb, with blanks between its words -> what a request may say of it."""
     from windtunnel.cli import app
 
@@ -164,7 +164,7 @@ def offered() -> dict[str, OfferedVerb]:
 def offered_verb(name: str) -> OfferedVerb:
     """The verb of a name with blanks or slashes. UnknownName for another one, with the reason where it is not offered."""
     wanted = " ".join(name.replace("/", " ").split())
-    verbs = offered()
+    verbs = offered_verbs()
     if wanted not in verbs:
         why = NOT_OFFERED.get(wanted)
         more = f"The service does not offer `windtunnel {wanted}`: {why}." if why is not None else ""

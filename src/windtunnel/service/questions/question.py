@@ -69,7 +69,11 @@ def ask_question(
     outputs = _outputs(found, artefacts)
     for option_word, file in outputs.values():
         options.append(f"{option_word}={file}")
-    words = (*found.typed, *options, *(("--", *positional) if any(word.startswith("-") for word in positional) else positional))
+    words = (
+        *found.reached_by,
+        *options,
+        *(("--", *positional) if any(word.startswith("-") for word in positional) else positional),
+    )
     if len(words) > MOST_WORDS:
         raise SpecError("arguments", len(words), f"at most {MOST_WORDS} of them")
     return AskedQuestion(
@@ -165,7 +169,7 @@ def _words(option: AskedOption, value: Any, uploads: dict[str, bytes]) -> list[s
             return [_inline(value, uploads)]
         if option.name in ("set", "set-a", "set-b"):
             return [f"{key}={_set_value(f'{option.name}.{key}', one)}" for key, one in value.items()]
-        raise SpecError(option.name, value, _allowed(option))
+        raise SpecError(option.name, value, _allowed_words(option))
     if option.many:
         values = value if isinstance(value, (list, tuple)) else [value]
         return [_word(option, one) for one in values]
@@ -193,7 +197,7 @@ def _set_value(field: str, value: Any) -> str:
     raise SpecError(field, value, "a number, text, true or false, or a list of them")
 
 
-def _allowed(option: AskedOption) -> str:
+def _allowed_words(option: AskedOption) -> str:
     kind = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}[option.kind]
     bounds = [f"from {option.least:g}"] if option.least is not None else []
     bounds += [f"to {option.most:g}"] if option.most is not None else []
@@ -212,5 +216,5 @@ def _word(option: AskedOption, value: Any) -> str:
     if fits and number and (option.least is not None and value < option.least or option.most is not None and value > option.most):
         fits = False
     if not fits or (isinstance(value, str) and len(value) > MOST_WORD):
-        raise SpecError(option.name, value, _allowed(option), option.help)
+        raise SpecError(option.name, value, _allowed_words(option), option.help)
     return value if isinstance(value, str) else json.dumps(value)

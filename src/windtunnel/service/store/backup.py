@@ -84,7 +84,7 @@ def _read_rows(database: Database, blobs: Blobs) -> tuple[dict[str, list[dict[st
         if not database.sqlite:
             connection.execute(text("set transaction isolation level repeatable read"))
         rows = {table.name: [dict(row._mapping) for row in connection.execute(select(table)).all()] for table in meta.sorted_tables}
-    return rows, Shelf(database, blobs).named()
+    return rows, Shelf(database, blobs).named_blobs()
 
 
 def _write_rows(database: Database, tables: dict[str, list[dict[str, Any]]], file: Path) -> None:

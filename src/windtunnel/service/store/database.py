@@ -66,7 +66,9 @@ class Database:
             with self.transaction() as connection:
                 upgrade(connection)
         except OperationalError as error:
-            raise FileError("--database", _shown(self.url), "a database that can be opened", f"{error.orig}".strip()) from error
+            raise FileError(
+                "--database", _without_password(self.url), "a database that can be opened", f"{error.orig}".strip()
+            ) from error
 
     def close(self) -> None:
         """Closes its connections."""
@@ -89,7 +91,7 @@ def database_url(folder: Path, url: str | None) -> str:
     raise SpecError("--database", made.drivername, allowed)
 
 
-def _shown(url: str) -> str:
+def _without_password(url: str) -> str:
     return make_url(url).render_as_string(hide_password=True)
 
 
@@ -127,7 +129,7 @@ def wait_for(database: Database, seconds: float) -> None:
         except (OperationalError, sqlite3.Error) as error:
             if database.sqlite or time.monotonic() > until:
                 hint = str(getattr(error, "orig", error)).strip().splitlines()[0]
-                raise FileError("--database", _shown(database.url), "a database that can be opened", hint) from error
+                raise FileError("--database", _without_password(database.url), "a database that can be opened", hint) from error
             time.sleep(min(1.0, max(0.05, until - time.monotonic())))
 
 

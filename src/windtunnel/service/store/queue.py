@@ -155,7 +155,7 @@ class JobQueue:
         with self.database.transaction() as connection:
             until = self.database.now(connection) + self.lease
             row = connection.execute(
-                self._own(claim)
+                self._update_own(claim)
                 .values(lease_until=until, progress=progress, doing=doing, log=log[-LOG_BYTES:])
                 .returning(jobs.c.cancel)
             ).first()  # fmt: skip
@@ -166,7 +166,7 @@ class JobQueue:
         with self.database.transaction() as connection:
             now = self.database.now(connection)
             ended = connection.execute(
-                self._own(claim).values(
+                self._update_own(claim).values(
                     state="done", completions=jobs.c.completions + 1, ended=now, owner=None, lease_until=None, progress=1.0,
                     log=answer.log[-LOG_BYTES:],
                 )
@@ -188,7 +188,7 @@ class JobQueue:
         """Ends a job without an answer. False if it is no longer this worker's."""
         with self.database.transaction() as connection:
             ended = connection.execute(
-                self._own(claim).values(
+                self._update_own(claim).values(
                     state=state, ended=self.database.now(connection), owner=None, lease_until=None, error=json.dumps(error),
                     log=log[-LOG_BYTES:],
                 )
@@ -203,7 +203,7 @@ class JobQueue:
         with self.database.transaction() as connection:
             changes: dict[str, Any] = {"state": "queued", "owner": None, "lease_until": None}
             changes |= {"crashes": jobs.c.crashes + 1} if crashed else {"attempt": jobs.c.attempt - 1}
-            done = connection.execute(self._own(claim).where(jobs.c.crashes < MOST_CRASHES - crashed).values(changes))
+            done = connection.execute(self._update_own(claim).where(jobs.c.crashes < MOST_CRASHES - crashed).values(changes))
         return bool(done.rowcount)
 
     def reap(self, lost_owners: Sequence[str] = ()) -> int:
@@ -240,7 +240,7 @@ class JobQueue:
             state = connection.execute(select(jobs.c.state).where(jobs.c.id == job)).scalar()
         return None if state is None else str(state)
 
-    def _own(self, claim: Claim) -> Any:
+    def _update_own(self, claim: Claim) -> Any:
         return update(jobs).where(
             (jobs.c.id == claim.job) & (jobs.c.owner == claim.owner) & (jobs.c.fence == claim.fence) & (jobs.c.state == "running")
         )

@@ -155,9 +155,9 @@ class Shelf:
             ).scalar()
             if edge is not None:
                 connection.execute(delete(jobs).where(ended & (jobs.c.number <= edge)))
-        return self.blobs.sweep(self.named(), stale)
+        return self.blobs.sweep(self.named_blobs(), stale)
 
-    def named(self) -> set[str]:
+    def named_blobs(self) -> set[str]:
         """Hashes of the blobs that answers and open jobs name."""
         found: set[str] = set()
         with self.database.reading() as connection:

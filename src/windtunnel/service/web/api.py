@@ -54,21 +54,21 @@ class ServiceApi:
     def app(self) -> Starlette:
         """The ASGI application; other routes may be mounted on it."""
         routes = [
-            Route("/healthz", self._told(self._health)),
-            Route("/readyz", self._told(self._ready)),
-            Route("/api/v1/openapi.json", self._told(self._openapi)),
-            Route("/api/v1/jobs", self._told(self._jobs)),
-            Route("/api/v1/jobs/{job}", self._told(self._job)),
-            Route("/api/v1/jobs/{job}", self._told(self._cancel), methods=["DELETE"]),
-            Route("/api/v1/jobs/{job}/events", self._told(self._events)),
-            Route("/api/v1/answers/{key}", self._told(self._answer)),
-            Route("/api/v1/answers/{key}/about", self._told(self._about)),
-            Route("/api/v1/answers/{key}/{name:path}", self._told(self._artefact)),
-            Route("/api/v1/{verb:path}", self._told(self._ask), methods=["POST"]),
+            Route("/healthz", self._with_errors(self._tell_health)),
+            Route("/readyz", self._with_errors(self._tell_ready)),
+            Route("/api/v1/openapi.json", self._with_errors(self._openapi)),
+            Route("/api/v1/jobs", self._with_errors(self._jobs)),
+            Route("/api/v1/jobs/{job}", self._with_errors(self._job)),
+            Route("/api/v1/jobs/{job}", self._with_errors(self._cancel), methods=["DELETE"]),
+            Route("/api/v1/jobs/{job}/events", self._with_errors(self._events)),
+            Route("/api/v1/answers/{key}", self._with_errors(self._answer)),
+            Route("/api/v1/answers/{key}/about", self._with_errors(self._about)),
+            Route("/api/v1/answers/{key}/{name:path}", self._with_errors(self._artefact)),
+            Route("/api/v1/{verb:path}", self._with_errors(self._ask), methods=["POST"]),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _fault})
 
-    def _told(self, handler: Handler) -> Handler:
+    def _with_errors(self, handler: Handler) -> Handler:
         """Errors as tables."""
 
         async def handle(request: Request) -> Response:
@@ -98,17 +98,17 @@ class ServiceApi:
         return _answer_response(asked)
 
     async def _answer(self, request: Request) -> Response:
-        return _answer_response(await self._kept(request), request.headers.get("if-none-match"))
+        return _answer_response(await self._find_answer(request), request.headers.get("if-none-match"))
 
     async def _about(self, request: Request) -> Response:
-        asked = await self._kept(request)
+        asked = await self._find_answer(request)
         table = {
             "key": asked.key, "verb": asked.verb, "command": asked.command, "version": asked.version, "seconds": asked.seconds,
             "media": asked.media, "bytes": len(asked.bytes), "artefacts": dict(asked.artefacts), "log": asked.log,
         }  # fmt: skip
         return _json(table)
 
-    async def _kept(self, request: Request) -> Asked:
+    async def _find_answer(self, request: Request) -> Asked:
         key = request.path_params["key"]
         asked = await self._door.answer(key) if _KEY.fullmatch(key) else None
         if asked is None:
@@ -139,7 +139,7 @@ class ServiceApi:
         return _json({"jobs": [job_table(job) for job in found], "next": following})
 
     async def _job(self, request: Request) -> Response:
-        return _json(job_table(_known(await self._door.job(_job_id(request)))))
+        return _json(job_table(_require_job(await self._door.job(_job_id(request)))))
 
     async def _cancel(self, request: Request) -> Response:
         asker = _asker(request)
@@ -147,10 +147,10 @@ class ServiceApi:
             raise RequestError(
                 403, "WrongRole", "this token may read jobs, and not cancel them.", "Use a token with the role write."
             )
-        return _json(job_table(_known(await self._door.cancel(_job_id(request)))))
+        return _json(job_table(_require_job(await self._door.cancel(_job_id(request)))))
 
     async def _events(self, request: Request) -> Response:
-        first = _known(await self._door.job(_job_id(request)))
+        first = _require_job(await self._door.job(_job_id(request)))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._stream(first), 200, headers, "text/event-stream")
 
@@ -160,8 +160,8 @@ class ServiceApi:
             text = json.dumps(job_table(job), sort_keys=True)
             if text != last:
                 last = text
-                yield f"event: {'end' if job.ended else 'job'}\ndata: {text}\n\n".encode()
-            if job.ended or time.monotonic() > until:
+                yield f"event: {'end' if job.has_ended else 'job'}\ndata: {text}\n\n".encode()
+            if job.has_ended or time.monotonic() > until:
                 return
             found = await self._door.wait(job.id, _EVENT_SECONDS)
             if found is None:
@@ -174,10 +174,10 @@ class ServiceApi:
             self._described = json.dumps(described, sort_keys=True).encode()
         return Response(self._described, media_type="application/json")
 
-    async def _health(self, request: Request) -> Response:
+    async def _tell_health(self, request: Request) -> Response:
         return _json({"status": "ok"})
 
-    async def _ready(self, request: Request) -> Response:
+    async def _tell_ready(self, request: Request) -> Response:
         await asyncio.to_thread(self._door.shelf.counts)
         pool = self._door.pool
         if pool is None or not pool.ready.is_set():
@@ -212,7 +212,7 @@ def _asker(request: Request) -> Asker:
     return asker
 
 
-def _known(job: JobView | None) -> JobView:
+def _require_job(job: JobView | None) -> JobView:
     if job is None:
         raise RequestError(404, "NoJob", "no job of this id is known.")
     return job

@@ -96,7 +96,7 @@ class Guard:
             visitor = scope["state"].get(VISITOR)
             if visitor is not None:
                 visitor.welcome()
-            await self._app(scope, self._bounded(receive), sending)
+            await self._app(scope, self._bound_body(receive), sending)
         except RequestError as error:
             if status == 0:
                 await error_response(error)(scope, receive, sending)
@@ -139,7 +139,7 @@ class Guard:
             raise _too_often(wait)
         return asker
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bound_body(self, receive: Receive) -> Receive:
         seen = 0
 
         async def receiving() -> MutableMapping[str, Any]:

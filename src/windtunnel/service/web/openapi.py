@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windtunnel.service.questions.offered import AskedOption, OfferedVerb, offered
+from windtunnel.service.questions.offered import AskedOption, OfferedVerb, offered_verbs
 
 _ERROR = {"$ref": "#/components/responses/Error"}
 _ERRORS = ("400", "401", "403", "404", "409", "413", "415", "421", "422", "429", "503", "507")
@@ -12,8 +12,8 @@ _ERRORS = ("400", "401", "403", "404", "409", "413", "415", "421", "422", "429",
 
 def describe() -> dict[str, Any]:
     """OpenAPI 3.1, as plain data."""
-    paths: dict[str, Any] = {f"/api/v1/{verb.path}": {"post": _verb(verb)} for verb in offered().values()}
-    paths |= _others()
+    paths: dict[str, Any] = {f"/api/v1/{verb.path}": {"post": _verb(verb)} for verb in offered_verbs().values()}
+    paths |= _other_paths()
     return {
         "openapi": "3.1.0",
         "info": {"title": "windtunnel", "version": "1", "description": "Every verb of `windtunnel` as an endpoint."},
@@ -133,7 +133,7 @@ def _get(summary: str, parameters: list[dict[str, Any]], content: dict[str, Any]
     return {"summary": summary, "parameters": parameters, "responses": responses}
 
 
-def _others() -> dict[str, Any]:
+def _other_paths() -> dict[str, Any]:
     key, job = _path("key", "Key of a question."), _path("job", "Id of a job.")
     anything: dict[str, Any] = {"*/*": {"schema": {}}}
     table: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}

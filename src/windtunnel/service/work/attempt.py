@@ -138,7 +138,7 @@ class Attempt:
                 text = f"the question took longer than the {self._settings.job_seconds:g} s that it may take."
                 return QuestionOutcome(error=error_table("TimeLimit", text), log=log, seconds=seconds)
             if self._told is None:
-                return QuestionOutcome(error=_killed(status), log=log, seconds=seconds, again=True)
+                return QuestionOutcome(error=_explain_kill(status), log=log, seconds=seconds, again=True)
             if self._told["outcome"] is not None:
                 return QuestionOutcome(error=self._told["outcome"], log=log, seconds=seconds)
             return self._answer(log, seconds)
@@ -156,7 +156,7 @@ class Attempt:
         return QuestionOutcome(body, media, artefacts, None, log, seconds)
 
 
-def _killed(status: int) -> dict[str, str]:
+def _explain_kill(status: int) -> dict[str, str]:
     if not os.WIFSIGNALED(status):
         return error_table("WorkerEnded", f"the process of the question ended with exit code {os.waitstatus_to_exitcode(status)}.")
     name = signal.Signals(os.WTERMSIG(status)).name

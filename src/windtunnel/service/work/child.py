@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError, explain_missing_module
-from windtunnel.service.questions.offered import CORES, offered
+from windtunnel.service.questions.offered import CORES, offered_verbs
 from windtunnel.service.store.queue import StoredQuestion, error_table
 from windtunnel.service.work.confine import confine
 
@@ -107,14 +107,14 @@ def _answer(question: StoredQuestion, cores: int) -> dict[str, str] | None:
     words = list(question.words)
     sys.argv = question.command.split() if not words else ["windtunnel", *words]
     end = words.index("--") if "--" in words else len(words)
-    verb = offered()[question.verb]
+    verb = offered_verbs()[question.verb]
     for name in CORES:  # how many cores, which is the service's matter
         option = verb.option(name)
         if option is not None:
             words = [word for at, word in enumerate(words) if at > end or not word.startswith(f"{option.word}=")]
-            words.insert(len(verb.typed), f"{option.word}={cores}")
+            words.insert(len(verb.reached_by), f"{option.word}={cores}")
     if question.json:
-        words[len(verb.typed) : len(verb.typed)] = ["--json", "-"]
+        words[len(verb.reached_by) : len(verb.reached_by)] = ["--json", "-"]
     try:
         code = run_words(words)
     except USAGE as error:

@@ -136,9 +136,9 @@ def warm_up() -> None:
     import tempfile
 
     from windtunnel.cli import run_words
-    from windtunnel.service.questions.offered import offered
+    from windtunnel.service.questions.offered import offered_verbs
 
-    offered()
+    offered_verbs()
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as nothing:
         os.chdir(folder)
