@@ -92,6 +92,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def test_a_worker_forks_with_one_thread(service: ServedProcess) -> None:
+    assert service.process is not None
+    for worker in children(service.process.pid):
+        assert "Threads:\t1\n" in Path(f"/proc/{worker}/status").read_text(encoding="ascii")
+
+
 def test_a_restart_goes_on_with_what_ran(tmp_path: Path) -> None:
     with ServedProcess(tmp_path / "kept", workers=1) as service:
         job = submitted(service, "flows", **LONG)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError, explain_missing_module
+from windtunnel.cli import GARBAGE
 from windtunnel.service.questions.offered import CORES, offered_verbs
 from windtunnel.service.store.queue import StoredQuestion, error_table
 from windtunnel.service.work.confine import confine
@@ -78,7 +79,7 @@ def _begin(scratch: Path, tell: int, memory: int, seconds: float, file_bytes: in
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     _limit(resource.RLIMIT_NOFILE, 256)
     _limit(resource.RLIMIT_CORE, 0)
-    gc.enable()
+    gc.set_threshold(GARBAGE)
 
 
 def _limit(what: int, most: int) -> None:

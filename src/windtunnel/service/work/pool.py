@@ -65,6 +65,7 @@ class WorkerPool:
         module = "windtunnel.service.work.ray_worker" if self._settings.ray is not None else "windtunnel.service.work.worker"
         kept = {name: os.environ[name] for name in _OWN if name in os.environ}
         threads = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        threads["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # a worker forks: it has one thread
         environment = {**kept, **threads, "PYDANTIC_DISABLE_PLUGINS": "__all__"}
         while not self._stopping:
             owner = f"{socket.gethostname()[:24]}:{secrets.token_hex(8)}"
