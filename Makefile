@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -24,6 +24,9 @@ help:
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
+	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql"
+	@echo "service-faults  2,000 questions through 50 kills of servers and workers, over SQLite and PostgreSQL"
+	@echo "fuzz-service    100,000 requests that its OpenAPI allows, and some that it does not; CI sends some thousand"
 	@echo "test-wheel      build both wheels and use them from outside of the checkout"
 	@echo "wheels          what a release publishes, in build/release/dist"
 	@echo "changelog       the fragments of changelog.d into CHANGELOG.md, for a release"
@@ -58,7 +61,7 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 
 $(VENV)/.installed: $(VENV)/.package
 	@echo "Installing what the tests and linters need"
-	@$(PIP) --no-build-isolation -e '.[dev,search,fleet]'
+	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service]'
 	@touch $@
 
 demo: $(VENV)/.package
@@ -85,7 +88,7 @@ lint-imports: setup
 
 test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser'
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser and not postgres'
 
 # The version that CI tests, within the range of the extra: the newest of a range is a CUDA build of several GB.
 TORCH ?= 2.13.0
@@ -108,6 +111,20 @@ test-slurm: setup
 # Tests marked `browser`: skipped with the reason where there is no Chromium. Playwright only talks to the one of the system.
 test-browser: setup
 	$(BIN)/python -m pytest -q -rs -m browser tests/browser
+
+# Tests marked `postgres` start Debian's PostgreSQL by themselves; skipped with the reason where it is not installed.
+POSTGRES ?= $(shell ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
+
+test-postgres: setup
+	PATH="$(POSTGRES):$$PATH" $(BIN)/python -m pytest -q -rs -m postgres tests/service
+
+service-faults: setup
+	PATH="$(POSTGRES):$$PATH" SERVICE_KILLS=50 $(BIN)/python -m pytest -q -rs tests/service -k kills_lose_nothing
+
+REQUESTS ?= 100000
+
+fuzz-service: setup
+	SERVICE_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q tests/service/test_fuzz.py
 
 lint: setup lint-imports
 	$(BIN)/ruff check src tests benchmarks examples release

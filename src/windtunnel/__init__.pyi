@@ -76,6 +76,10 @@ from .search.design import DesignResult as DesignResult
 from .search.find import SearchLimits as SearchLimits
 from .search.levers.sensitivity import Sensitivity as Sensitivity
 from .search.result import SearchResult as SearchResult
+from .service.client import RemoteError as RemoteError
+from .service.client import RemoteService as RemoteService
+from .service.client import connect as connect
+from .service.views import RemoteAnswer as RemoteAnswer
 from .serving.answer import Served as Served
 from .serving.search import ServeFront as ServeFront
 from .spec.consistency import check as check

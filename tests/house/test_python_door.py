@@ -22,6 +22,7 @@ from tests.helpers.fleet_rings import written
 from tests.helpers.kept_run import kept
 from windtunnel.base.json_text import json_text
 from windtunnel.cli import VERBS, main
+from windtunnel.cli.shared.verbs import verb_module
 from windtunnel.records import write
 
 FUNCTIONS = {
@@ -30,6 +31,7 @@ FUNCTIONS = {
     "serve-search": "serve_search",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "collective": "collective",
     "flows": "flows", "validate": "validate", "catalog": "catalog", "replay": "replay", "simai": "simai", "export": "export",
+    "serve": "connect",
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
@@ -131,7 +133,7 @@ MOST_OTHERS = {"flows", "export", "profile import", "profile export", "fit kerne
 def verbs(table: dict[str, tuple[str, str]] | None = None, before: str = "") -> Iterator[str]:
     """Every verb, and every verb of a group with the group's name before it."""
     for name, (module, _) in (table or VERBS).items():
-        group = getattr(import_module(f"windtunnel.cli.{module}"), "VERBS", None)
+        group = getattr(verb_module(module), "VERBS", None)
         if group is None:
             yield f"{before}{name}"
         else:

@@ -147,6 +147,7 @@ def operate(folder: Path, job: wt.Job) -> None:
     wt.fleet.export_weights(folder / "step-00000100", folder / "weights.safetensors")
     wt.fleet.NodeShipper(folder, "http://127.0.0.1:8470", wt.fleet.ShipPolicy(interval=1.0)).run()
     wt.fleet.serve(folder, policy=wt.fleet.CollectPolicy())
+    print(wt.connect("http://127.0.0.1:8480", token="…").predict(job, artefacts=["html"]).url)
 
 
 def train(dataset: list[int], state: dict[str, object]) -> None:

@@ -151,6 +151,7 @@ def test_overrides(overrides: list[str], said: str, capsys: pytest.CaptureFixtur
         (["compare", JOB, JOB, JOB], "3 jobs"),
         (["predict", "--megatron", "--num-layers 2", "run.sh"], "change what a script says"),
         (["fleet", "run", "--nodes", "1", "--driver-listen", "foo", "--", "true"], "--driver-listen: got 'foo'"),
+        (["fleet", "replay", JOB, "--faults", "0.01", "--node-repair", "x@"], "--node-repair: got 'x@'"),
         (["fleet", "run", "--nodes", "1", "--expect-step", "5", "--", "true"], "LOW..HIGH"),
         (["compare", JOB, "gpt-1t-51"], "Did you mean 'gpt-1t-512'"),
         (["prdict"], "Did you mean 'predict'"),

@@ -46,6 +46,7 @@ VERBS: Verbs = {
     "runs": ("runs", "Measured runs: where the time of their steps went, and which rank waits for which."),
     "fleet": ("fleet", "Training jobs that run: every rank times itself."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
+    "serve": ("windtunnel.service.command", "All of this over HTTP: questions, jobs, kept answers, a client."),
 }
 """The verbs; see `cli/shared/verbs.py`."""
 
@@ -57,7 +58,7 @@ GARBAGE = 100_000
 """Objects that a command makes between two searches for dead circles of them: the imports of most verbs fit below it."""
 
 
-_USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
 
 
@@ -118,12 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with suppress(AttributeError, ValueError):  # a terminal without block characters shows # in bars
         sys.stdout.reconfigure(errors=_PLAIN)  # type: ignore[union-attr]
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
-        code = typer.main.get_command(app).main(args=words or ["--help"], prog_name="windtunnel", standalone_mode=False)
-        sys.stdout.flush()
+        code = run_words(sys.argv[1:] if arguments is None else arguments)
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
             return _fail("stopped.", INTERRUPTED)
-        return code if isinstance(code, int) else 0
+        return code
     except WindtunnelError as error:
         return _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
@@ -133,13 +132,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(missing), missing.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped.", INTERRUPTED)
-    except _USAGE as error:
-        return _fail(_usage(error), 2)
+    except USAGE as error:
+        return _fail(usage_message(error), 2)
     except OSError as error:
         if error.errno not in _STDOUT:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports it again at exit
         return BROKEN_PIPE if error.errno == errno.EPIPE else _fail(f"standard output: {error.strerror}.", 2)
+
+
+def run_words(words: Sequence[str]) -> int:
+    """Run one command line, and let its errors through: a WindtunnelError, or USAGE for one that typer cannot parse. Returns the
+    exit code."""
+    code = typer.main.get_command(app).main(args=list(words) or ["--help"], prog_name="windtunnel", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
 
 
 def _settle_process() -> None:
@@ -148,7 +155,7 @@ def _settle_process() -> None:
     gc.set_threshold(GARBAGE)
 
 
-def _usage(error: Any) -> str:
+def usage_message(error: Any) -> str:
     """Typer's message in one line, with the nearest option and a pointer to the help."""
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")

@@ -8,6 +8,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
+from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.validate import validate
 
 EXAMPLES = """\b
@@ -18,7 +19,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; default: the catalogue's.")
     ] = None,
@@ -55,8 +56,12 @@ def command(
     ) as shown:
         task = shown.add_task("validating", total=None)
 
+        told = tell_watchers("validating") if watchers else None
+
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)
+            if told is not None:
+                told(done / max(total, 1))
 
         report = validate(tables or None, family, step, gpu=gpu, dtype=dtype, kernels=kernels, processes=jobs)
     if json is not None:

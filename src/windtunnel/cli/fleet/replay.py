@@ -47,6 +47,8 @@ def command(
     on: On = None,
     json: Json = None,
 ) -> None:
+    from pydantic import ValidationError
+
     from windtunnel.base.errors import SpecError
     from windtunnel.goodput.measured import predict_fleet, twin
     from windtunnel.report.fleet.twin import show_twin, twin_dict
@@ -54,7 +56,10 @@ def command(
     from windtunnel.spec.reliability import Duration
 
     writable(("--json", json))
-    repair = Duration.model_validate(node_repair) if node_repair is not None else None
+    try:
+        repair = Duration.model_validate(node_repair) if node_repair is not None else None
+    except ValidationError as error:
+        raise SpecError("--node-repair", node_repair, "a time such as 1d, 6h or a number of seconds") from error
     run: FleetRun | None = None
     if Path(target).is_dir():
         if faults is not None:

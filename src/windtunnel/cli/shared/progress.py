@@ -17,6 +17,25 @@ if TYPE_CHECKING:
 
 _BETWEEN = 0.1  # seconds
 
+watchers: list[Callable[[str, float | None], None]] = []
+"""Called with what is done and its finished share (None: not known), where another program shows the progress of a command."""
+
+
+def tell_watchers(what: str) -> Callable[[float], None]:
+    """The report of a share to `watchers`, at most ten times a second; the first one is told at once."""
+    following = time.monotonic()
+
+    def report(share: float) -> None:
+        nonlocal following
+        if time.monotonic() >= following:
+            following = time.monotonic() + _BETWEEN
+            for watcher in watchers:
+                watcher(what, share)
+
+    for watcher in watchers:
+        watcher(what, None)
+    return report
+
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[float], None]]:
@@ -24,6 +43,9 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
 
     The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
+    if watchers:
+        yield tell_watchers(what)
+        return
     if not is_terminal():
         yield _no_report
         return

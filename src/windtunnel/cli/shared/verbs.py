@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -13,7 +14,13 @@ from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.cli.shared.machines import check_one_machine
 
 Verbs = dict[str, tuple[str, str]]
-"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help."""
+"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help. A room above the
+command line states its module in full: `windtunnel.service.command`."""
+
+
+def verb_module(name: str) -> ModuleType:
+    """The module of a verb, as `Verbs` names it."""
+    return import_module(name if name.startswith("windtunnel.") else f"windtunnel.cli.{name}")
 
 
 SHORT = {
@@ -87,7 +94,7 @@ class _Commands(dict[str, Any]):
         if name not in self.verbs:
             raise KeyError(name)
         module, text = self.verbs[name]
-        module_found = import_module(f"windtunnel.cli.{module}")
+        module_found = verb_module(module)
         if hasattr(module_found, "VERBS"):
             command = typer.main.get_command(application(module_found.VERBS, text, getattr(module_found, "OTHERWISE", None)))
         else:

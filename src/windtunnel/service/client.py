@@ -1,0 +1,335 @@
+"""The client of a service: the functions of `windtunnel`, answered by another machine. It needs no further package.
+
+import windtunnel as wt
+
+service = wt.connect("https://plans.example.org", token="wt_…")
+answer = service.predict(wt.load("llama3-8b-8xh100"))
+print(answer.step_time_s, answer.url)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base import errors
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.service.views import RemoteAnswer
+
+Progress = Callable[[float | None, str | None], object]
+_KINDS = {kind.__name__: kind for kind in (errors.SpecError, errors.UnknownName, errors.FileError, errors.PlanError)}
+_POLL = (0.05, 1.0)
+_WAIT = 20.0
+_AGAIN = (429, 502, 503, 504)
+
+
+class RemoteError(WindtunnelError):
+    """What a service refuses or fails at, where it is no error of a question: a token, a limit, a fault. `status` of HTTP,
+    `table`."""
+
+    def __init__(self, status: int, table: Mapping[str, Any]) -> None:
+        message = str(table.get("message", f"the service answered {status}."))
+        super().__init__(" ".join([message, *([str(table["instead"])] if table.get("instead") else [])]))
+        self.status, self.table = status, dict(table)
+
+
+def connect(url: str, token: str | None = None, *, timeout: float = 3600.0, patience: float = 60.0) -> RemoteService:
+    """The service at `url`. `token`: of the service, by default $WINDTUNNEL_TOKEN; `timeout`: seconds to wait for an answer;
+    `patience`: seconds for which a service that does not answer, or is full, is asked again. SpecError for an address
+    that is none."""
+    return RemoteService(url, token, timeout, patience)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A token goes nowhere but where it was sent."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+class RemoteService:
+    """A service; its methods are the functions of `windtunnel` with the same objects. A path of a file or folder of this machine is
+    uploaded, a `Job` is sent as its file. Each returns a `RemoteAnswer`. Raises what the function raises, and RemoteError."""
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 3600.0, patience: float = 60.0) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username or parts.password:
+            raise SpecError("url", url, "an address such as https://plans.example.org, without a token or a query")
+        self.url = url.rstrip("/")
+        self._token = token if token is not None else os.environ.get("WINDTUNNEL_TOKEN")
+        self._timeout, self._patience = timeout, patience
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def ask(
+        self, verb: str, /, *, files: Mapping[str, str | bytes] | None = None, artefacts: Sequence[str] = (),
+        progress: Progress | None = None, **arguments: Any,
+    ) -> RemoteAnswer:  # fmt: skip
+        """The answer to any verb of the command line, such as `fit power`. `arguments`: its options by their long names, with
+        underscores, and its positional arguments; `files`: uploads by name; `artefacts`: options that write files; `progress` is
+        called with the finished share and what is done."""
+        uploads = {name: _encode_upload(data.encode() if isinstance(data, str) else data) for name, data in (files or {}).items()}
+        body = {name: _argument(value, uploads) for name, value in arguments.items() if value is not None}
+        body |= {"files": uploads} if uploads else {}
+        body |= {"artefacts": list(artefacts)} if artefacts else {}
+        until = time.monotonic() + self._timeout
+        path = f"/api/v1/{verb.replace(' ', '/')}"
+        data = json.dumps(body).encode()
+        while True:
+            status, headers, answer = self._send("POST", path, data, f"wait={max(0.0, min(_WAIT, until - time.monotonic())):.3f}")
+            if status != 202:
+                return self._answer(verb, headers, answer)
+            self._follow(json.loads(answer), until, progress)
+
+    def _answer(self, verb: str, headers: Mapping[str, str], data: bytes) -> RemoteAnswer:
+        key = headers.get("x-windtunnel-key", "")
+        url = f"{self.url}/api/v1/answers/{key}"
+
+        def fetch(name: str) -> bytes:
+            return self._send("GET", f"/api/v1/answers/{key}/{urllib.parse.quote(name)}")[2]
+
+        return RemoteAnswer(
+            data, key, url, verb, headers.get("content-type", ""), headers.get("x-windtunnel-cached") == "true", fetch
+        )
+
+    def _follow(self, job: dict[str, Any], until: float, progress: Progress | None) -> None:
+        """Waits for the end of a job. Raises its error."""
+        pause = _POLL[0]
+        while job["state"] in ("queued", "running"):
+            if progress is not None:
+                progress(job["progress"], job["doing"])
+            if time.monotonic() > until:
+                raise RemoteError(0, {"message": f"no answer within {self._timeout:g} s; job {job['id']} goes on."})
+            time.sleep(pause)
+            pause = min(_POLL[1], pause * 1.5)
+            job = self.job(job["id"])
+        if job["state"] != "done":
+            raise _error(0, job["error"] or {"kind": "Cancelled", "message": "the job was cancelled."})
+
+    def job(self, job: str) -> dict[str, Any]:
+        """A job by its id, as the service tells it: state, progress, log."""
+        found: dict[str, Any] = json.loads(self._send("GET", f"/api/v1/jobs/{urllib.parse.quote(job)}")[2])
+        return found
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        """Cancels a job; returns it."""
+        found: dict[str, Any] = json.loads(self._send("DELETE", f"/api/v1/jobs/{urllib.parse.quote(job)}")[2])
+        return found
+
+    def answer(self, key: str) -> RemoteAnswer:
+        """A kept answer by its key. RemoteError if it is not kept."""
+        _, headers, data = self._send("GET", f"/api/v1/answers/{urllib.parse.quote(key)}")
+        return self._answer("", headers, data)
+
+    def _send(
+        self, method: str, path: str, data: bytes | None = None, prefer: str | None = None
+    ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+        """One request; it is repeated while the service is away or full: the same question is one job, so that does no harm."""
+        request = urllib.request.Request(self.url + path, data, method=method)
+        for name, value in (("Content-Type", "application/json" if data else None), ("Prefer", prefer),
+                            ("Authorization", f"Bearer {self._token}" if self._token else None)):  # fmt: skip
+            if value is not None:
+                request.add_header(name, value)
+        until, pause = time.monotonic() + self._patience, 0.2
+        while True:
+            try:
+                with self._opener.open(request, timeout=_WAIT + 60.0) as response:
+                    return response.status, {k.lower(): v for k, v in response.headers.items()}, response.read()
+            except urllib.error.HTTPError as error:
+                with error:
+                    table = _table(error.read())
+                if error.code not in _AGAIN or time.monotonic() > until:
+                    raise _error(error.code, table) from None
+                pause = float(error.headers.get("Retry-After") or pause)
+            except OSError as error:
+                if time.monotonic() > until:
+                    reason = getattr(error, "reason", error)
+                    raise RemoteError(0, {"message": f"{self.url} does not answer: {reason}."}) from error
+            time.sleep(max(0.0, min(pause, until - time.monotonic())))
+            pause = min(5.0, pause * 2)
+
+    def predict(self, job: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
+        """`wt.predict`."""
+        return self.ask("predict", job=job, network=network, **options)
+
+    def memory(self, job: Any, **options: Any) -> RemoteAnswer:
+        """`wt.memory`."""
+        return self.ask("memory", job=job, **options)
+
+    def search(
+        self, job: Any, space: Mapping[str, Sequence[Any]] | None = None, objective: str | Sequence[str] = "time", **options: Any
+    ) -> RemoteAnswer:  # fmt: skip
+        """`wt.search`: `space` is what `--set` says, field -> values to try."""
+        return self.ask("search", job=job, set=space, objective=_join_list(objective), **options)
+
+    def plan(self, **options: Any) -> RemoteAnswer:
+        """`wt.plan`."""
+        return self.ask("plan", **options)
+
+    def design(self, job: Any, fields: Mapping[str, Any], objective: str | Sequence[str] = "time", **options: Any) -> RemoteAnswer:
+        """`wt.design`."""
+        return self.ask("design", job=job, set=fields, objective=_join_list(objective), **options)
+
+    def goodput(self, job: Any, days: float | None = None, **options: Any) -> RemoteAnswer:
+        """`wt.goodput`."""
+        return self.ask("goodput", job=job, days=days, **options)
+
+    def sensitivity(self, job: Any, **options: Any) -> RemoteAnswer:
+        """`wt.sensitivity`."""
+        return self.ask("sensitivity", job=job, **options)
+
+    def serve_predict(self, model: Any, on: Any, gpus: int | None = None, engine: str = "vllm", **options: Any) -> RemoteAnswer:
+        """`wt.serve_predict`."""
+        return self.ask("serve-predict", model=model, on=on, gpus=gpus, engine=engine, **options)
+
+    def serve_search(
+        self, model: Any, on: Any, gpus: int | None = None, *, engines: Sequence[str] = ("vllm",),
+        users: Sequence[int] | None = None,
+        weights: Sequence[str] = ("bf16",), kv: Sequence[str] = ("bf16",), **options: Any,
+    ) -> RemoteAnswer:  # fmt: skip
+        """`wt.serve_search`."""
+        lists = {"engine": _join_list(engines), "weights": _join_list(weights), "kv": _join_list(kv), "users": _join_list(users)}
+        return self.ask("serve-search", model=model, on=on, gpus=gpus, **lists, **options)
+
+    def rl_predict(self, job: Any, on: Any = None, **options: Any) -> RemoteAnswer:
+        """`wt.rl_predict`."""
+        return self.ask("rl-predict", job=job, on=on, **options)
+
+    def compare(self, a: Any, b: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
+        """`wt.compare`: two jobs, or a run and its job."""
+        return self.ask("compare", things=[*_list_of(a), b], network=network, **options)
+
+    def whatif(self, run: Any, changes: str | Sequence[str], **options: Any) -> RemoteAnswer:
+        """`wt.whatif`."""
+        return self.ask("whatif", paths=_list_of(run), change=_list_of(changes), **options)
+
+    def calibrate(self, runs: Any, job: Any, **options: Any) -> RemoteAnswer:
+        """`wt.calibrate`."""
+        return self.ask("calibrate", runs=_list_of(runs), job=job, **options)
+
+    def collective(
+        self, cluster: Any, op: str = "all_reduce", gpus: int = 8, sizes: str | float | Sequence[float] = "8:8G", **options: Any
+    ) -> RemoteAnswer:  # fmt: skip
+        """`wt.collective`."""
+        return self.ask("collective", cluster=cluster, op=op, gpus=gpus, bytes=_join_list(sizes), **options)
+
+    def flows(self, fabric: Any, flows: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
+        """`wt.flows`."""
+        return self.ask("flows", fabric=fabric, flows=flows, network=network, **options)
+
+    def validate(self, paths: Any = None, family: str | None = None, **options: Any) -> RemoteAnswer:
+        """`wt.validate`."""
+        return self.ask("validate", tables=None if paths is None else _list_of(paths), family=family, **options)
+
+    def catalog(self, kind: str | None = None, name: str | None = None) -> RemoteAnswer:
+        """`wt.catalog`."""
+        return self.ask("catalog", kind=kind, name=name)
+
+    def read(self, *paths: Any, **options: Any) -> RemoteAnswer:
+        """`wt.read`."""
+        return self.ask("import", paths=list(paths), **options)
+
+    def replay(self, graph: Any, cluster: Any, **options: Any) -> RemoteAnswer:
+        """`wt.replay`."""
+        return self.ask("replay", paths=_list_of(graph), on=cluster, **options)
+
+    def simai(self, workload: Any, gpus: int | None = None, **options: Any) -> RemoteAnswer:
+        """`wt.simai`."""
+        return self.ask("simai", workload=workload, gpus=gpus, **options)
+
+    def export(self, what: Any, format: str, **options: Any) -> RemoteAnswer:
+        """`wt.export`: the one file in `bytes`; several with `artefacts=["out"]`."""
+        return self.ask("export", form=format, job=what, **options)
+
+
+def _list_of(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _join_list(value: Any) -> Any:
+    """A list as the command line takes it, with commas."""
+    return ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else value
+
+
+def _argument(value: Any, uploads: dict[str, Any]) -> Any:
+    """An argument as JSON; files, folders and objects become uploads."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain_value(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_argument(one, uploads) for one in value]
+    if isinstance(value, Path) or (isinstance(value, str) and ("." in value or "/" in value) and os.path.exists(value)):
+        return _upload(Path(value), uploads)
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    return _upload_text(f"{type(value).__name__.lower()}.toml", _dump_noun(value), uploads)
+
+
+def _plain_value(value: Any) -> Any:
+    return [_plain_value(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _dump_noun(value: Any) -> str:
+    """A noun as its file. TypeError for an object that has none."""
+    from windtunnel.spec import Job, dump_job
+
+    if isinstance(value, Job):
+        return dump_job(value)
+    raise TypeError(f"a {type(value).__name__} cannot be sent: give a name, a table, a Job or a path")
+
+
+def _upload_text(name: str, text: str, uploads: dict[str, Any]) -> str:
+    stem, suffix = os.path.splitext(name)
+    number, data = 1, _encode_upload(text.encode())
+    while uploads.get(name, data) != data:
+        number += 1
+        name = f"{stem}{number}{suffix}"
+    uploads[name] = data
+    return name
+
+
+def _upload(path: Path, uploads: dict[str, Any]) -> str:
+    """A file, or all files of a folder, under the last part of its name. FileError if it is not there."""
+    try:
+        if not path.is_dir():
+            uploads[path.name] = _encode_upload(path.read_bytes())
+            return path.name
+        for inner in sorted(path.rglob("*")):
+            if inner.is_file():
+                uploads[f"{path.resolve().name}/{inner.relative_to(path).as_posix()}"] = _encode_upload(inner.read_bytes())
+    except OSError as error:
+        raise errors.FileError("path", str(path), "a file that can be read", f"{error.strerror}.") from error
+    return path.resolve().name
+
+
+def _encode_upload(data: bytes) -> Any:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _table(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)["error"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _error(status: int, table: Mapping[str, Any]) -> WindtunnelError:
+    """The error that the function of `windtunnel` raises, where it is one."""
+    kind = _KINDS.get(str(table.get("kind")))
+    if kind is None:
+        return RemoteError(status, table)
+    error = kind.__new__(kind)
+    error.args = (str(table.get("message", "")),)
+    error.path, error.got = str(table.get("field", "")), None
+    error.allowed, error.hint = str(table.get("allowed", "")), str(table.get("instead", ""))
+    return error

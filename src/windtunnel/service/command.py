@@ -1,0 +1,131 @@
+"""`windtunnel serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.errors import NotInstalled, SpecError
+from windtunnel.base.units import parse_days, parse_size
+from windtunnel.service.settings import ServiceSettings
+
+EXAMPLES = """\b
+Examples:
+  windtunnel serve
+  windtunnel serve --new-token ann:write --token-file tokens
+  windtunnel serve --host 0.0.0.0 --token-file tokens --name plans.example.org
+  windtunnel serve --database postgresql://wt@db/windtunnel --workers 8
+  windtunnel serve --backup service.tar
+"""
+
+
+def command(  # long: one option a line
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; another one than this machine's needs tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: a free one.")] = 8480,
+    dir: Annotated[
+        str, typer.Option("--dir", "-d", metavar="FOLDER", help="Where answers, uploads and SQLite are; made if missing.")
+    ] = "out/service",
+    database: Annotated[
+        str | None,
+        typer.Option("--database", metavar="URL", help="postgresql://…; default: $WINDTUNNEL_DATABASE, else SQLite in --dir."),
+    ] = None,
+    workers: Annotated[
+        str,
+        typer.Option(
+            "--workers", metavar="N|ray://ADDRESS", help="Worker processes of this machine, or a Ray cluster; default: its cores."
+        ),
+    ] = "",
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="FILE", help="Names, roles and hashed tokens; default: $WINDTUNNEL_TOKENS."),
+    ] = None,
+    new_token: Annotated[
+        str | None,
+        typer.Option("--new-token", metavar="NAME:ROLE", help="Add a token to --token-file, print it, and end; read or write."),
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A further name by which the service is called; repeatable.")
+    ] = None,
+    certificate: Annotated[str | None, typer.Option("--certificate", metavar="PEM", help="TLS: the certificate.")] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="PEM", help="TLS: its key.")] = None,
+    keep: Annotated[str, typer.Option("--keep", metavar="SIZE", help="Bytes of answers that are kept.")] = "10GB",
+    keep_days: Annotated[str, typer.Option("--keep-days", metavar="DAYS", help="Days that an unused answer is kept.")] = "90",
+    job_memory: Annotated[str, typer.Option("--job-memory", metavar="SIZE", help="Memory of a question.")] = "4GB",
+    job_seconds: Annotated[float, typer.Option("--job-seconds", min=1.0, help="Longest time of a question.")] = 3600.0,
+    job_cores: Annotated[int, typer.Option("--job-cores", min=1, max=1024, help="Cores of a question that can use several.")] = 1,
+    most_body: Annotated[str, typer.Option("--most-body", metavar="SIZE", help="Largest request, with its uploads.")] = "64MB",
+    per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Requests of a token or address in a minute.")] = 1200,
+    lease: Annotated[
+        float, typer.Option("--lease", min=1.0, help="Seconds after which a silent worker has lost its question.")
+    ] = 15.0,
+    backup: Annotated[str | None, typer.Option("--backup", metavar="FILE.tar", help="Write a consistent copy, and end.")] = None,
+    restore: Annotated[
+        str | None, typer.Option("--restore", metavar="FILE.tar", help="Fill an empty --dir from a copy, and end.")
+    ] = None,
+) -> None:
+    token_file = token_file or os.environ.get("WINDTUNNEL_TOKENS") or None
+    if new_token is not None:
+        from windtunnel.service.web.tokens import add_token
+
+        if token_file is None:
+            raise SpecError("--new-token", new_token, "--token-file FILE beside it")
+        typer.echo(add_token(token_file, new_token))
+        return
+    if (certificate is None) != (key is None):
+        raise SpecError("--certificate", certificate, "--certificate and --key together")
+    number, ray = _workers(workers)
+    settings = ServiceSettings(
+        str(Path(dir).absolute()), database or os.environ.get("WINDTUNNEL_DATABASE") or None, number, ray,
+        job_memory=_size("--job-memory", job_memory), job_seconds=job_seconds, job_cores=job_cores,
+        keep_bytes=_size("--keep", keep), keep_seconds=_days(keep_days) * 86400.0, body_bytes=_size("--most-body", most_body),
+        per_minute=per_minute, lease=lease,
+    )  # fmt: skip
+    try:
+        import uvicorn  # noqa: F401
+        from sqlalchemy import Engine  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise NotInstalled("the service needs further packages. Type: pip install 'windtunnel[service]'") from error
+    if backup is not None or restore is not None:
+        from windtunnel.service.store.backup import back_up, restore_copy
+
+        done = back_up(settings, Path(backup)) if backup is not None else restore_copy(settings, Path(str(restore)))
+        typer.echo(done)
+        return
+    from windtunnel.service.serve import ServePlace, serve
+
+    def tell(address: str) -> None:
+        typer.echo(f"serving {dir} at {address}")
+
+    serve(settings, ServePlace(host, port, token_file, tuple(name or ()), certificate, key), tell)
+
+
+def _workers(text: str) -> tuple[int, str | None]:
+    if text == "ray" or text.startswith("ray:"):
+        return 1, text if text.startswith("ray://") and text != "ray://" else text.partition(":")[2].strip("/") or "auto"
+    if not text:
+        return len(os.sched_getaffinity(0)), None
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise SpecError("--workers", text, "a number from 1 to 1024, ray, or ray://HOST:PORT")
+    return int(text), None
+
+
+def _size(option: str, text: str) -> int:
+    try:
+        found = int(parse_size(text))
+    except ValueError as error:
+        raise SpecError(option, text, "a size, such as 10GB or 512MiB") from error
+    if found < 1:
+        raise SpecError(option, text, "a size above 0")
+    return found
+
+
+def _days(text: str) -> float:
+    try:
+        return float(parse_days(text))
+    except ValueError as error:
+        raise SpecError("--keep-days", text, "days, such as 90 or '3 weeks'") from error

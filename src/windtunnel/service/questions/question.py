@@ -1,0 +1,220 @@
+"""A question: a verb with its arguments and uploads, checked, as one command line and one key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.base.errors import FileError, Nothing, SpecError, nearest
+from windtunnel.base.version import __version__
+from windtunnel.service.questions.offered import OTHERWISE, WITHHELD, AskedOption, OfferedVerb, offered_verb
+from windtunnel.service.questions.paths import check_name, check_word
+
+INLINE = "job.json"
+"""The upload that an inline table becomes."""
+MOST_WORDS, MOST_WORD, MOST_FILES = 2000, 1 << 20, 4096
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A checked question. `words`: the command line behind `windtunnel`, without `--json -`; `files`: upload -> its bytes;
+    `outputs`: artefact -> name of its file; `arguments`: as they were asked."""
+
+    verb: str
+    words: tuple[str, ...]
+    files: Mapping[str, bytes]
+    outputs: Mapping[str, str]
+    json: bool
+    key: str
+
+    @property
+    def command(self) -> str:
+        """The command line that gives the same answer."""
+        return command_line(self.words, self.json)
+
+
+def ask_question(
+    verb: str, arguments: Mapping[str, Any], files: Mapping[str, Any] | None = None, artefacts: Any = (), version: str = __version__
+) -> AskedQuestion:
+    """The question of a request. `arguments`: options by long name and positional arguments by name; `files`: upload -> text,
+    bytes or {"base64": text}; `artefacts`: options that write files, by name.
+
+    UnknownName for a verb; SpecError for an argument, FileError for a name of an upload or for a word that names another place.
+    """
+    found = offered_verb(verb)
+    uploads = _uploads(files or {})
+    positional: list[str] = []
+    options: list[str] = []
+    said = _by_option(found, arguments)
+    for option in found.options:
+        if option.name not in said:
+            if option.required and not option.many and not option.word:
+                raise SpecError(option.name, Nothing(), option.metavar or "a value", option.help)
+            continue
+        for word in _words(option, said[option.name], uploads):
+            check_word(option.name, word)
+            if not option.word:
+                positional.append(word)
+            elif option.kind == "boolean":
+                options.append(option.word if word == "true" else f"--no-{option.word.lstrip('-')}")
+            else:
+                options.append(f"{option.word}={word}")
+    outputs = _outputs(found, artefacts)
+    for option_word, file in outputs.values():
+        options.append(f"{option_word}={file}")
+    words = (
+        *found.reached_by,
+        *options,
+        *(("--", *positional) if any(word.startswith("-") for word in positional) else positional),
+    )
+    if len(words) > MOST_WORDS:
+        raise SpecError("arguments", len(words), f"at most {MOST_WORDS} of them")
+    return AskedQuestion(
+        found.name, words, uploads, {name: file for name, (_, file) in outputs.items()}, found.json,
+        question_key(words, uploads, version),
+    )  # fmt: skip
+
+
+def command_line(words: Sequence[str], json: bool) -> str:
+    """What to type for the answer to these words."""
+    shown = [word for word in words if word != OTHERWISE]
+    end = shown.index("--") if "--" in shown else len(shown)
+    return shlex.join(["windtunnel", *shown[:end], *(["--json", "-"] if json else []), *shown[end:]])
+
+
+def question_key(words: tuple[str, ...], files: Mapping[str, bytes], version: str = __version__) -> str:
+    """SHA-256, in hex, of canonical JSON of the version, the command line and the hashes of the uploads."""
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    text = json.dumps({"version": version, "words": list(words), "files": hashes}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _by_option(verb: OfferedVerb, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request says, by the name of the option; without what it leaves open (null, or an option's own default)."""
+    said: dict[str, Any] = {}
+    for name, value in arguments.items():
+        option = verb.option(str(name))
+        if option is None:
+            raise _unknown(verb, str(name))
+        if option.name in said:
+            raise SpecError(option.name, value, "one value", "It is said twice.")
+        if value is None or (value == option.default and type(value) is type(option.default)) or value == [] or value == {}:
+            continue
+        said[option.name] = value
+    return said
+
+
+def _unknown(verb: OfferedVerb, name: str) -> SpecError:
+    plain = name.replace("_", "-")
+    why = WITHHELD.get(plain) or WITHHELD.get(f"{verb.name} --{plain}")
+    known = [option.name for option in verb.options]
+    if any(plain == output for output, *_ in verb.outputs):
+        return SpecError(name[:80], "an option that writes a file", ", ".join(known), f'Write "artefacts": ["{plain}"].')
+    if why is not None:
+        return SpecError(name[:80], "an option that the service does not take", ", ".join(known), f"Leave it out: {why}.")
+    near = nearest(plain, known)
+    return SpecError("arguments", name[:80], ", ".join(known), f"Did you mean {near!r}?" if near else "")
+
+
+def _uploads(files: Mapping[str, Any]) -> dict[str, bytes]:
+    if not isinstance(files, Mapping) or len(files) > MOST_FILES:
+        raise SpecError("files", type(files).__name__, f"an object of at most {MOST_FILES} names with text")
+    uploads = {check_name(str(name)): _bytes_of(str(name), data) for name, data in files.items()}
+    for name in uploads:
+        parents = name.split("/")[:-1]
+        for depth in range(1, len(parents) + 1):
+            if "/".join(parents[:depth]) in uploads:
+                raise FileError("files", name, "names that are not folders of each other")
+    return uploads
+
+
+def _bytes_of(name: str, data: Any) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise FileError(f"files.{name}", ascii(data)[:40], "text that UTF-8 can hold") from error
+    if isinstance(data, Mapping) and set(data) == {"base64"} and isinstance(data["base64"], str):
+        try:
+            return base64.b64decode(data["base64"], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise FileError(f"files.{name}", data["base64"][:40], "base64") from error
+    raise FileError(f"files.{name}", type(data).__name__, 'text, or {"base64": "…"}')
+
+
+def _outputs(verb: OfferedVerb, artefacts: Any) -> dict[str, tuple[str, str]]:
+    """Artefact -> the option that writes it, and its file."""
+    if not isinstance(artefacts, (list, tuple)) or not all(isinstance(name, str) for name in artefacts):
+        raise SpecError("artefacts", artefacts, "a list of names")
+    known = {name: (word, file) for name, word, file, _ in verb.outputs}
+    for name in artefacts:
+        if name not in known:
+            raise SpecError("artefacts", name[:80], ", ".join(known) or f"none: {verb.name} writes no file")
+    return {name: (word, file) for name, word, file, always in verb.outputs if always or name in artefacts}
+
+
+def _words(option: AskedOption, value: Any, uploads: dict[str, bytes]) -> list[str]:
+    """The words of one argument. An object as a job becomes an upload."""
+    if isinstance(value, Mapping):
+        if option.name == "job":
+            return [_inline(value, uploads)]
+        if option.name in ("set", "set-a", "set-b"):
+            return [f"{key}={_set_value(f'{option.name}.{key}', one)}" for key, one in value.items()]
+        raise SpecError(option.name, value, _allowed_words(option))
+    if option.many:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return [_word(option, one) for one in values]
+    return [_word(option, value)]
+
+
+def _inline(table: Mapping[str, Any], uploads: dict[str, bytes]) -> str:
+    if INLINE in uploads:
+        raise FileError("files", INLINE, "another name", "An inline job has this one.")
+    try:
+        text = json.dumps(table, sort_keys=True, allow_nan=False, ensure_ascii=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SpecError("job", "a table", "a table of numbers, text, lists and tables") from error
+    uploads[INLINE] = text.encode("ascii")
+    return INLINE
+
+
+def _set_value(field: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple)):
+        return ",".join(_set_value(field, one) for one in value)
+    if isinstance(value, (bool, int, float)) and (not isinstance(value, float) or math.isfinite(value)):
+        return json.dumps(value)
+    raise SpecError(field, value, "a number, text, true or false, or a list of them")
+
+
+def _allowed_words(option: AskedOption) -> str:
+    kind = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}[option.kind]
+    bounds = [f"from {option.least:g}"] if option.least is not None else []
+    bounds += [f"to {option.most:g}"] if option.most is not None else []
+    return " ".join([f"{kind}, or a list" if option.many else kind, *bounds])
+
+
+def _word(option: AskedOption, value: Any) -> str:
+    """One value as a word of the command line. SpecError for a value of another kind, or out of bounds."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    fits = {
+        "boolean": isinstance(value, bool),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": number,
+        "string": isinstance(value, str) or number,
+    }[option.kind]
+    if fits and number and (option.least is not None and value < option.least or option.most is not None and value > option.most):
+        fits = False
+    if not fits or (isinstance(value, str) and len(value) > MOST_WORD):
+        raise SpecError(option.name, value, _allowed_words(option), option.help)
+    return value if isinstance(value, str) else json.dumps(value)

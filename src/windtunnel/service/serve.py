@@ -1,0 +1,113 @@
+"""Runs a service until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.service.settings import ServiceSettings
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+BACKLOG = 1024
+_POLICY = CollectPolicy(question_seconds=600.0, body_seconds=60.0, head_seconds=10.0, strangers=256, connections=4096)
+"""Limits of connections: heads, bodies and answers have so many seconds."""
+
+
+@dataclass(frozen=True)
+class ServePlace:
+    """Where a service listens. `token_file`: its tokens; `names`: further names by which it may be called; `certificate` and `key`:
+    files of TLS."""
+
+    host: str = "127.0.0.1"
+    port: int = 8480
+    token_file: str | None = None
+    names: Sequence[str] = ()
+    certificate: str | None = None
+    key: str | None = None
+
+
+def serve(
+    settings: ServiceSettings, place: ServePlace = ServePlace(), ready: Callable[[str], None] = lambda _: None, extend: Any = None
+) -> None:  # fmt: skip
+    """Serves until it is told to end. `ready` is called with the address; `extend(app, door)` may mount more on the application,
+    such as a page. SpecError for an address of other machines without tokens; FileError for one that is in use."""
+    import uvicorn
+
+    from windtunnel.service.door import ServiceDoor
+    from windtunnel.service.web.api import ServiceApi
+    from windtunnel.service.web.guard import Guard
+    from windtunnel.service.web.server import ServiceServer
+    from windtunnel.service.web.tokens import read_tokens
+
+    tokens = read_tokens(place.token_file) if place.token_file is not None else None
+    if tokens is None and place.host not in LOOPBACK:
+        raise SpecError(
+            "--host", place.host, "an address of this machine alone, or tokens",
+            "Type: windtunnel serve --new-token me:write --token-file tokens, then add --token-file tokens.",
+        )  # fmt: skip
+    listener, address = open_listener(place)
+    with listener:
+        door = ServiceDoor(settings)
+        app = ServiceApi(door).app()
+        if extend is not None:
+            extend(app, door)
+        guarded = Guard(
+            app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else ()
+        )
+        tls: dict[str, Any] = {"ssl_certfile": place.certificate, "ssl_keyfile": place.key} if place.certificate is not None else {}
+        config = uvicorn.Config(
+            guarded, http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="on" if extend else "off",
+            ws="auto" if extend else "none",
+            backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False,
+            date_header=False, proxy_headers=False, **tls,
+        )  # fmt: skip
+        config.load()
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        server = ServiceServer(config, _POLICY, listener)
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(_run(server, door, lambda: ready(address)))
+
+
+async def _run(server: Any, door: Any, ready: Callable[[], None]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises what ended it once more, when there is still something to close
+    await door.open()
+    beside = asyncio.ensure_future(server.main_sweep())
+    ready()
+    try:
+        await server.serve(sockets=[server.door._listener])
+    finally:
+        beside.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beside
+        await door.close()
+
+
+def allowed_hosts(place: ServePlace) -> Collection[str] | None:
+    """Names by which a request may call the service; None, for any, where it listens on all addresses and no name was given."""
+    if place.host in ("0.0.0.0", "::") and not place.names:
+        return None
+    return {*LOOPBACK, place.host.lower(), *(name.lower() for name in place.names)}
+
+
+def open_listener(place: ServePlace) -> tuple[socket.socket, str]:
+    """A socket that listens, and its address. FileError for an address that cannot be had."""
+    host = place.host
+    try:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, place.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        where = f"{host}:{place.port}"
+        raise FileError(where, error.strerror or str(error), "an address that is free", "Name another --port.") from error
+    shown = f"[{host}]" if ":" in host else host
+    return listener, f"{'https' if place.certificate else 'http'}://{shown}:{listener.getsockname()[1]}"

@@ -1,0 +1,146 @@
+"""The database: SQLite in the folder of the service, or PostgreSQL; its clock, its transactions, and its migrations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+
+from windtunnel.base.errors import FileError, SpecError, WindtunnelError
+
+FILE = "service.db"
+BUSY_SECONDS = 30.0
+_READS = "windtunnel_reads"
+_FULL = ("disk is full", "disk I/O error", "No space left", "could not extend file", "disk full")
+
+
+class StoreFull(WindtunnelError):
+    """The disk of the service is full: nothing was lost, and nothing new can be kept."""
+
+
+class Database:
+    """A database of the service. `url`: of SQLAlchemy, or None for SQLite in `folder`. Not shared between processes."""
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.folder = folder
+        self.url = database_url(folder, url)
+        self.sqlite = self.url.startswith("sqlite")
+        self.engine = _make_engine(self.url, self.sqlite)
+        seconds = "(julianday('now') - 2440587.5) * 86400.0" if self.sqlite else "extract(epoch from clock_timestamp())"
+        self._now = text(f"select {seconds}")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction that may write: it has SQLite's only write lock from its begin on. StoreFull where the disk is."""
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            if any(words in str(error.orig) for words in _FULL):
+                raise StoreFull("the disk of the service is full: nothing was lost; free some of it and ask again.") from error
+            raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One view of the database, which waits for nobody who writes."""
+        with self.engine.connect().execution_options(**{_READS: True}) as connection:
+            yield connection
+
+    def now(self, connection: Connection) -> float:
+        """Seconds since 1970 by the database's clock, which all servers and workers share."""
+        return float(connection.execute(self._now).scalar_one())
+
+    def migrate(self) -> None:
+        """Brings the tables to this version. FileError for a database that cannot be opened, or of a later version."""
+        from windtunnel.service.store.migrate import upgrade
+
+        try:
+            with self.transaction() as connection:
+                upgrade(connection)
+        except OperationalError as error:
+            raise FileError(
+                "--database", _without_password(self.url), "a database that can be opened", f"{error.orig}".strip()
+            ) from error
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self.engine.dispose()
+
+
+def database_url(folder: Path, url: str | None) -> str:
+    """The URL of SQLAlchemy. SpecError for a database of another kind."""
+    if url is None:
+        return f"sqlite:///{(folder / FILE).absolute()}"
+    allowed = "postgresql://USER:PASSWORD@HOST/NAME, or leave it out for SQLite in --dir"
+    try:
+        made = make_url(url)
+    except ArgumentError as error:
+        raise SpecError("--database", "text that is no URL", allowed) from error
+    if made.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return made.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    if made.drivername == "sqlite" and made.database:
+        return made.render_as_string(hide_password=False)
+    raise SpecError("--database", made.drivername, allowed)
+
+
+def _without_password(url: str) -> str:
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def _make_engine(url: str, sqlite: bool) -> Engine:
+    if not sqlite:
+        return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=8, connect_args={"connect_timeout": 10})
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def settle(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # the driver begins no transaction by itself
+        for wish in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            f"busy_timeout = {round(BUSY_SECONDS * 1000)}",
+            "foreign_keys = ON",
+        ):
+            connection.execute(f"pragma {wish}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get(_READS, False)
+        connection.exec_driver_sql("begin" if reads else "begin immediate")
+
+    return engine
+
+
+def wait_for(database: Database, seconds: float) -> None:
+    """Waits until the database answers: a server may start before its PostgreSQL. FileError after `seconds`."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with database.engine.connect():
+                return
+        except (OperationalError, sqlite3.Error) as error:
+            if database.sqlite or time.monotonic() > until:
+                hint = str(getattr(error, "orig", error)).strip().splitlines()[0]
+                raise FileError("--database", _without_password(database.url), "a database that can be opened", hint) from error
+            time.sleep(min(1.0, max(0.05, until - time.monotonic())))
+
+
+def open_database(folder: Path, url: str | None, patience: float = 30.0) -> Database:
+    """A database that answers and is of this version; its folder is made, for its owner alone."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(folder, 0o700)
+    except OSError as error:
+        raise FileError("--dir", str(folder), "a folder that can be written", f"{error.strerror}.") from error
+    database = Database(folder, url)
+    wait_for(database, patience)
+    database.migrate()
+    return database

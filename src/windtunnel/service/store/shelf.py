@@ -1,0 +1,176 @@
+"""Reading what is kept: answers, jobs and the audit log; and making room."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from windtunnel.service.store.blobs import STALE_SECONDS, Blobs
+from windtunnel.service.store.database import Database
+from windtunnel.service.store.queue import ENDED, KeptAnswer
+from windtunnel.service.store.tables import active, answers, audit, jobs
+
+USED_SECONDS = 60.0
+"""How exactly the last use of an answer is known: each reading is not a write."""
+MOST_ENDED = 100_000
+"""Jobs that have ended and are still listed."""
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job as it is listed. Times in seconds since 1970; `position`: jobs before it, where it waits."""
+
+    id: str
+    key: str
+    verb: str
+    state: str
+    asker: str
+    progress: float | None
+    doing: str | None
+    log: str
+    error: Mapping[str, Any] | None
+    attempt: int
+    created: float
+    started: float | None
+    ended: float | None
+    command: str
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """A line of the audit log, before it is kept."""
+
+    at: float
+    who: str
+    what: str
+    came_from: str
+    status: int
+
+
+class Shelf:
+    """What a service has kept in `database` and `blobs`."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self.database, self.blobs = database, blobs
+
+    def answer(self, key: str) -> KeptAnswer | None:
+        """A kept answer; its use is noted."""
+        with self.database.reading() as connection:
+            row = connection.execute(select(answers).where(answers.c.key == key)).first()
+        if row is None:
+            return None
+        if row.used < time.time() - USED_SECONDS:
+            with self.database.transaction() as connection:
+                connection.execute(update(answers).where(answers.c.key == key).values(used=self.database.now(connection)))
+        return KeptAnswer(
+            row.key,
+            row.verb,
+            row.command,
+            row.version,
+            row.body,
+            row.media,
+            json.loads(row.artefacts),
+            row.log,
+            row.seconds,
+            row.bytes,
+        )
+
+    def forget(self, key: str) -> None:
+        """Drops an answer whose bytes are gone or damaged: it is worked out again when it is asked for."""
+        with self.database.transaction() as connection:
+            connection.execute(delete(answers).where(answers.c.key == key))
+
+    def job(self, job: str) -> JobRow | None:
+        """A job by its id."""
+        with self.database.reading() as connection:
+            row = connection.execute(select(jobs).where(jobs.c.id == job)).first()
+            if row is None:
+                return None
+            position = None
+            if row.state == "queued":
+                before = (jobs.c.state == "queued") & (
+                    (jobs.c.short > row.short) | ((jobs.c.short == row.short) & (jobs.c.number < row.number))
+                )
+                position = int(connection.execute(select(func.count()).select_from(jobs).where(before)).scalar_one())
+        return _job(row, position)
+
+    def jobs(self, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[list[JobRow], int | None]:
+        """Jobs, the newest first, and the number to ask for the next page with (None: there is none)."""
+        asked = select(jobs).order_by(jobs.c.number.desc()).limit(limit + 1)
+        if state is not None:
+            asked = asked.where(jobs.c.state == state)
+        if before is not None:
+            asked = asked.where(jobs.c.number < before)
+        with self.database.reading() as connection:
+            rows = connection.execute(asked).all()
+        return [_job(row, None) for row in rows[:limit]], rows[limit - 1].number if len(rows) > limit else None
+
+    def job_of(self, key: str) -> str | None:
+        """The job of a question that waits or runs."""
+        with self.database.reading() as connection:
+            found = connection.execute(select(active.c.job).where(active.c.key == key)).scalar()
+        return None if found is None else str(found)
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state, and answers."""
+        with self.database.reading() as connection:
+            rows = connection.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state)).all()
+            kept = connection.execute(select(func.count()).select_from(answers)).scalar_one()
+        return {**{str(state): int(number) for state, number in rows}, "answers": int(kept)}
+
+    def note(self, rows: Sequence[AuditRow]) -> None:
+        """Adds to the audit log."""
+        with self.database.transaction() as connection:
+            connection.execute(
+                insert(audit),
+                [
+                    {"at": r.at, "who": r.who[:64], "what": r.what[:200], "came_from": r.came_from[:64], "status": r.status}
+                    for r in rows
+                ],
+            )
+
+    def make_room(self, keep_bytes: float, keep_seconds: float, audit_seconds: float, stale: float = STALE_SECONDS) -> int:
+        """Drops what is too old, then the answers that were not used for longest, until the rest has `keep_bytes`; returns the
+        bytes that it freed."""
+        with self.database.transaction() as connection:
+            now = self.database.now(connection)
+            connection.execute(delete(answers).where(answers.c.used < now - keep_seconds))
+            total = int(connection.execute(select(func.coalesce(func.sum(answers.c.bytes), 0))).scalar_one())
+            for row in connection.execute(select(answers.c.key, answers.c.bytes).order_by(answers.c.used)).all():
+                if total <= keep_bytes:
+                    break
+                connection.execute(delete(answers).where(answers.c.key == row.key))
+                total -= row.bytes
+            connection.execute(delete(audit).where(audit.c.at < now - audit_seconds))
+            ended = jobs.c.state.in_(ENDED)
+            connection.execute(delete(jobs).where(ended & (jobs.c.ended < now - keep_seconds)))
+            edge = connection.execute(
+                select(jobs.c.number).where(ended).order_by(jobs.c.number.desc()).offset(MOST_ENDED).limit(1)
+            ).scalar()
+            if edge is not None:
+                connection.execute(delete(jobs).where(ended & (jobs.c.number <= edge)))
+        return self.blobs.sweep(self.named_blobs(), stale)
+
+    def named_blobs(self) -> set[str]:
+        """Hashes of the blobs that answers and open jobs name."""
+        found: set[str] = set()
+        with self.database.reading() as connection:
+            for row in connection.execute(select(answers.c.body, answers.c.artefacts)).all():
+                found |= {row.body, *(one["hash"] for one in json.loads(row.artefacts).values())}
+            for (question,) in connection.execute(select(jobs.c.question).where(jobs.c.state.in_(("queued", "running")))).all():
+                found |= set(json.loads(question)["files"].values())
+        return found
+
+
+def _job(row: Any, position: int | None) -> JobRow:
+    return JobRow(
+        row.id, row.key, row.verb, row.state, row.asker, row.progress, row.doing, row.log,
+        None if row.error is None else json.loads(row.error), row.attempt, row.created, row.started, row.ended,
+        json.loads(row.question)["command"], position,
+    )  # fmt: skip

@@ -1,0 +1,178 @@
+"""What every request passes first: the name it calls the service by, its token, where it comes from, how often it comes, its size.
+
+And what every response gets: headers that keep a browser from guessing, framing, caching and running what is none of ours; a
+line of the audit log for whatever changes something or is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from windtunnel.fleet.collect.door import VISITOR
+from windtunnel.service.web.errors import RequestError, error_response
+from windtunnel.service.web.tokens import LOCAL, Asker, Tokens
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Note = Callable[[str, str, str, int], None]
+
+ASKER = "windtunnel.asker"
+"""Key of the `Asker` in the state of a request."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+CONTENT_POLICY = b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+PAGE_POLICY = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; font-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+"""Of a page that a verb wrote: its own scripts and styles, in an origin of its own, from where it reaches nothing of the
+service."""
+_SECRETS = ("token", "access_token", "api_key", "apikey", "authorization", "key_token", "bearer")
+_READS = ("GET", "HEAD", "OPTIONS")
+_MOST_ASKERS = 10_000
+OPEN_PATHS = ("/healthz", "/readyz")
+"""Paths that need no token: they say whether the service is well, and nothing else."""
+
+
+class RateLimit:
+    """At most `per_minute` requests of one asker in a minute, a tenth of them at once (and ten at least)."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._most, self._clock = per_minute / 60.0, max(10.0, per_minute / 10.0), clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, who: str) -> float:
+        """Counts a request; returns 0 if it may pass, else after how many seconds the next one may."""
+        now = self._clock()
+        left, since = self._left.pop(who, (self._most, now))
+        left = min(self._most, left + (now - since) * self._rate)
+        passes = left >= 1.0
+        self._left[who] = (left - 1.0 if passes else left, now)
+        while len(self._left) > _MOST_ASKERS:
+            self._left.popitem(last=False)
+        return 0.0 if passes else (1.0 - left) / self._rate
+
+
+class Guard:
+    """ASGI middleware. `tokens` None: everybody on this machine may ask; `hosts`: names by which a request may call the service,
+    None for any; `own_policy`: paths below which responses set their content policy themselves."""
+
+    def __init__(
+        self, app: Any, tokens: Tokens | None, hosts: Collection[str] | None, note: Note, per_minute: int = 1200,
+        body_bytes: int = 64 << 20, own_policy: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self._app, self._tokens, self._hosts, self._note = app, tokens, hosts, note
+        self._rate, self._body_bytes, self._own_policy = RateLimit(per_minute), body_bytes, tuple(own_policy)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        came_from = str((scope.get("client") or ("",))[0])
+        asker, method = Asker("nobody", "none"), str(scope.get("method", "GET"))
+        status = 0
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                message["headers"] = self._headers(scope, message.get("headers", []))
+            await send(message)
+
+        try:
+            asker = self._admit(scope, came_from)
+            scope.setdefault("state", {})[ASKER] = asker
+            visitor = scope["state"].get(VISITOR)
+            if visitor is not None:
+                visitor.welcome()
+            await self._app(scope, self._bound_body(receive), sending)
+        except RequestError as error:
+            if status == 0:
+                await error_response(error)(scope, receive, sending)
+        finally:
+            if method not in _READS or status in (400, 401, 403, 413, 421, 429):
+                self._note(asker.name, f"{method} {scope.get('path', '')}", came_from, status)
+
+    def _admit(self, scope: Scope, came_from: str) -> Asker:
+        headers = dict(scope["headers"])
+        host = host_name(headers.get(b"host", b""))
+        if self._hosts is not None and host not in self._hosts:
+            raise RequestError(
+                421, "WrongHost", "the service is not called so.", "Ask by its address, or start it with --name NAME."
+            )
+        wait = self._rate.wait(came_from)
+        if wait:
+            raise _too_often(wait)
+        query = parse_qsl(bytes(scope.get("query_string", b"")).decode("latin-1"), keep_blank_values=True)
+        if any(name.lower() in _SECRETS for name, _ in query):
+            instead = "Send the header Authorization: Bearer TOKEN, and make a new token: this one may be in logs now."
+            raise RequestError(400, "TokenInUrl", "a token may not be in a URL.", instead)
+        origin = headers.get(b"origin")
+        fetched = headers.get(b"sec-fetch-site", b"none")
+        changes = scope["type"] == "websocket" or scope.get("method") not in _READS
+        if changes and (origin is not None and host_name(origin.partition(b"://")[2]) != host or fetched == b"cross-site"):
+            raise RequestError(403, "WrongOrigin", "a page of another site may not ask this service.")
+        if scope["path"] in OPEN_PATHS or self._tokens is None:
+            return LOCAL
+        asker = self._tokens.asker(headers.get(b"authorization", b""))
+        if asker is None:
+            raise RequestError(
+                401,
+                "TokenNeeded",
+                "a token is needed.",
+                "Send the header Authorization: Bearer TOKEN.",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        wait = self._rate.wait(f"token {asker.name}")
+        if wait:
+            raise _too_often(wait)
+        return asker
+
+    def _bound_body(self, receive: Receive) -> Receive:
+        seen = 0
+
+        async def receiving() -> MutableMapping[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._body_bytes:
+                raise too_large(self._body_bytes)
+            return message
+
+        return receiving
+
+    def _headers(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        named = {name.lower() for name, _ in headers}
+        added = [(name, value) for name, value in HEADERS if name not in named]
+        own = any(str(scope["path"]).startswith(path) for path in self._own_policy)
+        if b"content-security-policy" not in named and not own:
+            added.append((b"content-security-policy", CONTENT_POLICY))
+        if b"cache-control" not in named:
+            added.append((b"cache-control", b"no-store"))
+        return [*headers, *added]
+
+
+def too_large(most: int) -> RequestError:
+    """The refusal of a body."""
+    return RequestError(413, "BodyTooLarge", f"a request has at most {most / 1e6:.3g} MB.", headers={"Connection": "close"})
+
+
+def _too_often(wait: float) -> RequestError:
+    return RequestError(429, "TooOften", "too many requests.", "Ask again later.", {"Retry-After": str(max(1, round(wait + 0.5)))})
+
+
+def host_name(host: bytes) -> str:
+    """The name in a Host header, without its port."""
+    text = host.decode("latin-1").lower().strip()
+    return text[1 : text.find("]")] if text.startswith("[") else text.partition(":")[0]
