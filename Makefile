@@ -61,7 +61,7 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 
 $(VENV)/.installed: $(VENV)/.package
 	@echo "Installing what the tests and linters need"
-	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service]'
+	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service,page]'
 	@touch $@
 
 demo: $(VENV)/.package

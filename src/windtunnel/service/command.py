@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,12 +97,20 @@ def command(  # long: one option a line
         done = back_up(settings, Path(backup)) if backup is not None else restore_copy(settings, Path(str(restore)))
         typer.echo(done)
         return
+    from windtunnel.service.page import GET_PAGE, has_page
     from windtunnel.service.serve import ServePlace, serve
 
     def tell(address: str) -> None:
         typer.echo(f"serving {dir} at {address}")
+        typer.echo(f"page: {address}/ui" if has_page() else f"no page: {GET_PAGE}")
 
-    serve(settings, ServePlace(host, port, token_file, tuple(name or ()), certificate, key), tell)
+    serve(settings, ServePlace(host, port, token_file, tuple(name or ()), certificate, key), tell, _page() if has_page() else None)
+
+
+def _page() -> Callable[[Any, Any], None]:
+    from windtunnel.service.page.app import mount_page
+
+    return mount_page
 
 
 def _workers(text: str) -> tuple[int, str | None]:

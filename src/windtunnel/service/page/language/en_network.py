@@ -1,0 +1,6 @@
+"""English words of the section `network`."""
+
+WORDS = {
+    "network.title": "Network",
+    "network.about": "The fabric, its links and its collectives.",
+}

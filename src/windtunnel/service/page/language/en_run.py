@@ -1,0 +1,6 @@
+"""English words of the section `run`."""
+
+WORDS = {
+    "run.title": "Runs",
+    "run.about": "Jobs that are watched.",
+}

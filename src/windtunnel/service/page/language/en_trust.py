@@ -1,0 +1,6 @@
+"""English words of the section `trust`."""
+
+WORDS = {
+    "trust.title": "Trust",
+    "trust.about": "Predicted against measured.",
+}

@@ -1,0 +1,11 @@
+"""The section `run`."""
+
+from __future__ import annotations
+
+from windtunnel.service.page.context import PageContext
+from windtunnel.service.page.frame import heading
+
+
+def build(context: PageContext) -> None:
+    """Builds the section into the page."""
+    heading(context.say("run.title"), context.say("run.about"))

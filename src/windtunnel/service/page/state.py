@@ -1,0 +1,110 @@
+"""What of a view is in its address: a link to it shows the same to somebody else.
+
+The address is `/ui/SECTION?job=NAME&set=plan.tp=4&set=plan.pp=2&…`: readable where it can be. A job that was pasted is packed
+into `table`. Further fields belong to a section (`sort`, `key`, …).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlencode
+
+MOST_PACKED, MOST_TABLE = 6000, 1 << 20
+"""Characters of a packed table in an address, and bytes of what is unpacked."""
+_QUESTION = ("verb", "job", "table", "set")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked now. `job`: a name of the catalogue, or a table as in a job file; `changes`: field -> value, as `--set` has
+    them."""
+
+    job: str | Mapping[str, Any] = ""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    verb: str = "predict"
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self.job)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the door takes them."""
+        return {"job": self.job, "set": dict(self.changes)} if self.changes else {"job": self.job}
+
+    def changed(self, name: str, value: str | None) -> Question:
+        """The same with one field changed, or (None) as the job has it."""
+        others = {key: one for key, one in self.changes.items() if key != name}
+        return replace(self, changes=others if value is None else {**others, name: value})
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """A view: its question and the fields of its section."""
+
+    question: Question = Question()
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    def with_question(self, question: Question) -> ViewState:
+        """The same view of another question."""
+        return replace(self, question=question)
+
+    def with_field(self, name: str, value: str | None) -> ViewState:
+        """The same view with a field of its section set, or (None) left out."""
+        others = {key: one for key, one in self.more.items() if key != name}
+        return replace(self, more=others if value is None else {**others, name: value})
+
+    def query(self) -> str:
+        """The view as the query of an address; empty for an empty view."""
+        asked = self.question
+        pairs: list[tuple[str, str]] = []
+        if asked.verb != "predict":
+            pairs.append(("verb", asked.verb))
+        if isinstance(asked.job, str):
+            pairs += [("job", asked.job)] if asked.job else []
+        elif packed := pack_table(asked.job):
+            pairs.append(("table", packed))
+        pairs += [("set", f"{name}={value}") for name, value in asked.changes.items()]
+        pairs += sorted(self.more.items())
+        return urlencode(pairs, safe="=,./:")
+
+
+def read_view(pairs: Sequence[tuple[str, str]]) -> ViewState:
+    """The view of the pairs of a query. What cannot be read is left out: an address may have been cut."""
+    verb, job, changes, more = "predict", "", {}, {}
+    table: Mapping[str, Any] | None = None
+    for name, value in pairs:
+        if name == "verb":
+            verb = value[:40]
+        elif name == "job":
+            job = value[:300]
+        elif name == "table":
+            table = unpack_table(value)
+        elif name == "set" and "=" in value:
+            changes[value.partition("=")[0].strip()[:200]] = value.partition("=")[2][:2000]
+        elif name not in _QUESTION:
+            more[name[:60]] = value[:4000]
+    return ViewState(Question(table if table is not None else job, changes, verb), more)
+
+
+def pack_table(table: Mapping[str, Any]) -> str:
+    """A table as text for an address; empty if it is too long for one."""
+    raw = json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+    packed = base64.urlsafe_b64encode(zlib.compress(raw, 9)).decode().rstrip("=")
+    return packed if len(packed) <= MOST_PACKED else ""
+
+
+def unpack_table(text: str) -> Mapping[str, Any] | None:
+    """What `pack_table` packed; None for text that is none of its."""
+    if len(text) > MOST_PACKED:
+        return None
+    try:
+        raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), MOST_TABLE)
+        found = json.loads(raw)
+    except (ValueError, zlib.error, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
