@@ -24,7 +24,9 @@ THEMES: dict[str, bool | None] = {"auto": None, "light": False, "dark": True}
 @contextmanager
 def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
     """Everything around a section, whose content is built inside."""
+    ui.colors(primary="#1d4ed8", negative="#b91c1c")
     ui.add_css(LOOK.read_text(encoding="utf-8"))
+    ui.add_body_html("<script>addEventListener('popstate', () => location.reload())</script>")
     ui.page_title(f"{context.say(f'{context.section}.title')} · windtunnel")
     ui.html(f'<a class="wt-skip" href="#content">{context.say("frame.skip")}</a>', sanitize=False)
     with ui.element("header").classes("wt-header"):

@@ -10,7 +10,6 @@ WORDS = {
     "frame.dark": "Dark",
     "frame.language": "Language",
     "frame.skip": "To the content",
-    "frame.menu": "Menu",
     "frame.cancel": "Cancel",
     "frame.read_only": "this token may read answers, and not ask. Use a token with the role write.",
     "frame.queued": "waits",
@@ -18,6 +17,4 @@ WORDS = {
     "frame.done": "done",
     "frame.failed": "failed",
     "frame.cancelled": "cancelled",
-    "frame.type": "Type: {instead}",
-    "frame.close": "Close",
 }

@@ -10,7 +10,6 @@ WORDS = {
     "frame.dark": "深色",
     "frame.language": "语言",
     "frame.skip": "跳到正文",
-    "frame.menu": "菜单",
     "frame.cancel": "取消",
     "frame.read_only": "此令牌只能读取答案，不能提问。请使用 write 角色的令牌。",
     "frame.queued": "等待中",
@@ -18,6 +17,4 @@ WORDS = {
     "frame.done": "完成",
     "frame.failed": "失败",
     "frame.cancelled": "已取消",
-    "frame.type": "请输入：{instead}",
-    "frame.close": "关闭",
 }
