@@ -17,4 +17,9 @@ WORDS = {
     "frame.done": "done",
     "frame.failed": "failed",
     "frame.cancelled": "cancelled",
+    "frame.token": "Token",
+    "frame.sign_in": "Sign in",
+    "frame.wrong_token": "This token is not known. Ask whoever runs the service for one.",
+    "frame.token_about": "The operator makes one with: windtunnel serve --new-token NAME:write --token-file FILE",
+    "frame.sign_out": "Sign out",
 }

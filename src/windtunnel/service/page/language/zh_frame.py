@@ -17,4 +17,9 @@ WORDS = {
     "frame.done": "完成",
     "frame.failed": "失败",
     "frame.cancelled": "已取消",
+    "frame.token": "令牌",
+    "frame.sign_in": "登录",
+    "frame.wrong_token": "未知的令牌。请向服务的管理员索取。",
+    "frame.token_about": "管理员可用此命令创建：windtunnel serve --new-token NAME:write --token-file FILE",
+    "frame.sign_out": "退出登录",
 }
