@@ -19,6 +19,11 @@ Window = Callable[..., ServedPage]
 CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16,
           "intermediate_size": 5504, "vocab_size": 32000, "a_field_of_nobody": 3}  # fmt: skip
 
+FLAGS = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --bf16 "
+    "--micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 2"
+)
+
 
 @pytest.fixture(scope="module")
 def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
@@ -87,6 +92,26 @@ def test_a_pasted_configuration_says_what_was_read(window: Window) -> None:
     again = window().page
     again.goto(link)
     step_of(again)
+
+
+def test_pasted_flags_become_the_job(window: Window) -> None:
+    page = window().open("compose")
+    before = step_of(page)
+    page.get_by_text("Or paste what you have").click()
+    page.get_by_label("Text").fill(FLAGS)
+    page.get_by_role("button", name="Read it").click()
+    page.get_by_text("Recognised as megatron", exact=False).wait_for()
+    await_step(page, before)
+    assert page.get_by_label("tp (GPUs)").input_value() == "2"
+
+
+def test_what_is_no_configuration_says_so(window: Window) -> None:
+    page = window().open("compose")
+    step_of(page)
+    page.get_by_text("Or paste what you have").click()
+    page.get_by_label("Text").fill("<script>alert(1)</script> nothing that anybody knows")
+    page.get_by_role("button", name="Read it").click()
+    page.locator("#paste [role=alert]").wait_for()
 
 
 def test_the_answer_keeps_tables_links_and_others_beside_it(window: Window, service: ServedProcess) -> None:

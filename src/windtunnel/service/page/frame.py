@@ -19,6 +19,12 @@ LOOK = Path(__file__).with_name("look.css")
 COOKIE = "document.cookie = '{name}={value}; path=/ui; max-age=31536000; samesite=strict'"
 THEME, LANGUAGE = "windtunnel_theme", "windtunnel_language"
 """Cookies of what the reader picked; neither says who it is."""
+SCRIPT = (
+    "addEventListener('popstate', () => location.reload());"
+    "new MutationObserver(() => document.querySelectorAll('.q-table__middle:not([tabindex])').forEach(one => one.tabIndex = 0))"
+    ".observe(document, {subtree: true, childList: true});"
+)
+"""The way back shows the view of its address; whoever has no mouse scrolls wide tables too."""
 LEAVE = "fetch('/ui/sign-out', {method: 'POST'}).then(() => location.assign('/ui/sign-in'))"
 THEMES: dict[str, bool | None] = {"auto": None, "light": False, "dark": True}
 
@@ -28,7 +34,7 @@ def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
     """Everything around a section, whose content is built inside."""
     ui.colors(primary="#1d4ed8", negative="#b91c1c")
     ui.add_css(LOOK.read_text(encoding="utf-8"))
-    ui.add_body_html("<script>addEventListener('popstate', () => location.reload())</script>")
+    ui.add_head_html(f"<script>document.documentElement.lang = '{context.language.code}';{SCRIPT}</script>")
     ui.page_title(f"{context.say(f'{context.section}.title')} · windtunnel")
     ui.html(f'<a class="wt-skip" href="#content">{context.say("frame.skip")}</a>', sanitize=False)
     with ui.element("header").classes("wt-header"):
@@ -48,7 +54,7 @@ def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
             link.update()
 
     context.listen(follow)
-    with ui.element("main").classes("wt-main").props('id="content" tabindex="-1"'):
+    with ui.element("div").classes("wt-main").props('id="content" tabindex="-1"'):
         yield
 
 

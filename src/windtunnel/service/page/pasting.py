@@ -36,6 +36,7 @@ def paste_card(context: PageContext) -> None:
     async def take(event: events.UploadEventArguments) -> None:
         files[event.file.name.replace("/", "_")] = await event.file.read()
         await read()
+        files.clear()
 
     async def read() -> None:
         text = str(area.value or "")
@@ -45,17 +46,18 @@ def paste_card(context: PageContext) -> None:
         if not uploads:
             return
         said.clear()
-        arguments: dict[str, Any] = {"paths": list(uploads)} | ({"on": machine.value} if machine.value else {})
+        on, number = str(machine.value or ""), str(int(gpus.value or 8))
+        place: dict[str, Any] = {"on": on, "set": {"cluster.gpus": number}} if on else {}
         try:
-            asked = await context.ask("import", arguments, uploads)
+            told = await _read(context, uploads, place)
         except WindtunnelError as error:
             with said:
                 show_error(context, error_of(error))
             return
         with said:
-            _say_reading(context, json.loads(asked.bytes))
-        if len(uploads) == 1:
-            await _use(context, *next(iter(uploads.items())), str(machine.value or ""), said)
+            _say_reading(context, told)
+        if told.get("content") == "job" and len(uploads) == 1:
+            await _use(context, *next(iter(uploads.items())), place, said)
 
     opened = ui.expansion(context.say("compose.paste")).classes("wt-card wt-fold").props('dense id="paste"')
     with opened:
@@ -65,11 +67,11 @@ def paste_card(context: PageContext) -> None:
             known = list(names("clusters"))
             machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
             machine.props("outlined dense").classes("wt-grow")
+            gpus = ui.number(context.say("compose.gpus"), value=8, min=1, step=1).props("outlined dense")
+        upload = ui.upload(auto_upload=True, multiple=True, max_file_size=MOST_TEXT, on_upload=take).style("display: none")
+        with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-        upload = ui.upload(
-            label=context.say("compose.upload"), auto_upload=True, multiple=True, max_file_size=MOST_TEXT, on_upload=take
-        )
-        upload.props("flat bordered color=transparent").classes("full-width wt-upload")
+            ui.button(context.say("compose.upload"), on_click=lambda: upload.run_method("pickFiles")).props("outline no-caps")
         said = ui.element("div").props('aria-live="polite"')
 
 
@@ -87,13 +89,29 @@ def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
                     ui.label(str(line))
 
 
-async def _use(context: PageContext, name: str, data: bytes, machine: str, said: ui.element) -> None:
+async def _read(context: PageContext, uploads: Mapping[str, bytes], place: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `import` says of uploads on a machine; without one where what was pasted is no job. The first error if neither does."""
+    try:
+        asked = await context.ask("import", {"paths": list(uploads), **place}, uploads)
+        told: Mapping[str, Any] = json.loads(asked.bytes)
+    except WindtunnelError as first:
+        try:
+            asked = await context.ask("import", {"paths": list(uploads)}, uploads)
+        except WindtunnelError:
+            raise first from None
+        told = json.loads(asked.bytes)
+        if told.get("content") == "job":
+            raise
+    return told
+
+
+async def _use(context: PageContext, name: str, data: bytes, place: Mapping[str, Any], said: ui.element) -> None:
     """Asks for what was read, if it is text that describes a job."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return
-    question = Question(name, {"cluster.gpus": "8"} if machine else {}, on=machine, files={name: text})
+    question = Question(name, place.get("set", {}), on=place.get("on", ""), files={name: text})
     if len(text) > MOST_PACKED and not pack_table({"files": {name: text}}):
         with said:
             ui.label(context.say("compose.long")).classes("wt-soft")
