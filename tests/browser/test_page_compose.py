@@ -138,3 +138,15 @@ def test_the_static_page_is_shown_in_a_frame(window: Window) -> None:
     page = window().open("answer?job=llama3-8b-8xh100")
     page.get_by_role("button", name="Show it").click()
     page.frame_locator("iframe").locator("h1").wait_for()
+
+
+def test_what_was_seen_is_listed_and_bounded(window: Window) -> None:
+    page = window().open("compose?job=llama3-8b-8xh100")
+    before = step_of(page)
+    page.get_by_label("seq (tokens)").fill("2048")
+    after = await_step(page, before)
+    page.get_by_role("link", name="Open the whole answer").click()
+    past = page.locator("#history .wt-past")
+    past.nth(1).wait_for()
+    assert past.count() == 2
+    assert [past.nth(at).locator(".wt-strong").inner_text() for at in range(2)] == [after, before]

@@ -15,6 +15,7 @@ import windtunnel.service.page as page
 from windtunnel.service.page.charts.bars import draw_parts, draw_stripe
 from windtunnel.service.page.figures import Piece, headline, memory_of, parts_of, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
+from windtunnel.service.page.history import MOST_KEPT, read_rows
 from windtunnel.service.page.language.words import LANGUAGES, language_of, words_of
 from windtunnel.service.page.state import MOST_PACKED, Question, ViewState, pack_table, read_view, unpack_table
 
@@ -114,3 +115,12 @@ def test_bars_escape_every_text(text: str) -> None:
 def test_a_table_never_becomes_a_formula() -> None:
     rows = list(csv.reader(write_csv([{"a": "=1+1", "b": -2.5}, {"a": "@x", "c": "y"}]).splitlines()))
     assert rows == [["a", "b", "c"], ["'=1+1", "-2.5", ""], ["'@x", "", "y"]]
+
+
+def test_only_addresses_of_ours_come_out_of_a_browser() -> None:
+    good = {"key": "a" * 64, "command": "windtunnel predict x", "step": "1 s", "address": "/ui/answer?job=x&set=plan.tp=2"}
+    bad: list[object] = [None, 3, {}, {**good, "key": "x"}, {**good, "step": 3}]
+    elsewhere = ("javascript:alert(1)", "//elsewhere/ui/answer", "/ui/answer/../../x", "/ui/answer?<")
+    bad += [{**good, "address": one} for one in elsewhere]
+    assert read_rows([*bad, good]) == [good]
+    assert read_rows("text") == [] and len(read_rows([good] * 99)) == MOST_KEPT

@@ -43,4 +43,6 @@ WORDS = {
     "answer.seconds": "Step time (s)",
     "answer.memory_gib": "Memory (GiB)",
     "answer.dollars": "Cost of a step ($)",
+    "answer.history": "History",
+    "answer.history_about": "Answers that you saw in this browser, the newest first. Nobody else sees the list.",
 }

@@ -43,4 +43,6 @@ WORDS = {
     "answer.seconds": "每步时间（秒）",
     "answer.memory_gib": "显存（GiB）",
     "answer.dollars": "每步费用（美元）",
+    "answer.history": "历史",
+    "answer.history_about": "您在此浏览器中看过的答案，最新的在前。其他人看不到这个列表。",
 }

@@ -12,8 +12,9 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import Asked, StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.figures import GIB, Answer, difference, tables_of, write_csv
+from windtunnel.service.page.figures import GIB, Answer, difference, headline, tables_of, write_csv
 from windtunnel.service.page.frame import card, heading, show_error
+from windtunnel.service.page.history import history_card, remember
 from windtunnel.service.page.results import show_figures, show_memory, show_step
 
 BESIDE, MOST_BESIDE, MOST_ROWS = "beside", 4, 500
@@ -72,6 +73,9 @@ async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> Non
     _again_card(context, asked)
     _page_card(context, asked)
     _tables_card(context, answer)
+    if context.question.is_asked:
+        remember(context, asked, headline(answer)[0].value)
+    await history_card(context)
 
 
 def _again_card(context: PageContext, asked: Asked) -> None:

@@ -12,8 +12,10 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.figures import headline
 from windtunnel.service.page.forms import FormField, form_fields, group_fields
 from windtunnel.service.page.frame import card, heading, show_error
+from windtunnel.service.page.history import remember
 from windtunnel.service.page.pasting import paste_card
 from windtunnel.service.page.results import show_figures, show_memory, show_step
 from windtunnel.service.page.state import Question
@@ -204,6 +206,7 @@ class Outcome:
             ui.label(self._context.say("answer.breakdown")).classes("wt-strong wt-part")
             show_step(self._context, answer)
         self._box.props(f"data-key={asked.key}")
+        remember(self._context, asked, headline(answer)[0].value)
 
     def _say_running(self, job: str) -> None:
         self._errors.clear()
