@@ -50,7 +50,7 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
         query = request.url.query
         return RedirectResponse(f"{HOME}/compose" + (f"?{query}" if query else ""))
 
-    async def shown(request: Request) -> Response:
+    async def show_artefact(request: Request) -> Response:
         """A page that a verb wrote, as an artefact of a kept answer."""
         key, artefact = request.path_params["key"], request.path_params["name"]
         found = await door.artefact(key, artefact) if _KEY.fullmatch(key) else None
@@ -60,7 +60,7 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
         return Response(found[0], 200, headers, found[1])
 
     app.router.routes += [
-        *(Route(path, to_compose) for path in ("/", HOME, f"{HOME}/")), Route(f"{HOME}/shown/{{key}}/{{name}}", shown),
+        *(Route(path, to_compose) for path in ("/", HOME, f"{HOME}/")), Route(f"{HOME}/shown/{{key}}/{{name}}", show_artefact),
     ]  # fmt: skip
     if app.state.tokens is not None:
         app.router.routes += sign_in_routes(app.state.tokens, app.state.sessions)

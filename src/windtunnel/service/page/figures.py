@@ -15,7 +15,7 @@ Answer = Mapping[str, Any]
 GIB = 2.0**30
 
 
-class Figure(NamedTuple):
+class HeadFigure(NamedTuple):
     """A headline: `key` of its name in the page's language, value and ± in words, mood (good, bad or nothing)."""
 
     key: str
@@ -33,28 +33,28 @@ class Piece(NamedTuple):
     colour: str
 
 
-def headline(answer: Answer) -> list[Figure]:
+def headline(answer: Answer) -> list[HeadFigure]:
     """The figures at the head of an answer. Errors of rates and money follow from that of the step."""
     relative = float(answer["relative_error"])
     percent = f"±{100 * relative:.0f} %"
     step = float(answer["step_time_s"])
     found = [
-        Figure("answer.step", words.seconds(step), f"±{words.seconds(step * relative)} ({percent})"),
-        Figure("answer.mfu", words.percent(answer["mfu"]), f"±{100 * answer['mfu'] * relative:.1f}"),
-        Figure("answer.tokens", words.count(answer["tokens_per_s"]), percent),
+        HeadFigure("answer.step", words.seconds(step), f"±{words.seconds(step * relative)} ({percent})"),
+        HeadFigure("answer.mfu", words.percent(answer["mfu"]), f"±{100 * answer['mfu'] * relative:.1f}"),
+        HeadFigure("answer.tokens", words.count(answer["tokens_per_s"]), percent),
     ]
     memory = answer.get("memory") or []
     if memory:
         worst = max(memory, key=lambda one: one["total"] / one["capacity"])
         fits = all(one["fits"] for one in memory)
         room = f"{worst['total'] / GIB:.1f} / {worst['capacity'] / GIB:.1f} GiB"
-        found.append(Figure("answer.fits" if fits else "answer.too_large", room, "", "good" if fits else "bad"))
+        found.append(HeadFigure("answer.fits" if fits else "answer.too_large", room, "", "good" if fits else "bad"))
     for name, key in (("cost", "answer.cost"), ("cost_per_step", "answer.cost_per_step")):
         if answer.get(name) is not None:
-            found.append(Figure(key, words.dollars(answer[name]), percent))
+            found.append(HeadFigure(key, words.dollars(answer[name]), percent))
             break
     if answer.get("days") is not None:
-        found.append(Figure("answer.days", words.duration(answer["days"]), percent))
+        found.append(HeadFigure("answer.days", words.duration(answer["days"]), percent))
     return found
 
 

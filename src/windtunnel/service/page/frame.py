@@ -94,7 +94,7 @@ def _tool(icon: str, name: str) -> ui.button:
 def heading(title: str, about: str) -> None:
     """The heading of a section, and what it answers in one sentence."""
     with ui.element("div").classes("wt-heading"):
-        ui.html(title, tag="h1", sanitize=_escaped)
+        ui.html(title, tag="h1", sanitize=_escape_text)
         ui.label(about).classes("wt-soft")
 
 
@@ -106,7 +106,7 @@ def card(title: str = "", about: str = "", name: str = "") -> Iterator[ui.elemen
         box.props(f'id="{name}"')
     with box:
         if title:
-            ui.html(title, tag="h2", sanitize=_escaped)
+            ui.html(title, tag="h2", sanitize=_escape_text)
         if about:
             ui.label(about).classes("wt-soft wt-about")
         yield box
@@ -121,7 +121,7 @@ def show_error(context: PageContext, error: Mapping[str, Any]) -> None:
             ui.label(instead).classes("wt-instead")
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Text as markup that shows it."""
     from markupsafe import escape
 

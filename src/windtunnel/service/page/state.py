@@ -20,7 +20,7 @@ _QUESTION = ("verb", "job", "on", "packed", "set")
 
 
 @dataclass(frozen=True)
-class Question:
+class PageQuestion:
     """What is asked now. `job`: a name of the catalogue or of one of `files`, or a table as in a job file; `on`: a machine;
     `changes`: field -> value, as `--set` has them; `files`: name -> pasted text."""
 
@@ -43,10 +43,14 @@ class Question:
             found["set"] = dict(self.changes)
         return found
 
-    def changed(self, name: str, value: str | None) -> Question:
+    def with_change(self, name: str, value: str | None) -> PageQuestion:
         """The same with one field changed, or (None) as the job has it."""
         others = {key: one for key, one in self.changes.items() if key != name}
         return replace(self, changes=others if value is None else {**others, name: value})
+
+
+Question = PageQuestion
+"""The short name of it inside the page."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def _table(context: PageContext, name: str, rows: list[dict[str, Any]]) -> None:
         ).props("outline dense no-caps")
     heads = list(dict.fromkeys(key for row in rows for key in row))
     columns = [{"name": head, "label": head, "field": head, "sortable": True, "align": _align(rows, head)} for head in heads]
-    shown = [{key: _short(value) for key, value in row.items()} for row in rows[:MOST_ROWS]]
+    shown = [{key: _shorten(value) for key, value in row.items()} for row in rows[:MOST_ROWS]]
     ui.table(rows=shown, columns=columns, pagination=20).classes("full-width").props("dense flat")
 
 
@@ -149,7 +149,7 @@ def _align(rows: list[dict[str, Any]], head: str) -> str:
     return "right" if isinstance(rows[0].get(head), (int, float)) else "left"
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 

@@ -37,7 +37,7 @@ def build(context: PageContext) -> None:
             form = JobForm(context)
             form.build()
         with ui.element("div").classes("wt-sticky"):
-            outcome = Outcome(context, form)
+            outcome = LiveOutcome(context, form)
             outcome.build()
     context.listen(outcome.refresh)
     ui.timer(0.01, outcome.refresh, once=True)
@@ -110,21 +110,21 @@ class JobForm:
         name = field.path.rpartition(".")[2]
         label = f"{name} ({field.unit})" if field.unit else name
 
-        async def changed(event: Any) -> None:
+        async def take_change(event: Any) -> None:
             if event.value != self._shown.get(field.path):
                 self._shown[field.path] = event.value
                 await self._change(field.path, field.text_of(event.value))
 
         made: Any
         if field.kind == "boolean":
-            made = ui.checkbox(label, on_change=changed).props("dense")
+            made = ui.checkbox(label, on_change=take_change).props("dense")
         elif field.kind == "choice":
-            made = ui.select(list(field.choices), label=label, on_change=changed).props("outlined dense")
+            made = ui.select(list(field.choices), label=label, on_change=take_change).props("outlined dense")
         elif field.kind in ("integer", "number"):
-            made = ui.number(label, on_change=changed, step=1 if field.kind == "integer" else None)
+            made = ui.number(label, on_change=take_change, step=1 if field.kind == "integer" else None)
             made.props("outlined dense debounce=120")
         else:
-            made = ui.input(label, on_change=changed).props("outlined dense debounce=250")
+            made = ui.input(label, on_change=take_change).props("outlined dense debounce=250")
         made.props(f'data-field="{field.path}"')
         if about := self._about(field):
             with made:
@@ -138,7 +138,7 @@ class JobForm:
 
     async def _change(self, path: str, value: str | None) -> None:
         view = self._context.view
-        await self._context.show(view.with_question(view.question.changed(path, value)))
+        await self._context.show(view.with_question(view.question.with_change(path, value)))
 
     def fill(self, job: Mapping[str, Any]) -> None:
         """Shows the job of an answer, and marks the fields that were changed."""
@@ -162,7 +162,7 @@ class JobForm:
             made.error = text or None
 
 
-class Outcome:
+class LiveOutcome:
     """What the job takes: it follows each change; an older answer never replaces a newer one."""
 
     def __init__(self, context: PageContext, form: JobForm) -> None:
