@@ -19,6 +19,8 @@ from windtunnel.service.store.queue import error_table
 
 LOOK_SECONDS = 0.3
 """Between two looks at a job."""
+NARROW, NARROW_LABELS = 440, 108
+"""Pixels of a chart from which on labels of y are cut, and what they have then."""
 _FORMAT = "v => v == null ? '–' : Number(v).toLocaleString('en-US', {maximumSignificantDigits: 7})"
 
 
@@ -118,9 +120,25 @@ class Asking:
 
 def draw_chart(options: Mapping[str, Any], name: str, tall: int = 320, pick: Callable[[Any], Any] | None = None) -> ui.echart:
     """A chart. `name`: what it shows, for who cannot see it; `pick`: called with the point that is clicked."""
-    chart = ui.echart(dict(options), on_point_click=pick, renderer="svg").classes("wt-chart").style(f"height: {tall}px")
+    chart = (
+        ui.echart(_for_narrow(dict(options)), on_point_click=pick, renderer="svg").classes("wt-chart").style(f"height: {tall}px")
+    )
     chart.props(f'role="img" aria-label="{_attribute(name)}"')
     return chart
+
+
+def _for_narrow(options: dict[str, Any]) -> dict[str, Any]:
+    """The same options; in a narrow window, long labels of y leave room for the bars."""
+    if options.get("grid", {}).get("left", 0) <= NARROW_LABELS:
+        return options
+    labels = {"axisLabel": {"width": NARROW_LABELS - 14, "overflow": "truncate"}}
+    return {
+        "baseOption": options,
+        "media": [
+            {"query": {"maxWidth": NARROW}, "option": {"grid": {"left": NARROW_LABELS}, "yAxis": labels}},
+            {"option": {"grid": {"left": options["grid"]["left"]}, "yAxis": {"axisLabel": options["yAxis"]["axisLabel"]}}},
+        ],
+    }
 
 
 def _attribute(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.search import value_text
 from windtunnel.service.page.charts.plot import (
     BLUE,
     FONT,
@@ -75,9 +76,9 @@ def parallel_plans(plans: Sequence[Plan], names: Mapping[str, str], on_front: in
     paths = [path for path in (shown[0]["plan"] if shown else ()) if len({str(one["plan"].get(path)) for one in shown}) > 1]
     axes: list[Options] = []
     for number, path in enumerate(paths):
-        values = sorted({one["plan"].get(path) for one in shown}, key=lambda v: (isinstance(v, str), v if v is not None else 0))
+        values = {_word(one["plan"].get(path)): one["plan"].get(path) for one in shown}
         axes.append({"dim": number, "name": path.removeprefix("plan.").removeprefix("runtime."), "type": "category",
-                     "data": [_word(value) for value in values]})  # fmt: skip
+                     "data": sorted(values, key=lambda word: _order(values[word], word))})  # fmt: skip
     axes += [{"dim": len(paths) + number, "name": name, "scale": True} for number, name in enumerate(names.values())]
     lines = [
         {"name": plan_words(one),
@@ -100,7 +101,15 @@ def parallel_plans(plans: Sequence[Plan], names: Mapping[str, str], on_front: in
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return value_text(tuple(value))
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _order(value: Any, word: str) -> tuple[int, float, str]:
+    """Numbers by size, then words."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (0, float(value), "") if number else (1, 0.0, word)
 
 
 def limit_bars(limits: Sequence[Mapping[str, Any]], axis: str) -> Options:

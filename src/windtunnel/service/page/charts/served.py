@@ -90,13 +90,13 @@ def phase_spans(spans: Sequence[Mapping[str, Any]], axis: str) -> Options:
         for number, one in enumerate(spans)
     ]  # fmt: skip
     y = names_axis(names, vertical=True, downwards=True)
-    y["axisLabel"] |= {"width": 150, "overflow": "truncate"}
+    y["axisLabel"] |= {"width": 178, "overflow": "truncate"}
     still = {"silent": True, "tooltip": {"show": False}}
     series = [
         {"type": "bar", "stack": "time", "data": gaps, **still},
         {"type": "bar", "stack": "time", "data": bars, "barWidth": 18},
     ]
-    return plot(numbers_axis(axis, least=0), y, series, left=166)
+    return plot(numbers_axis(axis, least=0), y, series, left=194)
 
 
 def _last(spans: Sequence[Mapping[str, Any]]) -> float:
@@ -118,9 +118,9 @@ def phase_memory(phases: Sequence[Mapping[str, Any]], axis: str) -> Options:
                                  "data": [{"xAxis": phases[0]["capacity"] / 1e9}],
                                  "lineStyle": {"color": INK, "type": "dashed"}}  # fmt: skip
     y = names_axis(names, vertical=True, downwards=True)
-    y["axisLabel"] |= {"width": 150, "overflow": "truncate"}
+    y["axisLabel"] |= {"width": 178, "overflow": "truncate"}
     y["axisLine"] = {"lineStyle": {"color": LINE}}
     x = numbers_axis(axis, least=0)
     x["max"] = max((1.05 * one["capacity"] / 1e9 for one in phases), default=None)
     x["axisLabel"] |= {"showMaxLabel": False}
-    return plot(x, y, series, legend=True, left=166)
+    return plot(x, y, series, legend=True, left=194)

@@ -23,7 +23,7 @@ WORDS = {
     "choose.by_energy": "Energy",
     "choose.by_memory": "Memory",
     "choose.space": "What is tried",
-    "choose.combinations": "{count} combinations on {frames} kinds of machine or runtime.",
+    "choose.combinations": "Combinations: {count}. Kinds of machine or runtime: {frames}.",
     "choose.machines": "machines",
     "choose.values": "values",
     "choose.axis_step": "Step time (s)",

@@ -23,7 +23,7 @@ WORDS = {
     "choose.by_energy": "能耗",
     "choose.by_memory": "显存",
     "choose.space": "尝试的内容",
-    "choose.combinations": "{count} 种组合，{frames} 种机器或运行环境。",
+    "choose.combinations": "组合数：{count}。机器或运行环境的种类：{frames}。",
     "choose.machines": "机器",
     "choose.values": "取值个数",
     "choose.axis_step": "步时间（秒）",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ class WholeRun:
         self._context, self._form = context, form
         self._rates: dict[str, float] = {}
         self._law_of_rates = ""
+        self._latest: dict[str, float] = {}
         say_ = context.say
         with card(say_("choose.run"), say_("choose.run_about"), "run"):
             with ui.element("div").classes("wt-form"):
@@ -60,13 +62,16 @@ class WholeRun:
                 ui.label(label).classes("wt-soft")
                 shown = ui.label(words(start)).classes("wt-number wt-strong")
             slider = ui.slider(min=least, max=most, step=step, value=start).props(f'aria-label="{label}"')
-        slider.on("update:model-value", lambda event: shown.set_text(words(float(event.args))), throttle=0.03)
 
         async def moved(event: Any) -> None:
-            await self._form.keep(name, f"{float(event.args):g}")
-            await self.ask()
+            value = self._latest[name] = float(event.value)
+            shown.set_text(words(value))
+            await asyncio.sleep(DEBOUNCE)
+            if self._latest[name] == value:
+                await self._form.keep(name, f"{value:g}")
+                await self.ask()
 
-        slider.on("update:model-value", moved, throttle=DEBOUNCE, leading_events=False)
+        slider.on_value_change(moved)
 
     async def _offer(self) -> None:
         names = await self._context.door.catalogue("reliability")

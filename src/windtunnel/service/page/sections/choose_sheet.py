@@ -82,7 +82,7 @@ def wanted_plan(form: Form, mode: str) -> Wanted:
     if machines := form.value("on").replace(" ", ""):
         arguments["on"] = [machines]
     if gpus := form.value("gpus").replace(" ", ""):
-        arguments["gpus"] = [gpus]
+        arguments["gpus"] = gpus
     share = form.number("goodput")
     if share is not None:
         arguments["goodput"] = share / 100

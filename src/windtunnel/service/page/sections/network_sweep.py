@@ -161,7 +161,7 @@ def _draw_fabric(context: PageContext, table: Mapping[str, Any], asked: Asked) -
         (say_("network.switches"), f"{traffic['switches']:,}"), (say_("network.hottest"), say.percent(hottest)),
     ])  # fmt: skip
     if "html" in asked.artefacts:
-        frame = ui.element("iframe").classes("wt-frame").props("sandbox=allow-scripts loading=lazy")
+        frame = ui.element("iframe").classes("wt-frame").props("sandbox=allow-scripts")
         frame.props(f'src="/ui/shown/{asked.key}/html" title="{say_("network.fabric")}"')
     over = traffic.get("over_time")
     if over:
