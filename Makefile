@@ -69,6 +69,7 @@ demo: $(VENV)/.package
 	@echo "Predicting one step of GPT 175B on 12,288 GPUs"
 	@$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
 	@echo "Open out/demo.html in a browser, and out/demo.pftrace at https://ui.perfetto.dev"
+	@echo "To change the job in a browser: make setup, then $(BIN)/windtunnel serve, and open http://127.0.0.1:8480/ui"
 
 test: test-cpp lint-imports test-python
 

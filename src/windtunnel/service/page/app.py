@@ -18,6 +18,7 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import LANGUAGE, THEME, THEMES, page_frame
 from windtunnel.service.page.language.words import language_of
 from windtunnel.service.page.sections.listed import SECTIONS
+from windtunnel.service.page.sign_in import sign_in_routes
 from windtunnel.service.page.state import read_view
 from windtunnel.service.web.guard import ASKER, PAGE_POLICY
 
@@ -61,6 +62,8 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
     app.router.routes += [
         *(Route(path, to_compose) for path in ("/", HOME, f"{HOME}/")), Route(f"{HOME}/shown/{{key}}/{{name}}", shown),
     ]  # fmt: skip
+    if app.state.tokens is not None:
+        app.router.routes += sign_in_routes(app.state.tokens, app.state.sessions)
     nicegui.app.add_middleware(PagePolicy)
     ui.run_with(
         app,  # type: ignore[arg-type]  # any Starlette application will do

@@ -50,11 +50,11 @@ class PageContext:
         self._listeners.append(listener)
 
     async def show(self, view: ViewState) -> None:
-        """Another view: the address follows, and so does whoever listens. The page is not loaded again."""
+        """Another view: the address follows, and so does whoever listens. The browser's way back undoes it."""
         if view == self.view:
             return
         self.view = view
-        ui.navigate.history.replace(self.link(self.section))
+        ui.navigate.history.push(self.link(self.section))
         for listener in self._listeners:
             waited = listener()
             if waited is not None:
@@ -73,6 +73,11 @@ class PageContext:
         self._require_write()
         self._note(verb)
         return await self.door.ask(verb, arguments, files, artefacts, wait, self.asker.name)
+
+    async def predict(self, artefacts: Sequence[str] = (), wait: float | None = None) -> Asked:
+        """The answer to the question of the view, as of `ask`."""
+        asked = self.question
+        return await self.ask(asked.verb, asked.arguments(), dict(asked.files), artefacts, wait)
 
     async def submit(
         self, verb: str, arguments: Mapping[str, Any], files: Mapping[str, Any] | None = None, artefacts: Sequence[str] = ()

@@ -13,18 +13,22 @@ from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.bell import job_bell
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.language.words import LANGUAGES
+from windtunnel.service.web.tokens import LOCAL
 
 LOOK = Path(__file__).with_name("look.css")
 COOKIE = "document.cookie = '{name}={value}; path=/ui; max-age=31536000; samesite=strict'"
 THEME, LANGUAGE = "windtunnel_theme", "windtunnel_language"
 """Cookies of what the reader picked; neither says who it is."""
+LEAVE = "fetch('/ui/sign-out', {method: 'POST'}).then(() => location.assign('/ui/sign-in'))"
 THEMES: dict[str, bool | None] = {"auto": None, "light": False, "dark": True}
 
 
 @contextmanager
 def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
     """Everything around a section, whose content is built inside."""
+    ui.colors(primary="#1d4ed8", negative="#b91c1c")
     ui.add_css(LOOK.read_text(encoding="utf-8"))
+    ui.add_body_html("<script>addEventListener('popstate', () => location.reload())</script>")
     ui.page_title(f"{context.say(f'{context.section}.title')} · windtunnel")
     ui.html(f'<a class="wt-skip" href="#content">{context.say("frame.skip")}</a>', sanitize=False)
     with ui.element("header").classes("wt-header"):
@@ -35,6 +39,8 @@ def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
             job_bell(context)
             _themes(context)
             _languages(context)
+            if context.asker != LOCAL:
+                _tool("logout", context.say("frame.sign_out")).on_click(lambda: ui.run_javascript(LEAVE))
 
     def follow() -> None:
         for name, link in links.items():

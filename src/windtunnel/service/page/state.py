@@ -1,7 +1,7 @@
 """What of a view is in its address: a link to it shows the same to somebody else.
 
-The address is `/ui/SECTION?job=NAME&set=plan.tp=4&set=plan.pp=2&…`: readable where it can be. A job that was pasted is packed
-into `table`. Further fields belong to a section (`sort`, `key`, …).
+The address is `/ui/SECTION?job=NAME&on=MACHINE&set=plan.tp=4&…`: readable where it can be. A job or a text that was pasted is
+packed into `packed`. Further fields belong to a section (`sort`, `key`, …).
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from urllib.parse import urlencode
 
 MOST_PACKED, MOST_TABLE = 6000, 1 << 20
 """Characters of a packed table in an address, and bytes of what is unpacked."""
-_QUESTION = ("verb", "job", "table", "set")
+_QUESTION = ("verb", "job", "on", "packed", "set")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked now. `job`: a name of the catalogue, or a table as in a job file; `changes`: field -> value, as `--set` has
-    them."""
+    """What is asked now. `job`: a name of the catalogue or of one of `files`, or a table as in a job file; `on`: a machine;
+    `changes`: field -> value, as `--set` has them; `files`: name -> pasted text."""
 
     job: str | Mapping[str, Any] = ""
     changes: Mapping[str, str] = field(default_factory=dict)
     verb: str = "predict"
+    on: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_asked(self) -> bool:
@@ -34,7 +36,12 @@ class Question:
 
     def arguments(self) -> dict[str, Any]:
         """As the door takes them."""
-        return {"job": self.job, "set": dict(self.changes)} if self.changes else {"job": self.job}
+        found: dict[str, Any] = {"job": self.job}
+        if self.on:
+            found["on"] = self.on
+        if self.changes:
+            found["set"] = dict(self.changes)
+        return found
 
     def changed(self, name: str, value: str | None) -> Question:
         """The same with one field changed, or (None) as the job has it."""
@@ -64,10 +71,14 @@ class ViewState:
         pairs: list[tuple[str, str]] = []
         if asked.verb != "predict":
             pairs.append(("verb", asked.verb))
-        if isinstance(asked.job, str):
-            pairs += [("job", asked.job)] if asked.job else []
-        elif packed := pack_table(asked.job):
-            pairs.append(("table", packed))
+        if isinstance(asked.job, str) and asked.job:
+            pairs.append(("job", asked.job))
+        if asked.on:
+            pairs.append(("on", asked.on))
+        pasted: dict[str, Any] = {} if isinstance(asked.job, str) else {"job": asked.job}
+        pasted |= {"files": asked.files} if asked.files else {}
+        if pasted and (packed := pack_table(pasted)):
+            pairs.append(("packed", packed))
         pairs += [("set", f"{name}={value}") for name, value in asked.changes.items()]
         pairs += sorted(self.more.items())
         return urlencode(pairs, safe="=,./:")
@@ -75,20 +86,26 @@ class ViewState:
 
 def read_view(pairs: Sequence[tuple[str, str]]) -> ViewState:
     """The view of the pairs of a query. What cannot be read is left out: an address may have been cut."""
-    verb, job, changes, more = "predict", "", {}, {}
-    table: Mapping[str, Any] | None = None
+    verb, job, on = "predict", "", ""
+    changes: dict[str, str] = {}
+    more: dict[str, str] = {}
+    pasted: Mapping[str, Any] = {}
     for name, value in pairs:
         if name == "verb":
             verb = value[:40]
         elif name == "job":
             job = value[:300]
-        elif name == "table":
-            table = unpack_table(value)
+        elif name == "on":
+            on = value[:300]
+        elif name == "packed":
+            pasted = unpack_table(value) or {}
         elif name == "set" and "=" in value:
             changes[value.partition("=")[0].strip()[:200]] = value.partition("=")[2][:2000]
         elif name not in _QUESTION:
             more[name[:60]] = value[:4000]
-    return ViewState(Question(table if table is not None else job, changes, verb), more)
+    table, files = pasted.get("job"), pasted.get("files")
+    kept = {str(key): one for key, one in files.items() if isinstance(one, str)} if isinstance(files, dict) else {}
+    return ViewState(Question(table if isinstance(table, dict) else job, changes, verb, on, kept), more)
 
 
 def pack_table(table: Mapping[str, Any]) -> str:

@@ -31,6 +31,10 @@ class Language:
         """The sentence of a key with its facts. KeyError for a key that the language does not have."""
         return words_of(self.code)[key].format(**facts) if facts else words_of(self.code)[key]
 
+    def find(self, key: str) -> str:
+        """The same, or nothing for a key that the language does not have."""
+        return words_of(self.code).get(key, "")
+
 
 def language_of(code: str | None, accepted: str = "") -> Language:
     """The language that was picked, else the first that the browser accepts and the page has, else English."""
