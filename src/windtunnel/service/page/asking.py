@@ -12,6 +12,7 @@ from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import AnswerError, Asked, JobView
+from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.frame import show_error
 from windtunnel.service.questions.question import ask_question
@@ -154,7 +155,7 @@ def show_command(context: PageContext, command: str, key: str = "") -> None:
             f'flat dense round aria-label="{context.say("choose.copy")}"'
         )
         if key:
-            ui.link(context.say("choose.open_answer"), f"/ui/answer?key={key}").classes("wt-small")
+            anchor(context.say("choose.open_answer"), f"/ui/answer?key={key}").classes("wt-small")
 
 
 def show_numbers(facts: Sequence[tuple[str, str]]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
+from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.state import Question
 
 FIRST_JOB = "llama3-8b-8xh100"
 LOOKS = Path(__file__).with_name("studies.css")
@@ -29,14 +30,14 @@ def job_line(context: PageContext) -> None:
     """Which job all of this is about, and where to change it."""
     asked = context.question
     with ui.element("div").classes("wt-form wt-jobline"):
-        if isinstance(asked.job, str):
+        if isinstance(asked.job, str) and not asked.files:
             field = ui.input(context.say("choose.job"), value=asked.job or FIRST_JOB).props("outlined dense stack-label")
             field.classes("wt-field wt-wide")
 
             async def keep() -> None:
                 name = str(field.value or "").strip()
                 if name and name != context.question.job:
-                    await context.show(context.view.with_question(Question(name, context.question.changes)))
+                    await context.show(context.view.with_question(replace(context.question, job=name)))
 
             async def offer() -> None:
                 field.set_autocomplete([*await context.door.catalogue("jobs"), *await context.door.catalogue("models")])
@@ -46,4 +47,4 @@ def job_line(context: PageContext) -> None:
             ui.timer(0.0, offer, once=True)
         else:
             ui.label(context.say("choose.pasted")).classes("wt-strong")
-        ui.link(context.say("choose.change"), context.link("compose")).classes("wt-small")
+        anchor(context.say("choose.change"), context.link("compose")).classes("wt-small")

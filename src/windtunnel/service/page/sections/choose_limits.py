@@ -26,7 +26,7 @@ def build_limits(context: PageContext) -> None:
         asking = Asking(context, lambda table, asked: _draw_limits(context, table, asked), "limits-answer")
 
     async def ask() -> None:
-        await asking.run(lambda: Wanted("sensitivity", job_arguments(context)))
+        await asking.run(lambda: Wanted("sensitivity", job_arguments(context), dict(context.question.files)))
 
     go.on_click(ask)
 

@@ -98,7 +98,9 @@ class WholeRun:
             sets["reliability.spares"] = f"{spares:.0f}"
         arguments = sets_list(job_arguments(self._context), sets)
         days = form.value("days").strip()
-        return Wanted("goodput", {**arguments, "closed": True, **({"days": days} if days else {})})
+        return Wanted(
+            "goodput", {**arguments, "closed": True, **({"days": days} if days else {})}, dict(self._context.question.files)
+        )
 
     def _draw(self, table: Mapping[str, Any], asked: Asked) -> None:
         say_, closed = self._context.say, table["closed"]

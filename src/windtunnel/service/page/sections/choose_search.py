@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from windtunnel.service.page.charts.plans import front_scatter, parallel_plans, 
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list, sets_of
 from windtunnel.service.page.frame import card
-from windtunnel.service.page.state import Question
 from windtunnel.service.page.studies import job_arguments
 
 OBJECTIVES = ("time", "tokens", "dollars", "energy", "memory")
@@ -76,13 +76,13 @@ def _is_final(asked: Asked) -> bool:
 
 def wanted_search(context: PageContext, form: Form, most: float | None, only_space: bool = False) -> Wanted:
     """The question of the form. `most`: seconds of predictions."""
-    arguments = sets_list(job_arguments(context), sets_of(form.value("set")))
+    arguments, files = sets_list(job_arguments(context), sets_of(form.value("set"))), dict(context.question.files)
     if machines := [one.strip() for one in form.value("on").split(",") if one.strip()]:
         arguments["on"] = machines
     if gpus := form.value("gpus").replace(" ", ""):
         arguments["gpus"] = gpus
     if only_space:
-        return Wanted("search", {**arguments, "dry-run": True})
+        return Wanted("search", {**arguments, "dry-run": True}, files)
     arguments["objective"] = form.value("objective") or "time"
     margin, gap = form.number("margin"), form.number("gap")
     if margin is not None:
@@ -91,7 +91,7 @@ def wanted_search(context: PageContext, form: Form, most: float | None, only_spa
         arguments["gap"] = gap / 100
     if most is not None:
         arguments["limit"] = most
-    return Wanted("search", {**arguments, "top": 40}, artefacts=("html",))
+    return Wanted("search", {**arguments, "top": 40}, files, ("html",))
 
 
 def _draw_space(context: PageContext, table: Mapping[str, Any]) -> None:
@@ -159,8 +159,12 @@ def _picker(context: PageContext, plans: Any) -> Any:
 
     def open_plan(number: int) -> None:
         arguments = job_arguments(context)
-        asked = Question(arguments["job"], dict(arguments.get("set") or {}) | sets_of(" ".join(plans[number]["set"])))
-        ui.navigate.to(context.link("compose", context.view.with_question(asked)))
+        asked = replace(
+            context.question,
+            job=arguments["job"],
+            changes=dict(arguments.get("set") or {}) | sets_of(" ".join(plans[number]["set"])),
+        )
+        ui.navigate.to(context.link("compose", context.view.with_question(asked)).removeprefix("/ui"))
 
     return open_plan
 
