@@ -96,14 +96,16 @@ def test_phases_begin_where_they_begin() -> None:
 
 
 def test_memory_of_a_phase_is_stacked_to_its_total() -> None:
-    phases = [{"phase": "rollout", "capacity": 8e10, "total": 7e10, "fits": True, "on": "both", "weights": 3e10, "engine: cache": 4e10},
+    phases = [{"phase": "rollout", "capacity": 8e10, "total": 7e10, "fits": True, "on": "both",
+               "weights": 3e10, "engine: cache": 4e10},
               {"phase": "update", "capacity": 8e10, "total": 5e10, "fits": True, "on": "both", "weights": 5e10}]  # fmt: skip
     series = served.phase_memory(phases, "GB")["series"]
     assert [sum(one["data"][phase]["value"] for one in series) for phase in (0, 1)] == pytest.approx([70.0, 50.0])
 
 
 def test_the_sheet_has_rented_and_bought_machines_in_one_row() -> None:
-    one = {"cluster": "h100-ib", "gpus": 8, "model": "llama3-8b", "parameters": 8e9, "tokens": 1e12, "days": 3.0, "loss": None, "cost": 10.4,
+    one = {"cluster": "h100-ib", "gpus": 8, "model": "llama3-8b", "parameters": 8e9, "tokens": 1e12, "days": 3.0, "loss": None,
+           "cost": 10.4,
            "relative_error": 0.1, "ettr": 0.9, "mfu": 0.4, "limits": [], "meets_all": True}  # fmt: skip
     rows = sheet_rows([one], [{**one, "cost": 20.0}, {**one, "gpus": 16, "cost": 30.0}])
     assert [(row["gpus"], row["rent"], row["buy"]) for row in rows] == [(8, 10, 20), (16, None, 30)]
