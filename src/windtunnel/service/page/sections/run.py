@@ -47,7 +47,7 @@ class RunView:
         with card(context.say("run.pick"), "", "pick"):
             with ui.element("div").classes("wt-form") as self.line:
                 self.choice = self.form.choice("run", context.say("run.run"), {"": context.say("run.newest")}, "")
-                layers = {name: context.say(f"run.layer_{name.replace(' ', '_')}") for name in run_parts.LAYERS}
+                layers = {name: context.say(word) for name, word in run_parts.LAYERS.items()}
                 self.form.choice("layer", context.say("run.layer"), layers, FIRST_LAYER)
                 self.beside = ui.switch(context.say("run.beside"), value=bool(self.form.value("beside")))
                 self.beside.on_value_change(self._switch)

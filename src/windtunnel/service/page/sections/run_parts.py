@@ -15,8 +15,12 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card, show_error
 from windtunnel.service.page.watched.places import RunPlace
 
-LAYERS = ("own work", "forward", "backward", "optimizer", "data", "gaps", "outside", "no core")
-"""Layers of the heat map, as `fleet show --html` has them."""
+LAYERS = {
+    "own work": "run.layer_own_work", "forward": "run.layer_forward", "backward": "run.layer_backward",
+    "optimizer": "run.layer_optimizer", "data": "run.layer_data", "gaps": "run.layer_gaps", "outside": "run.layer_outside",
+    "no core": "run.layer_no_core",
+}  # fmt: skip
+"""Layers of the heat map, as `fleet show --html` has them -> what they are called."""
 MOST_LISTED = 12
 
 
@@ -71,7 +75,7 @@ def show_heat(context: PageContext, watched: Mapping[str, Any], layer: str) -> N
     heat = watched.get("heat")
     if not heat or not heat["lines"]:
         return
-    about = context.say("run.heat_about", layer=context.say(f"run.layer_{layer.replace(' ', '_')}"))
+    about = context.say("run.heat_about", layer=context.say(LAYERS[layer]))
     with card(context.say("run.heat"), about, "heat"):
         if layer not in heat["layers"]:
             ui.label(context.say("run.no_layer")).classes("wt-soft")
