@@ -100,6 +100,7 @@ class RunView:
         watched = self.found.get("watched") or {}
         self.told.set_text(run_parts.state_text(self.context, place, watched, self.found))
         layer = self.form.value("layer")
+        layer = layer if layer in run_parts.LAYERS else FIRST_LAYER
         facts = {key: watched.get(key) for key in ("findings", "hang", "waits", "alarms", "error", "notes", "steps")}
         self._part("state", facts, lambda: run_parts.show_state(self.context, watched))
         self._part("heat", [layer, watched.get("heat")], lambda: run_parts.show_heat(self.context, watched, layer))

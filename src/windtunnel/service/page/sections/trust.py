@@ -130,7 +130,9 @@ class PublishedView:
                 ui.label(self.context.say("trust.none")).classes("wt-soft")
                 return
             show_accuracy(self.context, rows)
-            options = accuracy_points(rows, form.value("by") or "family", axis_names(self.context, quantity), tell_row)
+            options = accuracy_points(
+                rows, form.value("by") if form.value("by") in FILTERS else "family", axis_names(self.context, quantity), tell_row
+            )
             draw_chart(options, self.context.say("trust.chart", n=len(rows)), 460, self.pick_point)
             self.picked = ui.element("div").props('id="picked" aria-live="polite"')
             with self.picked:
