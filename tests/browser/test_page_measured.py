@@ -1,0 +1,82 @@
+"""Trust and Runs in a browser: rows are scored and picked, a run is seen as it is, axe finds nothing grave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.served_page import ServedPage
+from tests.helpers.fleet_rings import written
+from tests.helpers.kept_run import kept
+from tests.service.served import ServedProcess
+
+pytest.importorskip("nicegui")
+pytestmark = pytest.mark.browser
+Window = Callable[..., ServedPage]
+GRAVE = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    runs = tmp_path_factory.mktemp("runs")
+    for name in ("slow", "kept"):
+        (runs / name).mkdir()
+    kept(runs / "kept")
+    written(runs / "slow", loading=6)
+    options = ["--per-minute", "1000000", "--runs", str(runs)]
+    with ServedProcess(tmp_path_factory.mktemp("page"), options) as served:
+        yield served.ready()
+
+
+@pytest.fixture
+def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
+    opened: list[ServedPage] = []
+
+    def open_window(**how: Any) -> ServedPage:
+        opened.append(ServedPage(browser, service.url, **how))
+        return opened[-1]
+
+    yield open_window
+    for one in opened:
+        one.close()
+
+
+def grave_findings(page: Any) -> list[str]:
+    """What axe finds that keeps somebody from using the page."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in GRAVE]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_watched_run_is_shown_as_it_is(window: Window, dark: bool) -> None:
+    page = window(dark=dark).open("run?r_run=" + "runs0/slow")
+    page.locator("#findings", has_text="rank 5 on node1 computes").wait_for()
+    page.locator("#heat .wt-chart").wait_for()
+    page.locator("#neighbours table").first.wait_for()
+    assert grave_findings(page) == []
+
+
+def test_incidents_and_checkpoints_of_a_kept_run(window: Window) -> None:
+    page = window(wide=390).open("run?r_run=runs0/kept")
+    page.locator("#incidents", has_text="crash").wait_for()
+    page.locator("#checkpoints", has_text="300").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_scored_rows_open_their_job(window: Window) -> None:
+    page = window().open("trust?t_only=A100-Megatron-Selene")
+    page.locator("#published").get_by_role("button", name="Score").click()
+    page.locator("#scored table.wt-matrix").wait_for()
+    page.locator("#scored .wt-table tbody tr").first.click()
+    page.get_by_role("link", name="Open this job in Compose").wait_for()
+    assert grave_findings(page) == []
+
+
+def test_a_path_of_a_visitor_is_no_run(window: Window, tmp_path: Path) -> None:
+    (tmp_path / "incidents.jsonl").write_text("")
+    page = window().open(f"run?r_run={tmp_path}")
+    page.locator("#state", has_text="No run has written").wait_for()
