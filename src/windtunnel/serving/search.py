@@ -61,13 +61,18 @@ class ServeChoice:
         return self.served.tokens_per_s_gpu * self.share
 
     @property
+    def dollars(self) -> float | None:
+        """Dollars of a million output tokens, with those of GPUs that no copy fills; None without a price."""
+        return None if self.served.dollars is None else self.served.dollars / self.share
+
+    @property
     def has_sides(self) -> bool:
         """Whether prompts have copies of their own."""
         return self.served.prefill is not None
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of `Served.as_dict`, with the number of users."""
-        fields = {"users": self.users, "interactivity": self.interactivity, "throughput": self.throughput}
+        fields = {"users": self.users, "interactivity": self.interactivity, "throughput": self.throughput, "share": self.share}
         return {**fields, **self.served.as_dict()}
 
 

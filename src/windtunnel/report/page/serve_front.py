@@ -204,7 +204,7 @@ _HEADS = [("users", True), ("tokens/s a GPU", True), ("tokens/s a user", True), 
 
 
 def _figures(one: ServeChoice) -> list[Cell]:
-    dollars = one.served.dollars
+    dollars = one.dollars
     return [
         (describe_copy(one), None),
         (f"{one.users:,}", float(one.users)),
