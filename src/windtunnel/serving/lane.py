@@ -122,12 +122,16 @@ class Lane:
             self._names[request] = names_of(self.load.blocks[request], self.load.block, self.cache.block, prompt)
         return self._names[request]
 
-    def reuse(self, request: int) -> int:
-        """Takes what the cache has of a waiting request's prompt; the number of tokens."""
+    def find_blocks(self, request: int) -> int:
+        """Blocks of a waiting request's prompt that the cache has."""
         names = self.names(request)
         if self.load.outputs_named:
             names = names._replace(named=min(names.named, (self.tokens(request) - 1) // self.cache.block))
-        found = self.cache.match(names)
+        return self.cache.match(names)
+
+    def reuse(self, request: int, found: int | None = None) -> int:
+        """Takes what the cache has of a waiting request's prompt; the number of tokens. `found`: its blocks, if they are known."""
+        found = self.find_blocks(request) if found is None else found
         if found:
             self.cache.attach(request, self.names(request), found)
             self.computed[request] = found * self.cache.block

@@ -98,7 +98,11 @@ class Vllm:
         """Waiting requests."""
         while lane.waiting and budget > 0 and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
-            found = lane.reuse(request)
+            blocks = lane.find_blocks(request)
+            ahead = min(lane.tokens_left(request), budget + blocks * lane.cache.block)
+            if lane.cache.blocks_for(ahead) - blocks > lane.cache.available:  # found blocks keep their age
+                return
+            found = lane.reuse(request, blocks)
             count = min(lane.tokens_left(request), budget)
             if not lane.cache.grow(request, int(lane.computed[request]) + count):
                 lane.turn_away(request)
