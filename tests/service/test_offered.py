@@ -56,7 +56,7 @@ def test_the_lists_name_what_is_there() -> None:
     assert set(TAKES_NO_JSON) == {name for name, verb in offered_verbs().items() if not verb.json}
 
 
-WRITES = ("Write", "Where ", "Keep predicted", "Replay a whole step and draw")
+WRITES = ("Write", "Store", "Where ", "Keep predicted", "Replay a whole step and draw")
 """How the help of an option begins that names a file to be written."""
 
 
