@@ -24,7 +24,7 @@ help:
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
-	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql"
+	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql; and over a Ray cluster"
 	@echo "service-faults  2,000 questions through 50 kills of servers and workers, over SQLite and PostgreSQL"
 	@echo "fuzz-service    100,000 requests that its OpenAPI allows, and some that it does not; CI sends some thousand"
 	@echo "test-wheel      build both wheels and use them from outside of the checkout"
@@ -89,7 +89,7 @@ lint-imports: setup
 
 test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser and not postgres'
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser and not postgres and not ray'
 
 # The version that CI tests, within the range of the extra: the newest of a range is a CUDA build of several GB.
 TORCH ?= 2.13.0
@@ -117,7 +117,7 @@ test-browser: setup
 POSTGRES ?= $(shell ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
 
 test-postgres: setup
-	PATH="$(POSTGRES):$$PATH" $(BIN)/python -m pytest -q -rs -m postgres tests/service
+	PATH="$(POSTGRES):$$PATH" $(BIN)/python -m pytest -q -rs -m 'postgres or ray' tests/service
 
 service-faults: setup
 	PATH="$(POSTGRES):$$PATH" SERVICE_KILLS=50 $(BIN)/python -m pytest -q -rs tests/service -k kills_lose_nothing

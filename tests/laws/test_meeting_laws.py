@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import windtunnel.serving.simulate as simulate
 from tests.laws.test_serving_laws import LENGTHS, LIMITS, CountedTimes, as_times, load_of
 from windtunnel.serving import ServePlan, serve, server_of
+from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engines import ENGINES, ServeEngine
 from windtunnel.serving.lengths import Passing
@@ -112,3 +113,17 @@ def test_equal_lanes_are_simulated_once_and_unequal_ones_meet() -> None:
     assert even.seconds == pytest.approx(single.last.max())
     assert odd.batch == pytest.approx(6.0, rel=0.15)
     assert even.tpot.mean >= odd.tpot.mean > 0.8 * even.tpot.mean
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_of_both_sides_meet(engine: str) -> None:
+    """Two ranks for prompts, four for tokens: all requests are served in order; a token takes no less than on the same
+    ranks without prompts before it."""
+    front, back = mixture(engine, 2), TIMES[engine]
+    load = drawn_load("200-900", "16-80", concurrency=12, requests=60)
+    ran = run_apart(front, back, load, (200_000, 200_000))
+    assert (ran.result.first > ran.result.sent).all()
+    assert (ran.result.last > ran.result.first).all()
+    alone = serve(back.server, replace(load, prompt=np.ones(60, np.int64)), times=back)
+    assert (ran.result.last - ran.result.first).mean() > 0.9 * alone.tpot.mean * float((load.output - 1).mean())
+    assert 0.0 < ran.decode_busy <= 1.0 and 0.0 < ran.prefill_busy <= 1.0

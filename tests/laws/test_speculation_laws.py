@@ -52,7 +52,7 @@ def test_tokens_and_blocks_are_conserved_with_drafts(
             assert (lane.cache.held[going] <= -(-lane.computed[going] // limits.block)).all()
     assert not lane.running and not lane.waiting
     assert (lane.emitted == load.output).all()
-    assert lane.cache.free == lane.cache.total
+    assert lane.cache.available == lane.cache.total
     assert computed == int((load.prompt + load.output - 1).sum()) + lane.recomputed + lane.rejected
 
 

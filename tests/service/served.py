@@ -22,7 +22,7 @@ PATIENCE = 120.0
 class ServedProcess:
     """`windtunnel serve` on `folder` with further `options`, ended with the block."""
 
-    def __init__(self, folder: Path, options: Sequence[str] = (), *, workers: int = 2, token: str | None = None) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None) -> None:
         self.folder, self._options, self._workers, self.token = folder, list(options), workers, token
         self.process: subprocess.Popen[str] | None = None
         self.port = 0

@@ -64,7 +64,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
     assert " ".join(VERBS[verb][1].split()[:3]) in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("verb", ["serve"])
+@pytest.mark.parametrize("verb", ["deploy"])
 def test_verbs_of_later_versions_do_not_exist(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = answer(capsys, verb)
     assert code == 2 and "verb" in err and not out

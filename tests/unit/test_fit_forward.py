@@ -16,12 +16,15 @@ from jobs import make_job
 from windtunnel.base.errors import FileError
 from windtunnel.calibrate.forward.fit import ForwardFit, fit_forward, predict_scan
 from windtunnel.calibrate.forward.rows import published_scans
+from windtunnel.calibrate.forward.sustained import ProductRows, fit_sustained, predict_products
 from windtunnel.cli import main
 from windtunnel.compute import estimate
+from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.engines.seconds import engine_device
 from windtunnel.compute.forward import FILE, choose_forward, forward_text, read_forward, stored_forward
 from windtunnel.compute.forward_curves import ScanConstants
+from windtunnel.compute.kernel_file import load
 from windtunnel.compute.scan import scan_seconds
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload import Kind, Op, OpTable, Phase, build
@@ -199,3 +202,37 @@ def test_the_command_prints_and_stores_nothing_without_write(tmp_path: Path, cap
     assert "held-out class" in capsys.readouterr().out and FILE.read_bytes() == before
     assert main(["fit", "forward", str(tmp_path), "--system", "h100_sxm", "--write"]) == 2
     assert "no --system" in capsys.readouterr().err
+
+
+def test_products_under_sustained_power_replace_those_of_one_machine() -> None:
+    for name in ("b200-sxm-180gb", "gb200-nvl72"):
+        gpu, sustained = load_gpu(name), stored_forward()[name].products
+        assert sustained is not None
+        found = choose(gpu)
+        assert found.kernels.gemm == sustained.curve and found.kernels.tables["gemm"].source == sustained.source
+        changed = gpu.model_copy(update={"power_w": 1.5 * (gpu.power_w or 0.0)})
+        assert choose(changed).kernels.gemm != sustained.curve
+    assert choose(H100).kernels.gemm == load("h100-sxm-80gb").gemm
+
+
+def test_a_fit_takes_rows_with_watts_and_only_these(tmp_path: Path) -> None:
+    gpu = load_gpu("b200-sxm-180gb")
+    truth = choose(gpu).kernels.gemm
+    sides = np.array([512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0])
+    m, n, k = (axis.ravel() for axis in np.meshgrid(sides, sides, sides))
+    rows = ProductRows(m, n, k, np.ones(len(m)), np.zeros(len(m), np.bool_))
+    took = predict_products(truth, engine_device(gpu), rows)
+    for engine, slower, watts in (("vllm", 1.0, 980.0), ("sglang", 0.5, None)):
+        path = tmp_path / "b200_sxm" / "gemm" / engine / "1.0" / "gemm_perf.parquet"
+        path.parent.mkdir(parents=True)
+        common = {"framework": "x", "version": "1.0", "device": "NVIDIA B200", "op_name": "gemm", "kernel_source": "x"}
+        columns = zip(m.astype(int), n.astype(int), k.astype(int), took, strict=True)
+        table = [
+            {**common, "gemm_dtype": "bfloat16", "m": int(a), "n": int(b), "k": int(c), "latency": 1e3 * slower * float(t)}
+            | ({} if watts is None else {"power": watts, "power_limit": 1000.0})
+            for a, b, c, t in columns
+        ]
+        pq.write_table(pa.Table.from_pylist(table), path)
+    found = fit_sustained(tmp_path, "b200_sxm", truth)
+    assert found is not None and list(found.errors) == ["vllm 1.0"]
+    assert found.products.held_out < 4.0 and found.products.curve.wgrad == truth.wgrad

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
+import windtunnel as wt
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.machines.hardware.host_lists import hosts_of
@@ -122,3 +124,10 @@ def test_scontrol_lists_nodes_at_every_level(tmp_path: Path) -> None:
     )
     facts = read_files([path]).facts
     assert (facts["nodes"], facts["leaves"], facts["levels"], facts["leaf_nodes"]) == (32, 2, 2, 16)
+
+
+def test_blanks_alone_cost_no_more_than_their_number(tmp_path: Path) -> None:
+    """A megabyte of blanks, which a pattern of two adjoining repetitions would look at once for each pair of them."""
+    (tmp_path / "blank.json.gz").write_bytes(gzip.compress(b" " * 2**20))
+    with pytest.raises(FileError, match="empty"):
+        wt.read(tmp_path / "blank.json.gz")

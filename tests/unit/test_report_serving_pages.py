@@ -83,7 +83,7 @@ def test_the_command_of_a_point_is_that_point() -> None:
     for one in found.choices:
         words = command_of(one, asked).split()
         assert main([*words[1:], "--json", "/dev/null", "--quiet"]) == 0
-        assert ("--prefill" in words) == one.apart and "eagle,drafts=2,accepted=2.1" in words
+        assert ("--prefill" in words) == one.has_sides and "eagle,drafts=2,accepted=2.1" in words
 
 
 def test_logarithmic_ticks_are_round_and_inside() -> None:

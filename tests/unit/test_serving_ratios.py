@@ -45,7 +45,7 @@ def test_both_kinds_are_compared_on_the_same_gpus() -> None:
     """What the search says of a choice apart is what serve_predict says of it; the verdict is the ratio of the two best."""
     found = wt.serve_search("llama3.1-8b", "h100-ib", **LOAD, tpot=0.02, ttft=2.0, prefill=True)
     together, apart = found.kinds
-    assert together is not None and apart is not None and not together.apart and apart.apart
+    assert together is not None and apart is not None and not together.has_sides and apart.has_sides
     assert found.gain == pytest.approx(apart.throughput / together.throughput)
     assert found.best is (apart if found.gain > 1.0 else together)
     side = apart.served.prefill
@@ -60,7 +60,7 @@ def test_both_kinds_are_compared_on_the_same_gpus() -> None:
 
 def test_a_search_without_sides_has_no_verdict() -> None:
     found = wt.serve_search("llama3.1-8b", "h100-ib", **LOAD)
-    assert found.kinds == () and found.gain is None and not any(one.apart for one in found.choices)
+    assert found.kinds == () and found.gain is None and not any(one.has_sides for one in found.choices)
 
 
 def test_the_command_line_says_which_kind_wins(capsys: pytest.CaptureFixture[str]) -> None:

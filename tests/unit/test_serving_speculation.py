@@ -72,6 +72,8 @@ def test_words_that_are_none_say_what_to_type(text: str, words: str) -> None:
 def test_models_that_cannot_draft_are_refused() -> None:
     with pytest.raises(PlanError, match=r"llama3\.1-70b has none\. Write eagle"):
         stated("mtp,drafts=1,rate=0.8", "llama3.1-70b")
+    with pytest.raises(SpecError, match="--speculate: got 'draft=nosuch.*a model that is known"):
+        stated("draft=nosuch,drafts=4,rate=0.8")
     with pytest.raises(PlanError, match="tokens of llama3.1-70b"):
         stated("draft=qwen2.5-0.5b,drafts=4,rate=0.8", "llama3.1-70b")
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from windtunnel.compute.curves import Choice, Provenance
+from dataclasses import replace
+
+from windtunnel.compute.curves import Choice, KernelCurves, Provenance
+from windtunnel.compute.forward import with_sustained
 from windtunnel.compute.kernel_file import available, is_path, load
 from windtunnel.compute.processor import is_processor, neutral
 from windtunnel.compute.transfer.carry import carry_curves, has_same_figures
+from windtunnel.spec import load_gpu
+from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.machine.cluster import GPU
 
 DEFAULT = "h100-sxm-80gb"
@@ -33,12 +38,29 @@ def choose(gpu: GPU) -> Choice:
     name without constants counts as none. A GPU whose data sheet was changed by a job is treated as another GPU. Raises FileError
     for a path that is not such a file.
     """
-    own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
+    own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else _load_sustained(gpu.id) if gpu.id in available() else None
     if own is not None and own.id == gpu.id and has_same_figures(gpu, own):
         return Choice(own, Provenance.MODELLED)
     if own is None and is_processor(gpu.architecture):
         return Choice(neutral(gpu), Provenance.ASSUMED)
     stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
     if own is None and stems:
-        own = load(str(stems[0]))
-    return carry_curves(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carry_curves(own, gpu)
+        own = _load_sustained(str(stems[0]))
+    if own is None:
+        return carry_curves(load(DEFAULT), gpu, Provenance.ASSUMED)
+    carried = carry_curves(own, gpu)
+    if is_path(gpu.kernels_from) or gpu.id not in names("gpus") or not _has_listed_sheet(gpu):
+        return carried
+    kernels = with_sustained(carried.kernels, gpu.id)
+    return carried if kernels is carried.kernels else replace(carried, kernels=kernels, own=("gemm",))
+
+
+def _load_sustained(name: str) -> KernelCurves:
+    """The catalogue's curves of a GPU, with its products under sustained power."""
+    return with_sustained(load(name), name)
+
+
+def _has_listed_sheet(gpu: GPU) -> bool:
+    """Whether no job changed the figures of the GPU's entry that the laws use."""
+    listed = load_gpu(gpu.id)
+    return all(getattr(gpu, name) == getattr(listed, name) for name in ("peak", "memory_bandwidth", "sms", "power_w"))

@@ -197,3 +197,5 @@ class Choice:
 
     kernels: KernelCurves
     provenance: Provenance
+    own: tuple[str, ...] = ()
+    """Tables of curves that are carried from another GPU which were measured on this one."""

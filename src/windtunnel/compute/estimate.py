@@ -263,10 +263,12 @@ def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: De
 
 def _source(choice: Choice, key: str) -> str:
     basis = choice.kernels.tables[key]
+    if key in choice.own:
+        return f"{key}: {basis.source}"
     how = "" if choice.provenance is Provenance.MODELLED else f", {choice.provenance.name.lower()}"
     return f"{choice.kernels.id} {key}{how}: {basis.source}"
 
 
 def _founding(choice: Choice, key: str) -> tuple[float, Provenance]:
     basis = choice.kernels.tables[key]
-    return basis.error, Provenance(max(basis.provenance, choice.provenance))
+    return basis.error, basis.provenance if key in choice.own else Provenance(max(basis.provenance, choice.provenance))

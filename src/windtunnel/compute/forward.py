@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.base.strict import Strict
-from windtunnel.compute.curves import Provenance
+from windtunnel.compute.curves import Basis, ErrorStatistics, KernelCurves, Provenance
 from windtunnel.compute.forward_curves import ForwardChoice, ForwardCurves
 from windtunnel.compute.kernel_file import FOLDER, first_mistake
 from windtunnel.spec.machine.cluster import GPU
@@ -69,6 +69,17 @@ def choose_forward(gpu: GPU) -> ForwardChoice:
         name = near if same else DEFAULT
         return ForwardChoice(known[name], Provenance.TRANSFERRED, CARRIED if same else CROSSED, name)
     return ForwardChoice(known[DEFAULT], Provenance.ASSUMED, CROSSED, DEFAULT)
+
+
+def with_sustained(found: KernelCurves, gpu: str) -> KernelCurves:
+    """`found` with the products that were measured under sustained power on `gpu`, where they were."""
+    known = stored_forward().get(gpu)
+    if known is None or known.products is None:
+        return found
+    products = known.products
+    statistics = ErrorStatistics(float(products.rows), products.held_out, 0.0, 0.0)
+    basis = Basis(products.error, Provenance.MODELLED, products.source, {"forward, sustained": statistics})
+    return replace(found, gemm=products.curve, tables={**found.tables, "gemm": basis})
 
 
 def forward_text(source: str, gpus: Mapping[str, ForwardCurves]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict
 
-from windtunnel.compute.curves import STRICT, Number, Positive, Provenance, provenance_of
+from windtunnel.compute.curves import STRICT, GemmCurve, Number, Positive, Provenance, provenance_of
 
 Named = Annotated[Provenance, BeforeValidator(provenance_of)]
 """A provenance by its name in lower case."""
@@ -75,6 +75,19 @@ class NarrowRate:
 
 
 @dataclass(frozen=True)
+class SustainedProducts:
+    """Products in bf16 at the power limit, which replace those of the GPU's file or of the GPU that it is carried from."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    curve: GemmCurve
+    error: Number
+    source: str
+    held_out: Number = 0.0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
 class ForwardCurves:
     """The constants of one GPU. `rates` by recipe (current, blockwise); `scans`: state_space, delta, delta_by_channel."""
 
@@ -83,6 +96,7 @@ class ForwardCurves:
     scans: Mapping[str, ScanCurve]
     convolution: ConvolutionCurve
     rates: Mapping[str, NarrowRate] = field(default_factory=dict)
+    products: SustainedProducts | None = None
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,9 @@ class Lane:
         most = (self.tokens(request) - 1) // self.cache.block
         return min(most, self.cache.match(self.names(request)))
 
-    def reuse(self, request: int) -> int:
-        """Takes what the cache has of a waiting request; the number of tokens."""
-        found = self.count_cached(request)
+    def reuse(self, request: int, found: int | None = None) -> int:
+        """Takes what the cache has of a waiting request; the number of tokens. `found`: its blocks, if they are counted."""
+        found = self.count_cached(request) if found is None else found
         if found:
             self.cache.attach(request, self.names(request), found)
             self.computed[request] = found * self.cache.block

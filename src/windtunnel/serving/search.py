@@ -61,13 +61,18 @@ class ServeChoice:
         return self.served.tokens_per_s_gpu * self.share
 
     @property
-    def apart(self) -> bool:
+    def dollars(self) -> float | None:
+        """Dollars of a million output tokens, with those of GPUs that no copy fills; None without a price."""
+        return None if self.served.dollars is None else self.served.dollars / self.share
+
+    @property
+    def has_sides(self) -> bool:
         """Whether prompts have copies of their own."""
         return self.served.prefill is not None
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of `Served.as_dict`, with the number of users."""
-        fields = {"users": self.users, "interactivity": self.interactivity, "throughput": self.throughput}
+        fields = {"users": self.users, "interactivity": self.interactivity, "throughput": self.throughput, "share": self.share}
         return {**fields, **self.served.as_dict()}
 
 
@@ -207,7 +212,7 @@ def search_servers(
     nearest = "" if best is not None else _nearest(question, choices)
     asked = (len(copies) + len(apart)) * len(question.users)
     kinds = tuple(
-        max((one for one in kept if one.apart == apart), key=lambda one: one.throughput, default=None)
+        max((one for one in kept if one.has_sides == apart), key=lambda one: one.throughput, default=None)
         for apart in ((False, True) if question.prefill else ())
     )
     took = time.monotonic() - began
@@ -272,7 +277,7 @@ _READY: dict[tuple[object, ...], _Ready | None] = {}
 _ASKED: list[ServeQuestion] = []
 
 
-def _ready(
+def _make_ready(
     question: ServeQuestion, engine: str, plan: ServePlan, weights: str, kv: str, drafted: Speculation | None
 ) -> _Ready | None:
     """A copy, made once in a process; None if it does not fit."""
@@ -295,7 +300,7 @@ def _ready(
 def _try_copy(copy: _Copy) -> _Tried:
     """One copy with every number of users."""
     question, count = copy.question, len(copy.question.users)
-    ready = _ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
+    ready = _make_ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
     if ready is None:
         return _Tried((), count, 0)
     if copy.apart:
@@ -323,7 +328,7 @@ def _try_copy(copy: _Copy) -> _Tried:
 def _guess_apart(copy: _Copy) -> _Guess:
     """What the rates of both sides say of a copy that decodes, with each of its users."""
     question = copy.question
-    ready = _ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
+    ready = _make_ready(question, copy.engine, copy.plan, copy.weights, copy.kv, copy.speculation)
     if ready is None:
         return _Guess((), len(copy.users), 0)
     times, room = ready
@@ -364,7 +369,7 @@ def _try_apart(copy: _Copy, ready: _Ready) -> _Tried:
 
 def _front_sides(copy: _Copy, prompt: float) -> tuple[list[StepTimes], dict[int, CacheRoom]]:
     """Good copies for prompts beside `copy`, and the memory of each by its identity."""
-    others = [_ready(copy.question, copy.engine, plan, copy.weights, copy.kv, copy.speculation) for plan in _fronts(copy)]
+    others = [_make_ready(copy.question, copy.engine, plan, copy.weights, copy.kv, copy.speculation) for plan in _fronts(copy)]
     rooms = {id(one.times): one.room for one in others if one is not None}
     return best_prefills([one.times for one in others if one is not None], prompt), rooms
 

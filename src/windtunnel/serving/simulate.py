@@ -179,7 +179,7 @@ def _result(rank: ServedRank) -> LaneResult:
 
 def run_pass(times: StepTimes, ranks: Sequence[ServedRank], steps: Sequence[ServeStep | None]) -> None:
     """Runs the steps of all ranks as one pass, and the passes after it that decode the same requests."""
-    booked = [_booked(rank, step) for rank, step in zip(ranks, steps, strict=True) if step is not None]
+    booked = [_book_pass(rank, step) for rank, step in zip(ranks, steps, strict=True) if step is not None]
     seconds = _seconds(times, ranks, booked)
     prompts = any(part.one.prompt for part in booked)
     times_more = 0 if prompts else _repeats(times, ranks, booked)
@@ -202,7 +202,7 @@ def run_pass(times: StepTimes, ranks: Sequence[ServedRank], steps: Sequence[Serv
             clock.end(*rank.rules.finish(lane, step))
 
 
-def _booked(rank: ServedRank, step: ServeStep) -> Booked:
+def _book_pass(rank: ServedRank, step: ServeStep) -> Booked:
     """The pass of `step`."""
     load, lane = rank.lane.load, rank.lane
     computed, known = lane.computed[step.ids], load.prompt[step.ids] + lane.emitted[step.ids]

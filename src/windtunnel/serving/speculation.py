@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.spec import Model
 
 METHODS = ("mtp", "eagle", "draft")
@@ -128,7 +128,10 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
         raise PlanError(path, text, f"a model with layers that predict further tokens; {model.name} has none", "Write eagle.")
     if method != "draft":
         return Speculation(method, drafts, accepted)
-    small = load(fields["draft"])
+    try:
+        small = load(fields["draft"])
+    except WindtunnelError as error:
+        raise SpecError(path, text, "draft= and a model that is known", str(error)) from None
     if abs(small.vocab - model.vocab) > 0.01 * model.vocab:  # the same tokenizer, padded otherwise
         allowed = f"a model with the {model.vocab:,} tokens of {model.name}; {small.name} has {small.vocab:,}"
         raise PlanError(path, text, allowed)

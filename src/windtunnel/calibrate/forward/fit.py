@@ -27,6 +27,9 @@ from windtunnel.calibrate.forward.rows import (
     published_scans,
     scan_rows,
 )
+from windtunnel.calibrate.forward.sustained import SYSTEMS as SUSTAINED
+from windtunnel.calibrate.forward.sustained import SustainedFit, fit_sustained
+from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.seconds import WIDTH, engine_device
@@ -111,6 +114,8 @@ def fit_forward(
             (one for one in read.engines if one.data is not None), key=lambda one: version_key(one.release), reverse=True
         )
         _fit_gpu(made, engines)
+        if system in SUSTAINED and engines[0].gpu in made.gpus:
+            _fit_products(made, fit_sustained(folder, system, choose(load_gpu(engines[0].gpu)).kernels.gemm))
     _carry_state_space(made)
     made.gpus = {name: curves for name, curves in made.gpus.items() if "state_space" in curves.scans}
     return made
@@ -134,6 +139,14 @@ def _fit_gpu(made: ForwardFit, engines: Sequence[MeasuredEngine]) -> None:
     if rows is None or not scans:
         return
     made.gpus[gpu] = ForwardCurves(scans, _fit_convolution(made, dev, gpu, rows, source), _fit_rates(made, gpu, engines))
+
+
+def _fit_products(made: ForwardFit, found: SustainedFit | None) -> None:
+    if found is None:
+        return
+    made.gpus[found.gpu] = replace(made.gpus[found.gpu], products=found.products)
+    for release, errors in found.errors.items():
+        _add_line(made, found.gpu, "products in bf16, sustained", release, errors)
 
 
 def _choose_rows(

@@ -29,7 +29,7 @@ class Curve(NamedTuple):
     filled: bool = False
 
 
-class Axis(NamedTuple):
+class ChartAxis(NamedTuple):
     """Values from 0 or `least` to `most`, in words; `mark`: a value with a line of its own, and what it is."""
 
     most: float
@@ -46,7 +46,9 @@ def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float 
     )
 
 
-def draw_curves(curves: Sequence[Curve], across: Axis, up: Axis, label: str, tall: float = 190.0, kind: str = "") -> Markup:
+def draw_curves(
+    curves: Sequence[Curve], across: ChartAxis, up: ChartAxis, label: str, tall: float = 190.0, kind: str = ""
+) -> Markup:
     """Curves over one axis; areas where they are filled. Both axes have round ticks."""
     top, bottom = 12.0, tall - 26.0
 
@@ -81,7 +83,7 @@ def draw_curves(curves: Sequence[Curve], across: Axis, up: Axis, label: str, tal
     return frame_svg("".join(out), tall, label, kind)
 
 
-def _ticks_up(up: Axis, y: Callable[[float], float]) -> str:
+def _ticks_up(up: ChartAxis, y: Callable[[float], float]) -> str:
     out = []
     for value in round_ticks(up.least, up.most, 4):
         out.append(
@@ -91,7 +93,7 @@ def _ticks_up(up: Axis, y: Callable[[float], float]) -> str:
     return "".join(out)
 
 
-def _ticks_across(across: Axis, x: Callable[[float], float], bottom: float) -> str:
+def _ticks_across(across: ChartAxis, x: Callable[[float], float], bottom: float) -> str:
     out = []
     for value in round_ticks(across.least, across.most, 8):
         at = x(value)

@@ -18,7 +18,7 @@ from windtunnel.report.page.charts import (
     RIGHT,
     SKY,
     WIDE,
-    Axis,
+    ChartAxis,
     Curve,
     draw_curves,
     frame_svg,
@@ -168,8 +168,8 @@ def _rollout(step: RLStep) -> Markup:
         mark = (seconds - rollout.tail, f"tail: {say.seconds(rollout.tail)}") if rollout.tail > 0.0 else None
         parts.append(key_line([("samples that have not ended", BLUE)], f"of {count:,} that were simulated"))
         curve = Curve("samples left", BLUE, kept, filled=True)
-        across = Axis(seconds, say_seconds, mark=mark)
-        parts.append(draw_curves([curve], across, Axis(1.04 * count, say_number), "samples left over time", 170.0))
+        across = ChartAxis(seconds, say_seconds, mark=mark)
+        parts.append(draw_curves([curve], across, ChartAxis(1.04 * count, say_number), "samples left over time", 170.0))
     if step.rollout_log:
         which = "over four windows between syncs" if step.rl_job.rl.mode == "async" else "that which ends last"
         parts.append(Markup('<p class="soft" style="margin-top:14px">What one copy does, {}</p>').format(which))
@@ -222,10 +222,10 @@ def _split_curve(tried: Tried) -> Markup:
         return Markup()
     up, across = max(seconds for _, seconds in points), max(gpus for gpus, _ in points)
     best = min(points, key=lambda point: point[1])
-    axis = Axis(across, say_number, mark=(best[0], f"fastest: {best[0]:.0f} GPUs"))
+    axis = ChartAxis(across, say_number, mark=(best[0], f"fastest: {best[0]:.0f} GPUs"))
     curve = Curve("seconds of a step", BLUE, points)
     key = key_line([("seconds of a step", BLUE)], "over the GPUs of the rollout")
-    return key + draw_curves([curve], axis, Axis(1.1 * up, say_seconds), "step over the GPUs of the rollout", 180.0)
+    return key + draw_curves([curve], axis, ChartAxis(1.1 * up, say_seconds), "step over the GPUs of the rollout", 180.0)
 
 
 def _money(step: RLStep) -> list[str]:

@@ -37,14 +37,14 @@ MOST = 1500
 
 def page(found: ServeFront, asked: Sequence[str], command: str = "") -> str:
     """The page's text. `asked`: what the commands of points share, from the model on: words of `serve-predict`."""
-    shown = _shown(found)
+    shown = _order_points(found)
     best = next((n for n, one in enumerate(shown) if one is found.best), -1)
-    sections = [section("Tokens a second of a GPU against those of a user", _scatter(found, shown) + _chosen())]
+    sections = [section("Tokens a second of a GPU against those of a user", _scatter(found, shown) + _command_box())]
     if found.kinds:
         sections.append(section("Prompts on copies of their own", _kinds(found)))
     sections.append(section("What no other choice beats", _front_table(found)))
-    sections.append(section("What was tried", paragraphs(_tried(found))))
-    points = [{"words": _told(one), "command": command_of(one, asked)} for one in shown]
+    sections.append(section("What was tried", paragraphs(_tried_lines(found))))
+    points = [{"words": _tell_point(one), "command": command_of(one, asked)} for one in shown]
     first = found.front[0].served.server
     where = f"{first.job.cluster.gpu.name} ({first.job.cluster.id})"
     data = {"points": points, "best": best if best >= 0 else 0}
@@ -53,7 +53,7 @@ def page(found: ServeFront, asked: Sequence[str], command: str = "") -> str:
     )
 
 
-def _shown(found: ServeFront) -> list[ServeChoice]:
+def _order_points(found: ServeFront) -> list[ServeChoice]:
     """The points, the front first."""
     front = list(found.front)
     kept = {id(one) for one in front}
@@ -90,7 +90,7 @@ def _scatter(found: ServeFront, shown: Sequence[ServeChoice]) -> Markup:
     front = {id(one) for one in found.front}
     for number in reversed(range(len(shown))):
         one = shown[number]
-        colour, ahead = ORANGE if one.apart else BLUE, id(one) in front
+        colour, ahead = ORANGE if one.has_sides else BLUE, id(one) in front
         if one is found.best:
             colour = GREEN
         at = x(one.interactivity), y(one.throughput)
@@ -99,8 +99,8 @@ def _scatter(found: ServeFront, shown: Sequence[ServeChoice]) -> Markup:
             f'stroke-opacity="{1.0 if ahead or one is found.best else 0.35}" data-point="{number}" style="cursor:pointer"'
         )
         reach = ' tabindex="0"' if ahead else ""
-        title = f"<title>{escape(_told(one))}</title>"
-        if one.apart:
+        title = f"<title>{escape(_tell_point(one))}</title>"
+        if one.has_sides:
             out.append(f'<rect x="{at[0] - 5:.1f}" y="{at[1] - 5:.1f}" width="10" height="10" {style}{reach}>{title}</rect>')
         else:
             out.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="5.5" {style}{reach}>{title}</circle>')
@@ -148,7 +148,7 @@ def log_ticks(least: float, most: float) -> list[float]:
     return found if len(found) > 1 else [value for value in round_ticks(least, most, 4) if value > 0.0]
 
 
-def _chosen() -> Markup:
+def _command_box() -> Markup:
     return Markup(
         '<div class="row" style="margin:14px 0 6px"><span id="chosen">A point under the mouse says what it is; a click keeps it.'
         "</span>"
@@ -157,7 +157,7 @@ def _chosen() -> Markup:
     )
 
 
-def _told(one: ServeChoice) -> str:
+def _tell_point(one: ServeChoice) -> str:
     """A point in a line."""
     served = one.served
     figures = f"{one.throughput:,.0f} tokens/s a GPU, {one.interactivity:,.1f} a user, first token {say.seconds(served.ttft.mean)}"
@@ -204,7 +204,7 @@ _HEADS = [("users", True), ("tokens/s a GPU", True), ("tokens/s a user", True), 
 
 
 def _figures(one: ServeChoice) -> list[Cell]:
-    dollars = one.served.dollars
+    dollars = one.dollars
     return [
         (describe_copy(one), None),
         (f"{one.users:,}", float(one.users)),
@@ -219,7 +219,7 @@ def _front_table(found: ServeFront) -> Markup:
     return frame.part("table", "front", [("copy", False), *_HEADS], [_figures(one) for one in found.front])
 
 
-def _tried(found: ServeFront) -> list[str]:
+def _tried_lines(found: ServeFront) -> list[str]:
     lines = [
         f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit,"
         f" {found.bound:,} cannot keep the limits by their bytes alone."

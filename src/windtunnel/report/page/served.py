@@ -19,7 +19,7 @@ from windtunnel.report.page.charts import (
     ORANGE,
     PINK,
     SKY,
-    Axis,
+    ChartAxis,
     Curve,
     draw_curves,
     key_line,
@@ -148,8 +148,10 @@ def _shares(name: str, values: Floats, colour: str, limit: float | None) -> Mark
     points = [(0.0, 0.0), (float(ordered[0]), 0.0), *zip(ordered[kept].tolist(), shares[kept].tolist(), strict=True)]
     most = max(float(ordered[-1]), 1.1 * limit if limit is not None else 0.0)
     mark = None if limit is None else (limit, f"limit {say.seconds(limit)}")
-    across = Axis(most, say_seconds, mark=mark)
-    return draw_curves([Curve(name, colour, points, filled=True)], across, Axis(1.0, lambda v: f"{100 * v:.0f} %"), name, 130.0)
+    across = ChartAxis(most, say_seconds, mark=mark)
+    return draw_curves(
+        [Curve(name, colour, points, filled=True)], across, ChartAxis(1.0, lambda v: f"{100 * v:.0f} %"), name, 130.0
+    )
 
 
 def thin_log(log: Sequence[PassRecord]) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def over_time(log: Sequence[PassRecord], lanes: int) -> Markup:
     def points(name: str) -> list[tuple[float, float]]:
         return list(zip(middle.tolist(), thin[name], strict=True))
 
-    across = Axis(end, say_seconds)
+    across = ChartAxis(end, say_seconds)
     most = 1.08 * max(max(thin["running"]), max(thin["waiting"]), 1.0)
     requests = [
         Curve("requests that run", BLUE, points("running"), filled=True),
@@ -200,15 +202,15 @@ def over_time(log: Sequence[PassRecord], lanes: int) -> Markup:
     return Markup().join(
         [
             key_line([("requests that run", BLUE), ("that wait (dashed)", ORANGE)], of_all),
-            draw_curves(requests, across, Axis(most, say_number), "requests over time", kind="over-time"),
+            draw_curves(requests, across, ChartAxis(most, say_number), "requests over time", kind="over-time"),
             key_line([("tokens computed a second, prompts and drafts among them", GREEN)]),
             draw_curves(
                 [Curve("tokens a second", GREEN, points("tokens"), filled=True)], across,
-                Axis(1.08 * max(max(thin["tokens"]), 1.0), say_number), "tokens a second over time", 150.0, "over-time",
+                ChartAxis(1.08 * max(max(thin["tokens"]), 1.0), say_number), "tokens a second over time", 150.0, "over-time",
             ),
             key_line([("share of the cache in use", PINK)]),
             draw_curves(
-                [Curve("cache in use", PINK, points("used"), filled=True)], across, Axis(1.0, lambda v: f"{100 * v:.0f} %"),
+                [Curve("cache in use", PINK, points("used"), filled=True)], across, ChartAxis(1.0, lambda v: f"{100 * v:.0f} %"),
                 "cache in use over time", 130.0, "over-time",
             ),
             Markup('<p id="over-told" class="soft" aria-live="polite">The mouse over a drawing says what was then.</p>'),

@@ -21,6 +21,8 @@ def kinds_sentence(found: ServeFront) -> str:
         return f"{who} give {100 * least:.1f} % more tokens/s a GPU under the limits; the best apart is {describe_copy(apart)}"
     if together is None and apart is None:
         return "neither kind keeps the limits"
+    if together is not None and not any(one.has_sides for one in found.choices):
+        return "no copies for prompts were simulated: they do not fit beside one for tokens, or their passes alone are too slow"
     only = "prompts on copies of their own" if together is None else "prompts beside tokens"
     return f"only {only} keep the limits"
 

@@ -106,7 +106,7 @@ class Vllm:
             whole = tokens if self.engine.reserves_prompt else computed + count
             if not lane.cache.has_room(whole, lane.names(request), cached):
                 return
-            found = lane.reuse(request)
+            found = lane.reuse(request, cached)
             lane.cache.grow(request, computed + count)
             lane.admit(found)
             lane.name_blocks(request, int(lane.computed[request]) + count)

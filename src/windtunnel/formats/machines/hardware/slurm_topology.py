@@ -22,8 +22,8 @@ from windtunnel.formats.reading import Context, Reading
 LARGEST = 64 * MIB
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _FIRST = re.compile(r"^\s*(?:SwitchName|BlockName)\s*=\s*\S", re.IGNORECASE)
-_YAML = re.compile(r"^\s*-?\s*topology:.*$", re.MULTILINE)
-_KINDS = re.compile(r"^\s+(?:tree|block):", re.MULTILINE)
+_YAML = re.compile(r"^[ \t]*+(?:-[ \t]*+)?topology:.*$", re.MULTILINE)
+_KINDS = re.compile(r"^[ \t]++(?:tree|block):", re.MULTILINE)
 _KEYS = frozenset({"switchname", "switches", "nodes", "blockname", "blocksizes"})
 
 
