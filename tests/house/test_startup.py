@@ -54,6 +54,8 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
             ["replay", "TRACE.goal", "--loggops", "L=2500,o=1500,g=1000,G=6,S=65535", "--quiet"],
             (*_SIMULATOR, *_SHOWN, "windtunnel.spec", "windtunnel.network"),
         ),
+        (["search", "llama3-8b-8xh100", "--set", "plan.tp=1,2", "--jobs", "1", "--quiet"], (*_READERS, "scipy.stats")),
+        (["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--concurrency", "4", "--quiet"], ("scipy.stats",)),
         (["--help"], ("windtunnel.spec", "windtunnel.engine", "numpy", "pydantic")),
     ],
 )  # fmt: skip

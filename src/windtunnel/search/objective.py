@@ -89,6 +89,18 @@ def _per_silicon(job: Job, what: str) -> float:
     return 0.0 if found is None else float(getattr(found, what)) * job.cluster.gpus
 
 
+def _tokens_of_silicon(name: str, unit: str, what: str) -> Objective:
+    """Most tokens a second for the `what` of all GPUs' silicon."""
+    return Objective(
+        name,
+        unit,
+        lambda job, of, _: _per_silicon(job, what) / of.tokens_per_s,
+        lambda job, least: _per_silicon(job, what) * least.seconds / least.tokens,
+        _per_token,
+        lambda job: lacks_silicon(job.cluster.node),
+    )
+
+
 def _lacks_tokens(job: Job) -> str:
     return "" if job.tokens is not None else "The job states no tokens of the whole run: --set tokens=2e12."
 
@@ -163,22 +175,8 @@ OBJECTIVES: dict[str, Objective] = {
             lambda job, of, _: float(job.cluster.gpus),
             lambda job, least: np.full(len(least.seconds), float(job.cluster.gpus)),
         ),
-        Objective(
-            "area",
-            "tokens/s a mm2 of dies",
-            lambda job, of, _: _per_silicon(job, "area") / of.tokens_per_s,
-            lambda job, least: _per_silicon(job, "area") * least.seconds / least.tokens,
-            _per_token,
-            lambda job: lacks_silicon(job.cluster.node),
-        ),
-        Objective(
-            "silicon",
-            "tokens/s a $ of silicon",
-            lambda job, of, _: _per_silicon(job, "dollars") / of.tokens_per_s,
-            lambda job, least: _per_silicon(job, "dollars") * least.seconds / least.tokens,
-            _per_token,
-            lambda job: lacks_silicon(job.cluster.node),
-        ),
+        _tokens_of_silicon("area", "tokens/s a mm2 of dies", "area"),
+        _tokens_of_silicon("silicon", "tokens/s a $ of silicon", "dollars"),
     )
 }
 """The registry: one entry an objective."""

@@ -299,8 +299,8 @@ def _line(gpu: str, what: str, source: str, errors: Floats) -> Line:
     if not len(errors):
         return gpu, what, source, 0, 0.0, 0.0, 0.0
     size = np.abs(errors)
-    median, most, bias = 100.0 * np.median(size), 100.0 * np.quantile(size, 0.9), 100.0 * np.mean(errors)
-    return gpu, what, source, len(errors), *(float(f"{one:.3g}") for one in (median, most, bias))  # type: ignore[return-value]
+    median, most, bias = (float(f"{100.0 * one:.3g}") for one in (np.median(size), np.quantile(size, 0.9), np.mean(errors)))
+    return gpu, what, source, len(errors), median, most, bias
 
 
 def _add_line(made: ForwardFit, gpu: str, what: str, source: str, errors: Floats) -> None:

@@ -21,6 +21,10 @@ Record = Annotated[
     str | None,
     typer.Option("--record", metavar="FILE.json", help="Write what was fitted on which rows, with errors before and after."),
 ]
+TablesFolder = Annotated[
+    Path | None, typer.Argument(metavar="[FOLDER]", help="Holds aiconfigurator's tables; default: the wheel's.")
+]
+Systems = Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="One system, such as h100_sxm.")]
 Write = Annotated[bool, typer.Option("--write", help="Store the constants and the record in the catalogue.")]
 
 

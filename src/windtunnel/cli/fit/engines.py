@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from windtunnel.cli.fit.common import Write
+from windtunnel.cli.fit.common import Systems, TablesFolder, Write
 from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
 
 EXAMPLES = """\b
@@ -18,10 +15,8 @@ Examples:
 
 
 def command(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="Holds aiconfigurator's tables; default: the wheel's.")
-    ] = None,
-    system: Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="One system, such as h100_sxm.")] = None,
+    folder: TablesFolder = None,
+    system: Systems = None,
     write: Write = False,
     json: Json = None,
     quiet: Quiet = False,

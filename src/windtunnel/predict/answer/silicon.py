@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from scipy.stats import poisson
-
 from windtunnel.base.package_data import CATALOG
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.machine.cluster import Node
@@ -102,9 +100,11 @@ def silicon_of(node: Node) -> Silicon | None:
 
 def _working(parts: Mapping[str, float], sms: float, built: float, defects: float, dies: int) -> float:
     """Share of dies with no defect outside SMs, and in no more SMs than are spare."""
+    from scipy.special import pdtr  # scipy's import is as long as a short command
+
     inside = parts["SMs"] / dies
     outside = sum(parts.values()) / dies - inside
-    return float(math.exp(-defects * outside) * poisson.cdf(math.floor(sms * (built - 1.0) / dies + 1e-9), defects * inside))
+    return float(math.exp(-defects * outside) * pdtr(math.floor(sms * (built - 1.0) / dies + 1e-9), defects * inside))
 
 
 def _on_a_wafer(area: float, wafer: float) -> float:
