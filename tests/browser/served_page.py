@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
+GRAVE = ("serious", "critical")
+"""Findings of axe that keep somebody from using a page."""
 PATIENCE = 60_000.0
 """Milliseconds for whatever has to happen at all, however busy the machine is."""
 
@@ -39,3 +43,10 @@ class ServedPage:
         self.context.close()
         assert self.errors == []
         assert self.strangers == []
+
+
+def grave_findings(page: Any) -> list[str]:
+    """What axe finds that keeps somebody from using the page."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in GRAVE]

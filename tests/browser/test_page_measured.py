@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.served_page import ServedPage
+from tests.browser.served_page import ServedPage, grave_findings
 from tests.helpers.fleet_rings import written
 from tests.helpers.kept_run import kept
 from tests.service.served import ServedProcess
@@ -16,7 +16,6 @@ from tests.service.served import ServedProcess
 pytest.importorskip("nicegui")
 pytestmark = pytest.mark.browser
 Window = Callable[..., ServedPage]
-GRAVE = ("serious", "critical")
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +43,6 @@ def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
         one.close()
 
 
-def grave_findings(page: Any) -> list[str]:
-    """What axe finds that keeps somebody from using the page."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in GRAVE]
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_watched_run_is_shown_as_it_is(window: Window, dark: bool) -> None:
     page = window(dark=dark).open("run?r_run=" + "runs0/slow")
@@ -71,7 +63,7 @@ def test_scored_rows_open_their_job(window: Window) -> None:
     page = window().open("trust?t_only=A100-Megatron-Selene")
     page.locator("#published").get_by_role("button", name="Score").click()
     page.locator("#scored table.wt-matrix").wait_for()
-    page.locator("#scored .wt-table tbody tr").first.click()
+    page.locator("#scored .wt-table tbody tr").first.press("Enter")
     page.get_by_role("link", name="Open this job in Compose").wait_for()
     assert grave_findings(page) == []
 
@@ -79,4 +71,4 @@ def test_scored_rows_open_their_job(window: Window) -> None:
 def test_a_path_of_a_visitor_is_no_run(window: Window, tmp_path: Path) -> None:
     (tmp_path / "incidents.jsonl").write_text("")
     page = window().open(f"run?r_run={tmp_path}")
-    page.locator("#state", has_text="No run has written").wait_for()
+    page.locator("#state", has_text="No run here is called").wait_for()

@@ -179,5 +179,5 @@ def show_table(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, A
     table = ui.table(columns=heads, rows=numbered, row_key="id", pagination={"rowsPerPage": 10} if len(rows) > 10 else None)
     table.props(f'flat dense wrap-cells aria-label="{_attribute(name)}"').classes("wt-table wt-number")
     if pick is not None:
-        table.on("rowClick", lambda event: pick(event.args[1]["id"]))
+        table.classes("wt-pick").on("rowClick", lambda event: pick(event.args[1]["id"]))
     return table

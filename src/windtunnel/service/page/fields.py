@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nicegui import ui
+from nicegui import events, ui
 
 from windtunnel.service.page.context import PageContext
 
@@ -71,6 +71,15 @@ class Form:
         """Puts a field into the address; its first value is left out there."""
         kept = None if value == self._first.get(name, "") else value
         await self.context.show(self.context.view.with_field(self._prefix + name, kept))
+
+
+def choose_files(label: str, take: Callable[[events.UploadEventArguments], Any], **limits: Any) -> ui.upload:
+    """A button that opens the reader's files. `take`: called with each; `limits`: of `ui.upload`, whose own box is not shown, as no
+    reader of a screen can tell what its buttons do."""
+    upload = ui.upload(auto_upload=True, multiple=True, on_upload=take, **limits).style("display: none")
+    button = ui.button(label, icon="upload_file", color=None).props("outline no-caps").classes("wt-other")
+    button.on("click", js_handler=f"() => getElement({upload.id}).pickFiles()")
+    return upload
 
 
 def sets_of(text: str) -> dict[str, str]:

@@ -21,10 +21,14 @@ THEME, LANGUAGE = "windtunnel_theme", "windtunnel_language"
 """Cookies of what the reader picked; neither says who it is."""
 SCRIPT = (
     "addEventListener('popstate', () => location.reload());"
-    "new MutationObserver(() => document.querySelectorAll('.q-table__middle:not([tabindex])').forEach(one => one.tabIndex = 0))"
-    ".observe(document, {subtree: true, childList: true});"
+    "new MutationObserver(() => {"
+    "document.querySelectorAll('.q-table__middle:not([tabindex])').forEach(one => one.tabIndex = 0);"
+    "document.querySelectorAll('.wt-pick tbody tr:not([tabindex])').forEach(one => one.tabIndex = 0);"
+    "}).observe(document, {subtree: true, childList: true});"
+    "addEventListener('keydown', event => {if (event.key === 'Enter' && event.target.matches('.wt-pick tbody tr')) "
+    "event.target.click()});"
 )
-"""The way back shows the view of its address; whoever has no mouse scrolls wide tables too."""
+"""The way back shows the view of its address; whoever has no mouse scrolls wide tables and picks rows too."""
 LEAVE = "fetch('/ui/sign-out', {method: 'POST'}).then(() => location.assign('/ui/sign-in'))"
 THEMES: dict[str, bool | None] = {"auto": None, "light": False, "dark": True}
 
@@ -115,9 +119,10 @@ def card(title: str = "", about: str = "", name: str = "") -> Iterator[ui.elemen
 def show_error(context: PageContext, error: Mapping[str, Any]) -> None:
     """An error in words: what is wrong, what is allowed, what to type instead."""
     with ui.element("div").classes("wt-error").props('role="alert"'):
-        field = str(error.get("field") or "")
-        ui.label((f"{field}: " if field and field not in str(error.get("message")) else "") + str(error.get("message", "")))
-        if instead := str(error.get("instead") or ""):
+        field, instead, message = (str(error.get(name) or "") for name in ("field", "instead", "message"))
+        message = message.removesuffix(instead).rstrip()
+        ui.label((f"{field}: " if field and field not in message else "") + message)
+        if instead:
             ui.label(instead).classes("wt-instead")
 
 

@@ -10,6 +10,7 @@ from nicegui import events, ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.fields import choose_files
 from windtunnel.service.page.frame import show_error
 from windtunnel.service.page.state import MOST_PACKED, Question, pack_table
 from windtunnel.spec import names
@@ -37,6 +38,11 @@ def paste_card(context: PageContext) -> None:
         files[event.file.name.replace("/", "_")] = await event.file.read()
         await read()
         files.clear()
+
+    def refuse() -> None:
+        said.clear()
+        with said:
+            show_error(context, {"message": context.say("compose.too_large", size=f"{MOST_TEXT >> 20} MiB")})
 
     async def read() -> None:
         text = str(area.value or "")
@@ -68,10 +74,9 @@ def paste_card(context: PageContext) -> None:
             machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
             machine.props("outlined dense").classes("wt-grow")
             gpus = ui.number(context.say("compose.gpus"), value=8, min=1, step=1).props("outlined dense")
-        upload = ui.upload(auto_upload=True, multiple=True, max_file_size=MOST_TEXT, on_upload=take).style("display: none")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-            ui.button(context.say("compose.upload"), on_click=lambda: upload.run_method("pickFiles")).props("outline no-caps")
+            choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
         said = ui.element("div").props('aria-live="polite"')
 
 

@@ -11,6 +11,7 @@ WORDS = {
     "compose.paste_about": "A config.json, a launch script, flags, a log or a trace. It is read, never run.",
     "compose.text": "Text",
     "compose.read": "Read it",
+    "compose.too_large": "A file has more than {size}. Ask with the command line, which reads files of any size.",
     "compose.upload": "Choose files (at most 4 MB each)",
     "compose.gpus": "GPUs",
     "compose.recognised": "Recognised as {format}: {content}.",

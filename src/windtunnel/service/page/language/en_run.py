@@ -9,6 +9,7 @@ WORDS = {
     "run.run": "Run",
     "run.newest": "the newest",
     "run.none": "No run has written a record in the folders that were named.",
+    "run.unknown": "No run here is called {name}. Pick one from the list.",
     "run.looking": "Reading {name} …",
     "run.state": "{name}: {state}. Seen at {clock}.",
     "run.state_bare": "{name}. Seen at {clock}.",

@@ -49,7 +49,7 @@ WORDS = {
     "trust.open_job": "Open this job in Compose",
     "trust.axis_measured": "measured {what} ({unit})",
     "trust.axis_predicted": "predicted {what} ({unit})",
-    "trust.upload": "CSV, traces or logs",
+    "trust.upload": "Choose files (CSV, traces or logs)",
     "trust.score_own": "Score these files",
     "trust.clear": "Clear",
     "trust.example": "Example table",

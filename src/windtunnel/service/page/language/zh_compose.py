@@ -11,6 +11,7 @@ WORDS = {
     "compose.paste_about": "config.json、启动脚本、命令行参数、日志或 trace。只读取，不执行。",
     "compose.text": "文本",
     "compose.read": "读取",
+    "compose.too_large": "有文件超过 {size}。请改用命令行，它可以读取任意大小的文件。",
     "compose.upload": "选择文件（每个最多 4 MB）",
     "compose.gpus": "GPU 数",
     "compose.recognised": "识别为 {format}：{content}。",

@@ -9,6 +9,7 @@ WORDS = {
     "run.run": "运行",
     "run.newest": "最新的",
     "run.none": "指定的文件夹中没有运行写过记录。",
+    "run.unknown": "这里没有名为 {name} 的运行。请从列表中选择。",
     "run.looking": "正在读取 {name} …",
     "run.state": "{name}:{state}。读取于 {clock}。",
     "run.state_bare": "{name}。读取于 {clock}。",

@@ -47,7 +47,7 @@ WORDS = {
     "trust.open_job": "在“编写”中打开此任务",
     "trust.axis_measured": "实测{what}({unit})",
     "trust.axis_predicted": "预测{what}({unit})",
-    "trust.upload": "CSV、跟踪文件或日志",
+    "trust.upload": "选择文件（CSV、跟踪文件或日志）",
     "trust.score_own": "为这些文件评分",
     "trust.clear": "清除",
     "trust.example": "示例表",

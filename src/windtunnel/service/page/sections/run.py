@@ -79,10 +79,12 @@ class RunView:
     async def _look(self) -> None:
         context = self.context
         self.places = await asyncio.to_thread(list_runs, context.runs)
-        self.choice.set_options({"": context.say("run.newest"), **{one.name: one.name for one in self.places}})
+        named = self.form.value("run")
+        known = {one.name: one.name for one in self.places}
+        self.choice.set_options({"": context.say("run.newest"), **({named: named} if named else {}), **known})
         place = self.place()
         if place is None:
-            self.told.set_text(context.say("run.none"))
+            self.told.set_text(context.say("run.unknown", name=named) if named else context.say("run.none"))
             return
         if not self._drawn:
             self.told.set_text(context.say("run.looking", name=place.name))

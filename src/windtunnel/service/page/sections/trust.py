@@ -180,7 +180,14 @@ class PublishedView:
         keys = ("id", "family", "gpu", "model", "framework", "precision", "measured", "predicted", "error")
         columns = [("row" if key == "id" else key, context.say(f"trust.{'row' if key == 'id' else key}")) for key in keys]
         cells = [
-            {"row" if key == "id" else key: getattr(row, key) for key in keys} | {"error": round(row.error, 1)} for row in worst
+            {"row" if key == "id" else key: getattr(row, key) for key in keys}
+            | {"error": round(row.error, 1), "measured": _digits(row.measured), "predicted": _digits(row.predicted)}
+            for row in worst
         ]
         ui.html(f"<h3>{context.say('trust.rows_of')}</h3>", sanitize=False)
         show_table(columns, cells, context.say("trust.rows_of"), lambda at: self.pick(worst[at].id))
+
+
+def _digits(value: float) -> float:
+    """Four significant digits: those of most published figures."""
+    return float(f"{value:.4g}")

@@ -12,6 +12,7 @@ from windtunnel.service.page import published
 from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_table
 from windtunnel.service.page.charts.accuracy import accuracy_points
 from windtunnel.service.page.context import PageContext
+from windtunnel.service.page.fields import choose_files
 from windtunnel.service.page.sections.trust_parts import axis_names, show_accuracy, show_comparison, tell_row
 from windtunnel.service.page.studies import job_arguments
 
@@ -28,19 +29,18 @@ class OwnMeasurements:
     def __init__(self, context: PageContext) -> None:
         self.context = context
         self.files: dict[str, bytes] = {}
-        self.upload = ui.upload(
-            label=context.say("trust.upload"), multiple=True, auto_upload=True, on_upload=self.take, max_files=MOST_FILES,
-            max_total_size=MOST_BYTES, on_rejected=self.refuse,
-        ).props("flat bordered").classes("wt-upload")  # fmt: skip
-        self.told = ui.label("").classes("wt-soft")
-        self.told.set_visibility(False)
         with ui.element("div").classes("wt-buttons"):
+            self.upload = choose_files(
+                context.say("trust.upload"), self.take, max_files=MOST_FILES, max_total_size=MOST_BYTES, on_rejected=self.refuse
+            )
             go = ui.button(context.say("trust.score_own"), on_click=self.score, color=None)
             go.classes("wt-go").props("no-caps unelevated")
             ui.button(context.say("trust.clear"), on_click=self.clear, color=None).classes("wt-other").props("no-caps unelevated")
             ui.button(
                 context.say("trust.example"), on_click=lambda: ui.download.content(EXAMPLE, "measured.csv"), color=None
             ).props("flat no-caps").classes("wt-other")
+        self.told = ui.label("").classes("wt-soft").props('aria-live="polite"')
+        self.told.set_visibility(False)
         self.asking = Asking(context, self.draw, "own-scored")
 
     async def take(self, event: events.UploadEventArguments) -> None:

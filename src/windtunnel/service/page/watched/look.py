@@ -155,7 +155,8 @@ def _compared(folder: Path, job: Any, changes: dict[str, str]) -> dict[str, Any]
     from windtunnel.runs.api import compare_fleet
     from windtunnel.spec import load_job
 
-    return compare_fleet(folder, load_job(job, changes), last=STEPS).as_dict()
+    overrides = [f"{name}={value}" for name, value in changes.items()]
+    return compare_fleet(folder, load_job(job, overrides), last=STEPS).as_dict()
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from windtunnel.service.page.watched.places import RunPlace
 from windtunnel.service.questions.paths import check_word
@@ -97,9 +98,9 @@ async def _run(question: bytes, where: str) -> Found:
     return found if isinstance(found, dict) else {"error": error_table("Failed", "the records of the run could not be read.")}
 
 
-_LOOKS: dict[int, RunLooks] = {}
+_LOOKS: WeakKeyDictionary[object, RunLooks] = WeakKeyDictionary()
 
 
 def looks_of(owner: object) -> RunLooks:
     """The looks of one service, which all its pages share."""
-    return _LOOKS.setdefault(id(owner), RunLooks())
+    return _LOOKS.setdefault(owner, RunLooks())
