@@ -76,6 +76,18 @@ def test_a_session_reads_and_may_not_ask(service: ServedProcess) -> None:
     assert send(service, "GET", "/api/v1/jobs", Cookie=held[0])[0] == 401
 
 
+def test_another_site_cannot_talk_to_the_page(service: ServedProcess) -> None:
+    cookie = enter(service, service.token or "")[1]["set-cookie"].partition(";")[0]
+    socket = "/ui/_nicegui_ws/socket.io/?EIO=4&transport="
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Version": "13",
+               "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ=="}  # fmt: skip
+    own, other = f"http://127.0.0.1:{service.port}", "http://other.example"
+    assert send(service, "GET", socket + "polling", Cookie=cookie, Origin=own, Accept="*/*")[0] == 200
+    assert send(service, "GET", socket + "polling", Cookie=cookie, Origin=other, Accept="*/*")[0] == 403
+    assert send(service, "GET", socket + "websocket", Cookie=cookie, Origin=other, Accept="*/*", **upgrade)[0] == 403
+    assert send(service, "POST", socket + "polling", "", Cookie=cookie, Origin=other, Accept="*/*")[0] == 403
+
+
 def test_sessions_end_and_are_bounded() -> None:
     now = [0.0]
     sessions = BrowserSessions(lambda: now[0])

@@ -82,7 +82,7 @@ class Asking:
 
     async def _answer(self, wanted: Wanted, turn: int) -> Asked | None:
         if not self._context.asker.may_write:
-            return await self._kept(wanted)
+            return await self._kept_answer(wanted)
         job = await self._context.submit(wanted.verb, wanted.arguments, wanted.files, wanted.artefacts)
         while not job.has_ended and turn == self._turn:
             self._show(job)
@@ -98,7 +98,7 @@ class Asking:
             raise AnswerError(job.error or error_table("Cancelled", self._context.say("frame.cancelled")), job.id)
         return asked
 
-    async def _kept(self, wanted: Wanted) -> Asked:
+    async def _kept_answer(self, wanted: Wanted) -> Asked:
         """The answer for somebody who may read alone."""
         question = await asyncio.to_thread(ask_question, wanted.verb, wanted.arguments, wanted.files, wanted.artefacts)
         asked = await self._context.door.answer(question.key)

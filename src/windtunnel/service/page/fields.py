@@ -50,10 +50,10 @@ class Form:
         field = ui.select(known, label=label, multiple=many, value=chosen if many else self.value(name), with_input=len(known) > 12)
         field.props(_INPUT).classes("wt-field")
 
-        async def changed() -> None:
+        async def keep_choice() -> None:
             await self.keep(name, ",".join(field.value) if many else str(field.value or ""))
 
-        field.on_value_change(changed)
+        field.on_value_change(keep_choice)
         return field
 
     def value(self, name: str) -> str:

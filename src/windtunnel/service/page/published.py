@@ -141,7 +141,7 @@ def values_of(rows: Iterable[PublishedRow], name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class RowErrors:
     """Errors of rows. `typical`: median of |error|; `bias`: mean error; `most`: the largest |error|; all in percent. `near` and
     `far`: shares of the rows within 10 and 20 %."""
 
@@ -153,13 +153,13 @@ class Accuracy:
     far: float
 
 
-def accuracy_of(rows: Sequence[PublishedRow]) -> Accuracy | None:
+def accuracy_of(rows: Sequence[PublishedRow]) -> RowErrors | None:
     """The errors of rows together; None for no rows."""
     if not rows:
         return None
     sizes = [abs(row.error) for row in rows]
     count = len(rows)
-    return Accuracy(
+    return RowErrors(
         count, median(sizes), sum(row.error for row in rows) / count, max(sizes), sum(size <= NEAR for size in sizes) / count,
         sum(size <= FAR for size in sizes) / count,
     )  # fmt: skip
@@ -173,7 +173,7 @@ class SupportCell:
     model: str
     framework: str
     precision: str
-    accuracy: Accuracy
+    accuracy: RowErrors
 
 
 def support_cells(rows: Iterable[PublishedRow]) -> list[SupportCell]:

@@ -48,6 +48,8 @@ SIGN_IN = "/ui/sign-in"
 """Where a browser without a session is sent."""
 STATIC = "/ui/_nicegui/"
 """Scripts and styles of the page, tens of files of every opening: they do not count as requests."""
+SOCKET = "/ui/_nicegui_ws/"
+"""Where the page talks to its server, by WebSocket or by polling: no other site may, not even to read."""
 OPEN_PATHS = ("/healthz", "/readyz", SIGN_IN)
 """Paths that need no token: they say whether the service is well, or take one."""
 
@@ -130,7 +132,7 @@ class Guard:
             raise RequestError(400, "TokenInUrl", "a token may not be in a URL.", instead)
         origin = headers.get(b"origin")
         fetched = headers.get(b"sec-fetch-site", b"none")
-        changes = scope["type"] == "websocket" or scope.get("method") not in _READS
+        changes = scope["type"] == "websocket" or scope.get("method") not in _READS or scope["path"].startswith(SOCKET)
         if changes and (origin is not None and host_name(origin.partition(b"://")[2]) != host or fetched == b"cross-site"):
             raise RequestError(403, "WrongOrigin", "a page of another site may not ask this service.")
         if scope["path"] in OPEN_PATHS or self._tokens is None:

@@ -22,11 +22,11 @@ def sweep_lines(rows: Sequence[Mapping[str, Any]], measured: Measured, names: Ma
     labels = [say.size(size) for size in sizes]
     place = {size: number for number, size in enumerate(sizes)}
 
-    def told(row: Mapping[str, Any]) -> str:
+    def tell_row(row: Mapping[str, Any]) -> str:
         how = ", ".join(str(row[key]) for key in ("algorithm", "protocol") if row.get(key))
         return f"{say.size(row['size'])}: {row['busbw_GBs']:.4g} GB/s ± {say.percent(row.get('relative_error') or 0.0)}, {how}"
 
-    line = [{"name": told(row), "value": [place[row["size"]], row["busbw_GBs"]]} for row in rows]
+    line = [{"name": tell_row(row), "value": [place[row["size"]], row["busbw_GBs"]]} for row in rows]
     low = [[place[row["size"]], row["busbw_GBs"] / (1 + (row.get("relative_error") or 0.0))] for row in rows]
     high = [
         [at, row["busbw_GBs"] * (1 + (row.get("relative_error") or 0.0)) - under]

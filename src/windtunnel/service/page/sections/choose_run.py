@@ -23,7 +23,7 @@ DEBOUNCE = 0.15
 """Seconds without a movement of a slider before it is asked."""
 
 
-class WholeRun:
+class WholeRunCard:
     """The card: its sliders, and the run that they describe. Rates are multiples of those of the chosen law."""
 
     def __init__(self, context: PageContext, form: Form) -> None:
@@ -63,7 +63,7 @@ class WholeRun:
                 shown = ui.label(words(start)).classes("wt-number wt-strong")
             slider = ui.slider(min=least, max=most, step=step, value=start).props(f'aria-label="{label}"')
 
-        async def moved(event: Any) -> None:
+        async def follow_slider(event: Any) -> None:
             value = self._latest[name] = float(event.value)
             shown.set_text(words(value))
             await asyncio.sleep(DEBOUNCE)
@@ -71,7 +71,7 @@ class WholeRun:
                 await self._form.keep(name, f"{value:g}")
                 await self.ask()
 
-        slider.on_value_change(moved)
+        slider.on_value_change(follow_slider)
 
     async def _offer(self) -> None:
         names = await self._context.door.catalogue("reliability")
@@ -83,11 +83,11 @@ class WholeRun:
         """Asks what the sliders say. The first time of a law it asks for the law's own rates before."""
         await self._form.keep("run", "1")
         if self._form.value("rate") != "0" and self._law_of_rates != self._form.value("law"):
-            await self._asking.run(lambda: self._wanted({}))
+            await self._asking.run(lambda: self._wanted_run({}))
         rate = self._form.number("rate") or 0.0
-        await self._asking.run(lambda: self._wanted({name: value * 2**rate for name, value in self._rates.items()} if rate else {}))
+        await self._asking.run(lambda: self._wanted_run({name: value * 2**rate for name, value in self._rates.items() if rate}))
 
-    def _wanted(self, rates: Mapping[str, float]) -> Wanted:
+    def _wanted_run(self, rates: Mapping[str, float]) -> Wanted:
         form = self._form
         sets = {"reliability": form.value("law") or FIRST_LAW}
         sets |= {name: f"{value:.6g}" for name, value in rates.items()}
@@ -144,7 +144,7 @@ class WholeRun:
 
 def build_whole_run(context: PageContext, form: Form) -> None:
     """Builds the card."""
-    WholeRun(context, form)
+    WholeRunCard(context, form)
 
 
 def _spares(table: Mapping[str, Any]) -> str:

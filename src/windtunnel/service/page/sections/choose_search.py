@@ -136,7 +136,7 @@ def _draw_plans(context: PageContext, form: Form, table: Mapping[str, Any], aske
             ui.html(say_("choose.front"), tag="h3", sanitize=False)
             pick = _picker(context, plans)
             draw_chart(front_scatter(plans, "step_time_s", y, names, front), say_("choose.front"), 320,
-                       lambda event: pick(_picked(event)))  # fmt: skip
+                       lambda event: pick(_row_of_event(event)))  # fmt: skip
         with ui.element("div"):
             ui.html(say_("choose.parallel"), tag="h3", sanitize=False)
             shown = {"step_time_s": say_("choose.short_step"), "memory": say_("choose.short_memory")}
@@ -149,7 +149,7 @@ def _draw_plans(context: PageContext, form: Form, table: Mapping[str, Any], aske
     show_command(context, asked.command, asked.key)
 
 
-def _picked(event: Any) -> int:
+def _row_of_event(event: Any) -> int:
     data = event.data if isinstance(event.data, dict) else {}
     return int(data.get("plan", 0))
 

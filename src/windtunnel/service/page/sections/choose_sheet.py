@@ -91,16 +91,16 @@ def wanted_plan(form: Form, mode: str) -> Wanted:
 
 def sheet_rows(rented: Sequence[Mapping[str, Any]], bought: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """A row for each way: machine, GPUs, model, tokens, days, loss, dollars rented and bought, error, goodput, MFU, limits."""
-    also = {_same(one): one for one in bought}
+    also = {_machine_key(one): one for one in bought}
     rows = []
     for one in rented:
-        own = also.pop(_same(one), None)
+        own = also.pop(_machine_key(one), None)
         rows.append(_row(one) | {"rent": round(one["cost"]), "buy": None if own is None else round(own["cost"])})
     rows += [_row(one) | {"rent": None, "buy": round(one["cost"])} for one in also.values()]
     return rows
 
 
-def _same(one: Mapping[str, Any]) -> str:
+def _machine_key(one: Mapping[str, Any]) -> str:
     return json.dumps([one["cluster"], one["gpus"], one["model"] if not str(one["model"]).startswith("decoder-") else ""])
 
 

@@ -110,7 +110,7 @@ class RunView:
         story = [self.found.get("incidents"), self.found.get("saves"), watched.get("flows"), watched.get("mesh")]
         self._part("story", story, lambda: run_story.show_story(self.context, self.found))
         beside = [bool(self.form.value("beside")), self.found.get("compared"), self.found.get("error")]
-        self._part("compared", beside, self._compared)
+        self._part("compared", beside, self._draw_comparison)
 
     def _part(self, name: str, facts: Any, draw: Any) -> None:
         """Draws a part unless it stands as these facts have it."""
@@ -121,7 +121,7 @@ class RunView:
         with self.parts[name]:
             draw()
 
-    def _compared(self) -> None:
+    def _draw_comparison(self) -> None:
         if error := self.found.get("error"):
             show_error(self.context, error)
         if not self.form.value("beside"):

@@ -51,7 +51,7 @@ def _shared_fields(context: PageContext, form: Form) -> None:
     ui.timer(0.0, offer, once=True)
 
 
-def _shared(form: Form) -> dict[str, Any]:
+def _shared_arguments(form: Form) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         name: form.value(name).strip() for name in ("model", "on", "isl", "osl") if form.value(name).strip()
     }
@@ -94,7 +94,7 @@ def build_front(context: PageContext, form: Form) -> None:
 
 def wanted_front(form: Form) -> Wanted:
     """The question of the search."""
-    arguments = _with_numbers(form, _shared(form), {"most": "gpus"})
+    arguments = _with_numbers(form, _shared_arguments(form), {"most": "gpus"})
     arguments |= {"engine": form.value("engines") or "vllm", "weights": form.value("formats") or "bf16"}
     if users := form.value("users").replace(" ", ""):
         arguments["users"] = users
@@ -105,7 +105,7 @@ def point_command(form: Form, choice: Mapping[str, Any]) -> str:
     """The command line of a point: what `serve-predict` says of it alone."""
     plan, formats = choice["plan"], choice["formats"]
     prefill = choice.get("prefill")
-    arguments = _shared(form) | {name: plan[name] for name in ("tp", "pp", "dp", "ep")}
+    arguments = _shared_arguments(form) | {name: plan[name] for name in ("tp", "pp", "dp", "ep")}
     arguments |= {"engine": choice["engine"], "weights": formats["weights"], "kv": formats["kv"], "concurrency": choice["users"],
                   "requests": choice["requests"], "gpus": choice["gpus"]}  # fmt: skip
     if prefill:
@@ -136,10 +136,10 @@ def _draw_front(context: PageContext, form: Form, table: Mapping[str, Any], aske
                           tpot=say.seconds(choice["tpot"]["mean"])))  # fmt: skip
             show_command(context, point_command(form, choice))
 
-    def clicked(event: Any) -> None:
+    def show_point(event: Any) -> None:
         pick(int(event.data.get("choice", -1)) if isinstance(event.data, dict) else -1)
 
-    draw_chart(serve_scatter(front, best, names), say_("serving.front"), 380, clicked)
+    draw_chart(serve_scatter(front, best, names), say_("serving.front"), 380, show_point)
     point = ui.element("div").props('role="status" id="point"')
     pick(-1 if best is not None else 0)
     columns = [("choice", say_("serving.choice")), ("throughput", names["y"]), ("interactivity", names["x"]),
@@ -185,7 +185,7 @@ def build_server(context: PageContext, form: Form) -> None:
 def wanted_server(form: Form) -> Wanted:
     """The question of one server; with a rate the loop is open, and users are left out."""
     fields = {"tp": "tp", "gpus": "gpus", "rate": "rate"} | ({} if form.number("rate") else {"concurrent": "concurrency"})
-    arguments = _with_numbers(form, _shared(form), fields)
+    arguments = _with_numbers(form, _shared_arguments(form), fields)
     return Wanted("serve-predict", {**arguments, "engine": form.value("engine"), "weights": form.value("weights")})
 
 

@@ -67,7 +67,7 @@ class PublishedView:
         context.listen(self.follow)
         ui.timer(0.0, self.look_up, once=True)
 
-    def wanted(self) -> Wanted:
+    def wanted_question(self) -> Wanted:
         """The question whose answer has the rows."""
         only = self.form.value("only")
         return Wanted("validate", {"family": only} if only else {})
@@ -76,7 +76,7 @@ class PublishedView:
         """Shows what has been scored before; else asks whether to score."""
         families = await asyncio.to_thread(published.published_families)
         self.only.set_options({"": self.context.say("trust.every_family"), **{name: name for name in families}})
-        wanted = self.wanted()
+        wanted = self.wanted_question()
         question = await asyncio.to_thread(ask_question, wanted.verb, wanted.arguments)
         kept = await self.context.door.answer(question.key)
         self.start.set_visibility(kept is None)
@@ -89,7 +89,7 @@ class PublishedView:
     async def score(self) -> None:
         """Scores the rows, which takes a while the first time."""
         self.start.set_visibility(False)
-        if await self.asking.run(self.wanted) is None:
+        if await self.asking.run(self.wanted_question) is None:
             self.start.set_visibility(True)
 
     async def follow(self) -> None:

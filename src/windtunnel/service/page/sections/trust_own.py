@@ -65,9 +65,9 @@ class OwnMeasurements:
         if not self.files:
             self._tell(self.context.say("trust.no_file"))
             return
-        await self.asking.run(self.wanted)
+        await self.asking.run(self.wanted_question)
 
-    def wanted(self) -> Wanted:
+    def wanted_question(self) -> Wanted:
         """A table is validated; anything else is a run, and is compared with the job that the page is about."""
         if all(name.lower().endswith((".csv", ".parquet")) for name in self.files):
             return Wanted("validate", {"tables": list(self.files)}, dict(self.files))

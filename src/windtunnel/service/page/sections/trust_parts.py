@@ -88,10 +88,12 @@ def show_comparison(context: PageContext, report: Mapping[str, Any]) -> None:
     if not causes:
         ui.label(context.say("trust.no_cause")).classes("wt-soft")
         return
-    rows = [{"cause": one["words"], "seconds": _signed(one.get("seconds")), "test": one.get("test") or ""} for one in causes]
+    rows = [
+        {"cause": one["words"], "seconds": _signed_seconds(one.get("seconds")), "test": one.get("test") or ""} for one in causes
+    ]
     heads = {"cause": "trust.cause", "seconds": "trust.seconds", "test": "trust.what_to_try"}
     show_table([(key, context.say(word)) for key, word in heads.items()], rows, context.say("trust.cause"))
 
 
-def _signed(seconds: Any) -> str:
+def _signed_seconds(seconds: Any) -> str:
     return "" if not isinstance(seconds, (int, float)) else f"{'-' if seconds < 0 else '+'}{say.seconds(abs(seconds))}"

@@ -37,13 +37,13 @@ def look_at(asked: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's records say. `asked`: `where`, `scratch` (an empty folder), and maybe `job` (a name or a table) with
     `set`. Parts that a run does not have are None; a part that fails is {"error": …}."""
     where = str(asked["where"])
-    found: dict[str, Any] = {"watched": _part(lambda: _watched(where))}
+    found: dict[str, Any] = {"watched": _part(lambda: _watched_run(where))}
     folder = Path(where)
     if folder.is_dir():
         found["incidents"] = _part(lambda: _incidents(folder))
         found["saves"] = _part(lambda: _saves(folder))
         if asked.get("job"):
-            found["compared"] = _part(lambda: _compared(folder, asked["job"], dict(asked.get("set") or {})))
+            found["compared"] = _part(lambda: _compared_run(folder, asked["job"], dict(asked.get("set") or {})))
     return found
 
 
@@ -54,7 +54,7 @@ def _part(work: Any) -> Any:
         return {"error": dict(explain(error))}
 
 
-def _watched(where: str) -> dict[str, Any]:
+def _watched_run(where: str) -> dict[str, Any]:
     from windtunnel.fleet.api import judge_run
     from windtunnel.fleet.monitor import has_ended
     from windtunnel.fleet.sources import alarms_of
@@ -86,7 +86,7 @@ def _heat(table: Any) -> dict[str, Any]:
     for name, layer in heat_layers(table).items():
         coded = np.frombuffer(base64.b64decode(layer["values"]), np.int8).reshape(count, -1)
         percent = np.where(coded == -128, np.nan, coded * 0.5)
-        layers[name] = [_known(_slowest(percent[line])) for line in lines]
+        layers[name] = [_known_values(_slowest(percent[line])) for line in lines]
     return {"lines": names, "layers": layers, "per_line": max((len(line) for line in lines), default=1)}
 
 
@@ -98,7 +98,7 @@ def _line_name(ranks: list[int], host: str) -> str:
     return f"{ranks[0]} · {host}" if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
 
 
-def _known(values: Any) -> list[float | None]:
+def _known_values(values: Any) -> list[float | None]:
     return [None if not np.isfinite(one) else round(float(one), 2) for one in values]
 
 
@@ -151,7 +151,7 @@ def _saves(folder: Path) -> list[dict[str, Any]] | None:
     return [steps[step] for step in sorted(steps)][-MOST_SHOWN:] or None
 
 
-def _compared(folder: Path, job: Any, changes: dict[str, str]) -> dict[str, Any]:
+def _compared_run(folder: Path, job: Any, changes: dict[str, str]) -> dict[str, Any]:
     from windtunnel.runs.api import compare_fleet
     from windtunnel.spec import load_job
 
