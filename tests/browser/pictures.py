@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.browser.conftest import write_runs
 from tests.browser.opened import started, why_not
 from tests.browser.served_page import ServedPage
-from tests.helpers.fleet_rings import written
-from tests.helpers.kept_run import kept
 from tests.service.served import ServedProcess
 
 VIEWS: dict[str, tuple[str, str]] = {
@@ -68,11 +67,7 @@ def main() -> None:
         sys.exit(why_not())
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        runs = Path(scratch) / "runs0"
-        for name in ("slow", "kept"):
-            (runs / name).mkdir(parents=True)
-        kept(runs / "kept")
-        written(runs / "slow", loading=6)
+        runs = write_runs(Path(scratch) / "runs0")
         options = ["--per-minute", "1000000", "--runs", str(runs)]
         with ServedProcess(Path(scratch) / "page", options) as served, started() as browser:
             take_pictures(browser, served.ready().url, folder, sys.argv[2:])

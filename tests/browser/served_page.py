@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,6 +44,10 @@ class ServedPage:
         self.context.close()
         assert self.errors == []
         assert self.strangers == []
+
+
+Window = Callable[..., ServedPage]
+"""Opens a window on the page of the tests' service, with the options of `ServedPage`."""
 
 
 def grave_findings(page: Any) -> list[str]:

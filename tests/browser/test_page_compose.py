@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.browser.served_page import ServedPage
+from tests.browser.served_page import Window
 from tests.service.served import ServedProcess
 
-pytest.importorskip("nicegui")
 pytestmark = pytest.mark.browser
-Window = Callable[..., ServedPage]
 CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16,
           "intermediate_size": 5504, "vocab_size": 32000, "a_field_of_nobody": 3}  # fmt: skip
 
@@ -23,25 +20,6 @@ FLAGS = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --bf16 "
     "--micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 2"
 )
-
-
-@pytest.fixture(scope="module")
-def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    with ServedProcess(tmp_path_factory.mktemp("page"), ["--per-minute", "1000000"]) as served:
-        yield served.ready()
-
-
-@pytest.fixture
-def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
-    opened: list[ServedPage] = []
-
-    def open_window(**how: Any) -> ServedPage:
-        opened.append(ServedPage(browser, service.url, **how))
-        return opened[-1]
-
-    yield open_window
-    for one in opened:
-        one.close()
 
 
 def step_of(page: Any) -> str:

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
-from tests.browser.served_page import ServedPage, grave_findings
-from tests.service.served import ServedProcess
+from tests.browser.served_page import Window, grave_findings
 
-pytest.importorskip("nicegui")
 pytestmark = pytest.mark.browser
-Window = Callable[..., ServedPage]
-
-
-@pytest.fixture(scope="module")
-def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    with ServedProcess(tmp_path_factory.mktemp("page"), ["--per-minute", "1000000"]) as served:
-        yield served.ready()
-
-
-@pytest.fixture
-def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
-    opened: list[ServedPage] = []
-
-    def open_window(**how: Any) -> ServedPage:
-        opened.append(ServedPage(browser, service.url, **how))
-        return opened[-1]
-
-    yield open_window
-    for one in opened:
-        one.close()
 
 
 def test_every_section_opens(window: Window) -> None:

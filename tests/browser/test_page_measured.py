@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.browser.served_page import ServedPage, grave_findings
-from tests.helpers.fleet_rings import written
-from tests.helpers.kept_run import kept
-from tests.service.served import ServedProcess
+from tests.browser.served_page import Window, grave_findings
 
-pytest.importorskip("nicegui")
 pytestmark = pytest.mark.browser
-Window = Callable[..., ServedPage]
-
-
-@pytest.fixture(scope="module")
-def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    runs = tmp_path_factory.mktemp("runs")
-    for name in ("slow", "kept"):
-        (runs / name).mkdir()
-    kept(runs / "kept")
-    written(runs / "slow", loading=6)
-    options = ["--per-minute", "1000000", "--runs", str(runs)]
-    with ServedProcess(tmp_path_factory.mktemp("page"), options) as served:
-        yield served.ready()
-
-
-@pytest.fixture
-def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
-    opened: list[ServedPage] = []
-
-    def open_window(**how: Any) -> ServedPage:
-        opened.append(ServedPage(browser, service.url, **how))
-        return opened[-1]
-
-    yield open_window
-    for one in opened:
-        one.close()
 
 
 @pytest.mark.parametrize("dark", [False, True])

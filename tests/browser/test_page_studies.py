@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
-from tests.browser.served_page import ServedPage
-from tests.service.served import ServedProcess
+from tests.browser.served_page import Window
 
-pytest.importorskip("nicegui")
 pytestmark = pytest.mark.browser
-Window = Callable[..., ServedPage]
 LOG = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304
 #       size         count      type   redop    root     time   algbw   busbw #wrong
      1048576        262144     float     sum      -1    80.00   13.11   24.58      0
@@ -28,25 +22,6 @@ prompts = 16
 samples = 4
 response = "200~1<600"
 """
-
-
-@pytest.fixture(scope="module")
-def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    with ServedProcess(tmp_path_factory.mktemp("studies"), ["--per-minute", "1000000"]) as served:
-        yield served.ready()
-
-
-@pytest.fixture
-def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
-    opened: list[ServedPage] = []
-
-    def open_window(**how: Any) -> ServedPage:
-        opened.append(ServedPage(browser, service.url, **how))
-        return opened[-1]
-
-    yield open_window
-    for one in opened:
-        one.close()
 
 
 def test_a_search_shows_its_space_its_plans_and_its_proof_and_a_link_shows_them_again(window: Window) -> None:

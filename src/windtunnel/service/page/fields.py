@@ -78,7 +78,7 @@ def choose_files(label: str, take: Callable[[events.UploadEventArguments], Any],
     reader of a screen can tell what its buttons do."""
     upload = ui.upload(auto_upload=True, multiple=True, on_upload=take, **limits).style("display: none")
     button = ui.button(label, icon="upload_file", color=None).props("outline no-caps").classes("wt-other")
-    button.on("click", js_handler=f"() => getElement({upload.id}).pickFiles()")
+    button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
     return upload
 
 

@@ -29,6 +29,7 @@ SCRIPT = (
     "event.target.click()});"
 )
 """The way back shows the view of its address; whoever has no mouse scrolls wide tables and picks rows too."""
+SKIP = "document.getElementById('content').focus(); return false"
 LEAVE = "fetch('/ui/sign-out', {method: 'POST'}).then(() => location.assign('/ui/sign-in'))"
 THEMES: dict[str, bool | None] = {"auto": None, "light": False, "dark": True}
 
@@ -40,7 +41,7 @@ def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
     ui.add_css(LOOK.read_text(encoding="utf-8"))
     ui.add_head_html(f"<script>document.documentElement.lang = '{context.language.code}';{SCRIPT}</script>")
     ui.page_title(f"{context.say(f'{context.section}.title')} · windtunnel")
-    ui.html(f'<a class="wt-skip" href="#content">{context.say("frame.skip")}</a>', sanitize=False)
+    ui.html(f'<a class="wt-skip" href="#content" onclick="{SKIP}">{context.say("frame.skip")}</a>', sanitize=False)
     with ui.element("header").classes("wt-header"):
         anchor("windtunnel", context.link("compose")).classes("wt-name")
         with ui.element("nav").classes("wt-nav").props(f'aria-label="{context.say("frame.sections")}"'):
