@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nicegui import ui
 
 from windtunnel.service.page.charts.bars import draw_parts, draw_stripe
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.figures import Answer, headline, memory_of, parts_of
+from windtunnel.service.page.figures import Answer, Piece, headline, memory_of, parts_of
 
 MOST_STAGES = 16
 """Stages whose memory is drawn; the fullest are among them."""
@@ -24,7 +26,7 @@ def show_figures(context: PageContext, answer: Answer) -> None:
 
 def show_step(context: PageContext, answer: Answer) -> None:
     """Where the time of a step goes."""
-    pieces = parts_of(answer)
+    pieces = _name_parts(context, parts_of(answer))
     ui.html(draw_stripe(pieces, context.say("answer.breakdown")) + draw_parts(pieces), sanitize=False)
 
 
@@ -32,9 +34,14 @@ def show_memory(context: PageContext, answer: Answer) -> None:
     """The memory of each stage's fullest GPU, as a share of what it has."""
     stages = sorted(answer.get("memory") or [], key=lambda one: -one["total"] / one["capacity"])[:MOST_STAGES]
     for stage in sorted(stages, key=lambda one: int(one["stage"])):
-        pieces = memory_of(stage)
+        pieces = _name_parts(context, memory_of(stage))
         name = context.say("answer.stage", stage=stage["stage"], share=f"{100 * stage['total'] / stage['capacity']:.0f}")
         ui.label(name).classes("wt-soft wt-number")
         ui.html(draw_stripe(pieces, name), sanitize=False)
     if stages:
-        ui.html(draw_parts(memory_of(stages[0])), sanitize=False)
+        ui.html(draw_parts(_name_parts(context, memory_of(stages[0]))), sanitize=False)
+
+
+def _name_parts(context: PageContext, pieces: Sequence[Piece]) -> list[Piece]:
+    """The same parts with their names in the reader's language, where it has them."""
+    return [piece._replace(label=context.language.find(f"parts.{piece.label}") or piece.label) for piece in pieces]

@@ -23,6 +23,8 @@ from windtunnel.spec import names
 
 FIRST = "llama3-8b-8xh100"
 """The job that an empty page begins with."""
+PEEK = ("answer.step", "answer.fits", "answer.too_large", "answer.cost", "answer.cost_per_step")
+"""Figures that stay in sight of a narrow window, where the outcome is below the form."""
 
 
 def build(context: PageContext) -> None:
@@ -176,6 +178,7 @@ class LiveOutcome:
                 ui.button(self._context.say("compose.undo"), on_click=ui.navigate.back).props("flat dense no-caps icon=undo")
             self._errors = ui.element("div")
             self._box = ui.element("div").props('aria-live="polite"')
+        self._peek = ui.label().classes("wt-peek wt-number").props('aria-hidden="true"')
 
     async def refresh(self) -> None:
         """Asks for the view's question and shows its answer, or what is wrong with it beside its field."""
@@ -206,6 +209,7 @@ class LiveOutcome:
             ui.label(self._context.say("answer.breakdown")).classes("wt-strong wt-part")
             show_step(self._context, answer)
         self._box.props(f"data-key={asked.key}")
+        self._peek.set_text(" · ".join(figure.value for figure in headline(answer) if figure.key in PEEK))
         remember(self._context, asked, headline(answer)[0].value)
 
     def _say_running(self, job: str) -> None:
