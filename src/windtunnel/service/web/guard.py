@@ -50,7 +50,8 @@ STATIC = "/ui/_nicegui/"
 """Scripts and styles of the page, tens of files of every opening: they do not count as requests."""
 SOCKET = "/ui/_nicegui_ws/"
 """Where the page talks to its server, by WebSocket or by polling: no other site may, not even to read."""
-OPEN_PATHS = ("/healthz", "/readyz", SIGN_IN)
+HEALTH_PATHS = ("/healthz", "/readyz")
+OPEN_PATHS = (*HEALTH_PATHS, SIGN_IN)
 """Paths that need no token: they say whether the service is well, or take one."""
 
 
