@@ -57,6 +57,15 @@ def test_a_planner_pastes_a_model_finds_its_plan_drags_failures_and_shares_the_l
     other.wait_for_function("now => document.querySelector('#run-answer dd')?.innerText === now", arg=now)
 
 
+def test_the_answer_of_any_verb_has_its_own_link_with_tables_and_its_page(window: Window) -> None:
+    page = window().open("choose?job=llama3-8b-8xh100&s.run=1")
+    page.locator("#plans svg").nth(1).wait_for()
+    page.goto(page.locator("#plans a", has_text="Open the answer").evaluate("one => one.href"))
+    page.locator("#other dd").first.wait_for()
+    page.locator("#tables", has_text="plans (").wait_for()
+    page.frame_locator("iframe").locator("h1").wait_for()
+
+
 def test_own_measurements_are_scored_and_their_names_are_text(window: Window) -> None:
     page = window().open("trust")
     with page.expect_file_chooser() as chosen:

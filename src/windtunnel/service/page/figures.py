@@ -84,6 +84,33 @@ def tables_of(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
+MOST_FACTS, LONGEST = 32, 120
+"""Facts of an answer that are shown, and letters of one that is text."""
+
+
+def facts_of(answer: Any) -> list[tuple[str, str]]:
+    """Names and values of what an answer of any verb says once: numbers, yes or no, and short texts."""
+    found = []
+    for key, value in answer.items() if isinstance(answer, dict) else ():
+        if isinstance(value, bool):
+            found.append((key, "✓" if value else "–"))
+        elif isinstance(value, (int, float)):
+            found.append((key, f"{value:.5g}"))
+        elif isinstance(value, str) and 0 < len(value) <= LONGEST and key != "schema":
+            found.append((key, value))
+    return found[:MOST_FACTS]
+
+
+def lists_of(answer: Any) -> dict[str, list[dict[str, Any]]]:
+    """The tables of an answer of any verb: its lists of objects by name, and an answer that is such a list."""
+    lists = answer if isinstance(answer, dict) else {"rows": answer}
+    return {
+        str(name): _flat(rows)
+        for name, rows in lists.items()
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
+    }
+
+
 def _flat(rows: Any) -> list[dict[str, Any]]:
     return [
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
@@ -11,11 +12,13 @@ from nicegui import ui
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import Asked, StillRunning
 from windtunnel.service.page.anchors import anchor
+from windtunnel.service.page.asking import show_numbers
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.figures import GIB, Answer, difference, headline, tables_of, write_csv
+from windtunnel.service.page.figures import GIB, Answer, difference, facts_of, headline, lists_of, tables_of, write_csv
 from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import history_card, remember
 from windtunnel.service.page.results import show_figures, show_memory, show_step
+from windtunnel.service.page.studies import use_looks
 
 BESIDE, MOST_BESIDE, MOST_ROWS = "beside", 4, 500
 """Field of the address with the keys of kept answers, how many it holds, and rows of a table that are shown."""
@@ -24,6 +27,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 def build(context: PageContext) -> None:
     """Builds the section into the page."""
+    use_looks()
     heading(context.say("answer.title"), context.say("answer.about"))
     box = ui.element("div")
 
@@ -58,8 +62,12 @@ async def _fill(context: PageContext) -> None:
     if isinstance(answer, dict) and "step_time_s" in answer and "breakdown" in answer:
         await _prediction(context, asked, answer)
     else:
-        ui.label(context.say("answer.other", verb=asked.verb))
+        with card(context.say("answer.other", verb=asked.verb), name="other"):
+            show_numbers(facts_of(answer))
+            if "html" in asked.artefacts:
+                _show_page(context, asked)
         _again_card(context, asked)
+        _tables_card(context, lists_of(answer))
 
 
 async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> None:
@@ -72,7 +80,7 @@ async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> Non
     await _beside_card(context, asked, answer)
     _again_card(context, asked)
     _page_card(context, asked)
-    _tables_card(context, answer)
+    _tables_card(context, tables_of(answer))
     if context.question.is_asked:
         remember(context, asked, headline(answer)[0].value)
     await history_card(context)
@@ -110,23 +118,34 @@ def _page_card(context: PageContext, asked: Asked) -> None:
                 with place:
                     show_error(context, error_of(error))
                 return
-            address = f"/ui/shown/{found.key}/html"
             place.clear()
             with place:
-                anchor(context.say("answer.page_alone"), address)
-                frame = ui.element("iframe").classes("wt-frame")
-                frame.props["src"], frame.props["title"] = address, context.say("answer.page")
-                frame.props["sandbox"] = "allow-scripts allow-downloads"
+                _show_page(context, found)
 
         with place:
             ui.button(context.say("answer.page_open"), on_click=open_page).props("outline no-caps")
 
 
-def _tables_card(context: PageContext, answer: Answer) -> None:
+def _show_page(context: PageContext, asked: Asked) -> None:
+    """The static page of an answer, in an origin of its own."""
+    address = f"/ui/shown/{asked.key}/html"
+    anchor(context.say("answer.page_alone"), address)
+    frame = ui.element("iframe").classes("wt-frame")
+    frame.props["src"], frame.props["title"] = address, context.say("answer.page")
+    frame.props["sandbox"] = "allow-scripts allow-downloads"
+
+
+def _tables_card(context: PageContext, tables: Mapping[str, list[dict[str, Any]]]) -> None:
     """Every table of the answer, to read and to keep."""
+    if not tables:
+        return
     with card(context.say("answer.tables"), name="tables"):
-        for name, rows in tables_of(answer).items():
-            with ui.expansion(f"{context.say(f'answer.{name}')} ({len(rows)})").classes("full-width").props("dense"):
+        for name, rows in tables.items():
+            with (
+                ui.expansion(f"{context.language.find(f'answer.{name}') or name} ({len(rows)})")
+                .classes("full-width")
+                .props("dense")
+            ):
                 _table(context, name, rows)
 
 
