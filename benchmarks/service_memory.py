@@ -1,14 +1,17 @@
 """Memory of a server with many tabs and many kept answers: `python benchmarks/service_memory.py [--tabs 100] [--answers 10000]`.
 
-Answers are asked by HTTP (`memory` of jobs that differ); tabs are opened in one headless Chromium, each a page of
-the section named with `--section`. Prints the resident memory of the server alone, in MB, after each part.
+The first answers are asked by HTTP (`memory` of jobs that differ); the others are theirs under keys of their own, put into the
+store while the server is down. Each is then read once. Tabs are opened in one headless Chromium, twice over, each a page of the
+section named with `--section`. Prints the resident memory of the server alone, in MB, after each part.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +19,14 @@ from pathlib import Path
 from tests.browser.opened import started
 from tests.browser.served_page import ServedPage
 from tests.service.served import ServedProcess
+from windtunnel.service.store.blobs import Blobs
+from windtunnel.service.store.database import open_database
+from windtunnel.service.store.tables import answers
+
+ASKED = 40
+"""Answers that are asked for by HTTP."""
+SETTLE = 30.0
+"""Seconds after which a closed tab is forgotten, and some more."""
 
 
 def resident(pid: int) -> float:
@@ -38,6 +49,21 @@ def keep_answers(url: str, count: int) -> int:
     return done
 
 
+def multiply_answers(folder: Path, count: int) -> list[str]:
+    """Fills the store up to so many answers, each with a body of its own. Returns the keys of all."""
+    database, blobs = open_database(folder, None), Blobs(folder / "blobs")
+    with database.transaction() as connection:
+        known = [dict(row) for row in connection.execute(answers.select()).mappings()]
+        for number in range(count - len(known)):
+            row = known[number % len(known)]
+            body = (blobs.get(row["body"]) or b"{}") + f" {number}".encode()
+            key = hashlib.sha256(body).hexdigest()
+            connection.execute(answers.insert().values(**{**row, "key": key, "body": blobs.put(body)}))
+        keys = [str(key) for (key,) in connection.execute(answers.select().with_only_columns(answers.c.key))]
+    database.close()
+    return keys
+
+
 def main() -> None:
     """Measures, and prints a line for each part."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -45,21 +71,30 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=10_000)
     parser.add_argument("--section", default="trust")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ServedProcess(Path(folder), ["--per-minute", "1000000"]) as served:
-        served.ready()
-        if served.process is None:
-            raise RuntimeError("the service has not started")
-        pid = served.process.pid
-        print(f"started: {resident(pid):.0f} MB")
-        print(f"{keep_answers(served.url, asked.answers):,} answers kept: {resident(pid):.0f} MB")
-        with started() as browser:
-            first = ServedPage(browser, served.url)
-            first.open(asked.section)
-            print(f"1 tab: {resident(pid):.0f} MB")
-            tabs = [ServedPage(browser, served.url) for _ in range(asked.tabs - 1)]
-            for tab in tabs:
-                tab.open(asked.section)
-            print(f"{asked.tabs} tabs: {resident(pid):.0f} MB")
+    with tempfile.TemporaryDirectory() as folder:
+        served = ServedProcess(Path(folder), ["--per-minute", "1000000"])
+        with served:
+            kept = keep_answers(served.ready().url, ASKED)
+        keys = multiply_answers(Path(folder), asked.answers)
+        with served:
+            served.ready()
+            if served.process is None:
+                raise RuntimeError("the service has not started")
+            pid = served.process.pid
+            print(f"{kept} answers asked, {len(keys):,} kept; started: {resident(pid):.0f} MB", flush=True)
+            for key in keys:
+                with urllib.request.urlopen(f"{served.url}/api/v1/answers/{key}", timeout=60) as answer:
+                    answer.read()
+            print(f"all of them read: {resident(pid):.0f} MB", flush=True)
+            for _ in range(2):
+                with started() as browser:
+                    tabs = [ServedPage(browser, served.url) for _ in range(asked.tabs)]
+                    for number, tab in enumerate(tabs, 1):
+                        tab.open(asked.section)
+                        if number in (1, asked.tabs):
+                            print(f"{number} tabs: {resident(pid):.0f} MB", flush=True)
+                time.sleep(SETTLE)
+                print(f"{SETTLE:.0f} s after all are closed: {resident(pid):.0f} MB", flush=True)
 
 
 if __name__ == "__main__":
