@@ -2,10 +2,11 @@
 
 python benchmarks/llmservingsim.py FOLDER
 
-FOLDER is `bench/examples` of github.com/casys-kaist/LLMServingSim (read at 5daddb2, MIT). GPU/MODEL/vllm/requests.jsonl has arrival,
-lengths, first and last token of each request as vLLM saw them, vllm/meta.json the server's flags, config.json the board's memory and
-its link, validation/summary.txt what LLMServingSim made of it. Lengths, arrivals, flags and these two rates go in, latencies come
-out; nothing is fitted on them. Arrivals are `queued_ts`, as in LLMServingSim's own comparison. Without the folder the script says so.
+FOLDER is `bench/examples` of github.com/casys-kaist/LLMServingSim (read at 5daddb2, MIT). GPU/MODEL/vllm/requests.jsonl has
+arrival, lengths, first and last token of each request as vLLM saw them, vllm/meta.json the server's flags, config.json the
+board's memory and its link, validation/summary.txt what LLMServingSim made of it. Lengths, arrivals, flags and these two rates
+go in, latencies come out; nothing is fitted on them. Arrivals are `queued_ts`, as in LLMServingSim's own comparison. Without the
+folder the script says so and ends.
 """
 
 from __future__ import annotations
@@ -88,10 +89,8 @@ def main() -> int:
         for name, spread in spreads.items():
             for point, word in POINTS:
                 real, ours = measured[name][point], getattr(spread, point)
-                error = 100 * (ours / real - 1)
-                print(
-                    f"  {name:8}{point:5}{1e3 * real:12.1f} ms {1e3 * ours:12.1f}  {error:+6.1f} %  theirs {theirs[name, word]:+.1f} %"
-                )
+                errors = f"{100 * (ours / real - 1):+6.1f} %  theirs {theirs[name, word]:+.1f} %"
+                print(f"  {name:8}{point:5}{1e3 * real:12.1f} ms {1e3 * ours:12.1f}  {errors}")
         real = measured["tokens/s"]["mean"]
         print(f"  tokens/s     {real:12.1f}    {served.tokens_per_s:12.1f}  {100 * (served.tokens_per_s / real - 1):+6.1f} %")
     return 0
