@@ -100,7 +100,8 @@ class ServedRow:
     def server(self) -> str:
         """What rows of one server share: all but lengths and users."""
         loads = ("id", "silicon_data_source", "isl", "osl", "batch_size", "prefill_batch_size", "decode_batch_size")
-        return " ".join(value for name, value in self.row.items() if name not in loads and not name.startswith("silicon"))
+        named = self.row.items()
+        return " ".join(value for name, value in named if value and name not in loads and not name.startswith("silicon"))
 
     @property
     def is_held_out(self) -> bool:

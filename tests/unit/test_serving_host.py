@@ -83,3 +83,20 @@ def test_engines_have_no_kernel_of_their_own_over_pcie_beyond_two_gpus(engine: s
         key = CallKey(Comm.ALL_REDUCE, Axis.TP, 1e6)
         nccl = times._book.price_of(key).seconds
         assert (times.call_seconds(key) == nccl) == (gpus == 4)
+
+
+def test_experts_on_several_nodes_get_copies_and_not_all_tokens() -> None:
+    """DeepSeek-V3 on DP-attention ranks: in a node they gather all tokens; on two nodes each rank has the copies that arrive, so
+    twice the ranks with as many tokens each do not double a rank's work."""
+    seconds, held = {}, {}
+    for ranks in (8, 16):
+        plan = ServePlan(dp=ranks, ep=ranks)
+        times = StepTimes(server_of(load_model("deepseek-v3"), "h100-ib", ranks, "sglang", plan, weights="fp8_block"))
+        block = times.graph.layer(times.kinds[-1][0], 4096)
+        held[ranks] = (block.experts[0].tokens * block.experts[0].top_k, block.experts[0].copies)
+        calls = {row.name: Comm(int(row.comm)) for row in block.rows if row.name in ("dispatch", "combine")}
+        assert set(calls.values()) == ({Comm.ALL_TO_ALL} if ranks > 8 else {Comm.ALL_GATHER, Comm.REDUCE_SCATTER})
+        one = Passing(4096, 4, 4 * 1024 * 1025 / 2, 0, 0.0)
+        seconds[ranks] = times.pass_parts(one, 4)["experts"]
+    assert held[8][0] == 8 * 4096 * 8 and held[16][0] == pytest.approx(held[16][1], abs=1)
+    assert seconds[16] < 1.1 * seconds[8]

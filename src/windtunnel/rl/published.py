@@ -56,7 +56,7 @@ def rl_record_text(lines: list[PublishedRL], source: str) -> str:
     ]
     for line in lines:
         one, (low, high) = line.step, line.step.longer_pct
-        rates = f"mean_pct = {one.mean_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
+        rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
         parts.append(
             f'[[steps]]\nmodes = "{line.modes}"\nrows = {line.rows}\nstudies = {line.studies}\n'
             f"step = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"

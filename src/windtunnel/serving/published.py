@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from windtunnel.predict.published import widening
@@ -36,10 +36,10 @@ class ServerKind:
 
 @dataclass(frozen=True)
 class FigureErrors:
-    """Errors of one figure. `inside_pct`: the error inside which seven of ten rows lie (`predict.published.INSIDE`); `longer_pct`:
-    lower and upper quartile of measured / predicted - 1."""
+    """Errors of one figure: medians without and with their sign. `inside_pct`: the error inside which seven of ten rows lie
+    (`predict.published.INSIDE`); `longer_pct`: lower and upper quartile of measured / predicted - 1."""
 
-    mean_pct: float
+    median_pct: float
     bias_pct: float
     inside_pct: float
     longer_pct: tuple[float, float]
@@ -80,7 +80,7 @@ def errors_of_figure(errors: Sequence[float]) -> FigureErrors:
     longer = [100.0 * (1.0 / (1.0 + error) - 1.0) for error in errors]
     low, _, high = quantiles(longer, n=4, method="inclusive")
     inside = widening([(abs(error), 1.0) for error in errors])
-    return FigureErrors(100.0 * fmean(map(abs, errors)), 100.0 * fmean(errors), 100.0 * inside, (low, high))
+    return FigureErrors(100.0 * median(map(abs, errors)), 100.0 * median(errors), 100.0 * inside, (low, high))
 
 
 def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
@@ -119,7 +119,7 @@ def record_text(lines: Sequence[PublishedServers], source: str) -> str:
         for name in FIGURES:
             one = line.figures[name]
             low, high = one.longer_pct
-            rates = f"mean_pct = {one.mean_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
+            rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
             text += f"{name} = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"
         parts.append("[[servers]]\n" + text)
     return "\n".join(parts)

@@ -20,10 +20,10 @@ def server_sentences(answer: Served) -> list[str]:
     kind, wanted = found.kind, answer.kind
     words = _TRAINED[kind.trained] + (f" on {kind.engine}" if kind.engine else "")
     words += f" and {kind.gpu}" if kind.gpu else f", none like it on {wanted.gpu}" if kind.engine else ", other engines and GPUs"
-    errors = ", ".join(f"{_NAMES[name]} {one.mean_pct:.0f} %" for name, one in found.figures.items())
+    errors = ", ".join(f"{_NAMES[name]} {one.median_pct:.0f} %" for name, one in found.figures.items())
     said = [
         f"±: about {100 * INSIDE:.0f} % of {say.counted(found.rows, 'load')} of {say.counted(found.servers, 'measured server')} "
-        f"({words}) lay inside. Mean errors: {errors}; none was fitted."
+        f"({words}) lay inside. Median errors: {errors}; none was fitted."
     ]
     said += [_lean(_NAMES[name], one) for name, one in found.figures.items() if name != "throughput" and one.leans]
     if answer.paced:
@@ -41,7 +41,7 @@ def step_sentences(step: RLStep) -> list[str]:
     how = "that take turns" if found.modes == "in_turn" else "whose rollout runs ahead"
     said = [
         f"±: about {100 * INSIDE:.0f} % of {say.counted(found.rows, 'published step')} {how} lay inside. "
-        f"Mean error {found.step.mean_pct:.0f} %, bias {found.step.bias_pct:+.0f} %; lengths of responses were known as a mean."
+        f"Median error {found.step.median_pct:.0f} %, bias {found.step.bias_pct:+.0f} %; lengths of responses were known as a mean."
     ]
     return [*said, _lean("a step", found.step)] if found.step.leans else said
 
