@@ -26,7 +26,7 @@ from windtunnel.report.page import rl as rl_page
 from windtunnel.report.page import serve_front as front_page
 from windtunnel.report.page import served as served_page
 from windtunnel.report.text.serving import report
-from windtunnel.report.words.numbers import counted
+from windtunnel.report.words.numbers import count_words
 from windtunnel.rl.published import MODES, steps_like
 from windtunnel.serving.published import (
     FIGURES,
@@ -150,4 +150,4 @@ def test_a_step_says_its_error() -> None:
      (1024, "GPU", "1,024 GPUs")],
 )  # fmt: skip
 def test_nouns_follow_their_numbers(number: int, noun: str, words: str) -> None:
-    assert counted(number, noun) == words
+    assert count_words(number, noun) == words

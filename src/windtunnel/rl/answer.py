@@ -69,14 +69,14 @@ class RLStep:
         return self.timing.seconds
 
     @property
-    def published(self) -> PublishedRL | None:
+    def published_steps(self) -> PublishedRL | None:
         """Errors of predictions of the published steps nearest to this one; None where none was compared."""
         return steps_like(self.rl_job.rl.mode)
 
     @property
     def relative_error(self) -> float | None:
         """The error to state of the step's seconds and of its price, as a share: about seven of ten published steps lay inside."""
-        return None if self.published is None else self.published.step.error
+        return None if self.published_steps is None else self.published_steps.step.error
 
     @property
     def fits(self) -> bool:
@@ -117,7 +117,7 @@ class RLStep:
             "tokens_per_s_gpu": self.tokens / timing.seconds / whole.job.cluster.gpus,
             "waits": list(self.waits),
             "relative_error": self.relative_error,
-            "published": None if self.published is None else self.published.as_dict(),
+            "published": None if self.published_steps is None else self.published_steps.as_dict(),
             "dollars_per_step": self.dollars,
             "joules_per_step": self.joules,
             "warnings": list(self.warnings),

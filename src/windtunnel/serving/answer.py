@@ -129,7 +129,7 @@ class Served:
         return ServerKind(gpu, self.server.engine.name, trained, "together" if self.prefill is None else "apart")
 
     @cached_property
-    def published(self) -> PublishedServers | None:
+    def published_servers(self) -> PublishedServers | None:
         """Errors of predictions of the published servers nearest to this one; None where none was compared."""
         return servers_like(self.kind)
 
@@ -137,9 +137,9 @@ class Served:
         """Errors of a figure of `serving.published.FIGURES`, and of "e2e", "dollars" and "joules", which go with throughput; None
         where nothing was compared, or where arrivals set the figure. Watts were compared with nothing: "joules" is the error that
         seconds alone give."""
-        if self.published is None or (self.paced and figure in ("throughput", "dollars", "joules")):
+        if self.published_servers is None or (self.paced and figure in ("throughput", "dollars", "joules")):
             return None
-        return self.published.figures[figure if figure in ("ttft", "tpot") else "throughput"]
+        return self.published_servers.figures[figure if figure in ("ttft", "tpot") else "throughput"]
 
     def relative_errors(self) -> dict[str, float | None]:
         """The error to state of each figure, as a share: about seven of ten published servers of the kind lay inside it."""
@@ -174,7 +174,7 @@ class Served:
             "limits": None if self.limits is None else asdict(self.limits),
             "prefill": None if self.prefill is None else asdict(self.prefill),
             "relative_errors": self.relative_errors(),
-            "published": None if self.published is None else self.published.as_dict(),
+            "published": None if self.published_servers is None else self.published_servers.as_dict(),
             "notes": list(self.notes),
         }
 

@@ -79,16 +79,16 @@ def _subtitle(step: RLStep) -> tuple[str, str]:
         where += f": {whole.rollout_gpus} GPUs for rollout, {whole.train_gpus} for the update"
     copies = f"{rl.rollout.engine}: {rollout.copies} × {plan_words(rollout.plan)}"
     drafted = f" · drafts {rl.rollout.speculate}" if rl.rollout.speculate else ""
-    samples = f"{say.counted(rl.prompts, 'prompt')} × {say.counted(rl.samples, 'response')}"
+    samples = f"{say.count_words(rl.prompts, 'prompt')} × {say.count_words(rl.samples, 'response')}"
     samples += f" of {rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
-    return where, f"{copies}{drafted} · {samples} · {say.counted(step.updates, 'update')}"
+    return where, f"{copies}{drafted} · {samples} · {say.count_words(step.updates, 'update')}"
 
 
 def _cards(step: RLStep) -> list[tuple[str, str, str]]:
     whole = step.rl_job
     rate = step.tokens / step.step_time_s / whole.job.cluster.gpus
     cards = [
-        ("a step", say.seconds(step.step_time_s) + say.within(step.relative_error), ""),
+        ("a step", say.seconds(step.step_time_s) + say.error_words(step.relative_error), ""),
         ("tokens/s a GPU", f"{rate:,.0f}", ""),
         ("memory", "fits" if step.fits else "does not fit", "good" if step.fits else "bad"),
     ]
@@ -98,7 +98,7 @@ def _cards(step: RLStep) -> list[tuple[str, str, str]]:
         for name, share in (("update's GPUs busy", step.timing.train_busy), ("rollout's GPUs busy", step.timing.rollout_busy)):
             cards.insert(2, (name, say.percent(share), "bad" if share < 0.7 else ""))
     if step.dollars is not None:
-        cards.append(("price of a step", say.dollars(step.dollars) + say.within(step.relative_error), ""))
+        cards.append(("price of a step", say.dollars(step.dollars) + say.error_words(step.relative_error), ""))
     return cards
 
 

@@ -99,11 +99,11 @@ def plan_words(plan: Any) -> str:
 
 def _cards(answer: Served) -> list[tuple[str, str, str]]:
     errors = answer.relative_errors()
-    token = say.seconds(answer.tpot.mean) + say.within(errors["tpot"]) if answer.tpot.mean > 0.0 else "-"
+    token = say.seconds(answer.tpot.mean) + say.error_words(errors["tpot"]) if answer.tpot.mean > 0.0 else "-"
     cards = [
-        ("output tokens/s a GPU", f"{answer.tokens_per_s_gpu:,.0f}" + say.within(errors["throughput"]), ""),
+        ("output tokens/s a GPU", f"{answer.tokens_per_s_gpu:,.0f}" + say.error_words(errors["throughput"]), ""),
         ("a token, mean", token, ""),
-        ("first token, mean", say.seconds(answer.ttft.mean) + say.within(errors["ttft"]), ""),
+        ("first token, mean", say.seconds(answer.ttft.mean) + say.error_words(errors["ttft"]), ""),
         ("requests/s", f"{answer.requests_per_s:.3g}", ""),
     ]
     if answer.limits is not None:
@@ -111,9 +111,9 @@ def _cards(answer: Served) -> list[tuple[str, str, str]]:
     if answer.accepted is not None:
         cards.append(("tokens a pass of a request", f"{answer.accepted:.3g}", ""))
     if answer.dollars is not None:
-        cards.append(("price of a million output tokens", say.dollars(answer.dollars) + say.within(errors["dollars"]), ""))
+        cards.append(("price of a million output tokens", say.dollars(answer.dollars) + say.error_words(errors["dollars"]), ""))
     if answer.joules is not None:
-        cards.append(("energy of a million output tokens", say.energy(answer.joules) + say.within(errors["joules"]), ""))
+        cards.append(("energy of a million output tokens", say.energy(answer.joules) + say.error_words(errors["joules"]), ""))
     return cards
 
 

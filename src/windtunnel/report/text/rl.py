@@ -24,7 +24,7 @@ def report(step: RLStep, console: Console | None = None) -> None:
     whole, rollout = step.rl_job, step.rollout
     rl, gpus = whole.rl, whole.job.cluster.gpus
     rate = step.tokens / step.step_time_s / gpus
-    seconds = _seconds(step.step_time_s) + say.within(step.relative_error)
+    seconds = _seconds(step.step_time_s) + say.error_words(step.relative_error)
     out.print(
         Text(
             f"{whole.model.name}, {rl.algorithm}, {rl.mode}: {seconds} a step, {rate:,.0f} tokens/s a GPU",
@@ -37,13 +37,13 @@ def report(step: RLStep, console: Console | None = None) -> None:
     degrees = " x ".join(
         f"{name} {getattr(rollout.plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(rollout.plan, name) > 1
     )
-    out.print(f"  {where}; {rl.rollout.engine}: {say.counted(rollout.copies, 'copy')} of {degrees or 'one GPU'}")
+    out.print(f"  {where}; {rl.rollout.engine}: {say.count_words(rollout.copies, 'copy')} of {degrees or 'one GPU'}")
     if rl.rollout.speculate is not None:
         out.print(f"  drafts    {rl.rollout.speculate}", highlight=False)
     mean = f"{rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
     cut = f", {100 * rollout.capped:.2g} % cut there" if rollout.capped else ""
-    samples = f"{say.counted(rl.prompts, 'prompt')} x {say.counted(rl.samples, 'response')}"
-    out.print(f"  {samples} of {mean}{cut}; {say.counted(step.updates, 'update')}")
+    samples = f"{say.count_words(rl.prompts, 'prompt')} x {say.count_words(rl.samples, 'response')}"
+    out.print(f"  {samples} of {mean}{cut}; {say.count_words(step.updates, 'update')}")
     out.print(_phases(step))
     for line in step.waits:
         out.print(f"  waits     {line}")
@@ -55,7 +55,7 @@ def report(step: RLStep, console: Console | None = None) -> None:
         )
     if step.dollars is not None:
         joules = "" if step.joules is None else f", {step.joules / 1e6:,.3g} MJ"
-        out.print(f"  price     ${step.dollars:.3g}{say.within(step.relative_error)}{joules} a step")
+        out.print(f"  price     ${step.dollars:.3g}{say.error_words(step.relative_error)}{joules} a step")
     for sentence in step_sentences(step):
         out.print(f"  record    {sentence}", highlight=False)
     for line in step.warnings:
@@ -93,21 +93,20 @@ def report_splits(tried: Sequence[tuple[RLJob, RLStep | WindtunnelError]], conso
     """A table of divisions of the GPUs into rollout and update, the fastest first."""
     out = console or Console()
     first = tried[0][0]
-    out.print(Text(f"{first.model.name}, {first.rl.algorithm}, {first.rl.mode} on {first.job.cluster.gpus} GPUs", "bold"))
+    error = next((say.error_words(step.relative_error) for _, step in tried if isinstance(step, RLStep)), "")
+    where = f"{first.model.name}, {first.rl.algorithm}, {first.rl.mode} on {first.job.cluster.gpus} GPUs"
+    out.print(Text(where + (f"; steps{error}" if error else ""), "bold"))
     table = Table(box=None, padding=(0, 2), show_edge=False)
-    for name in ("rollout", "update", "step", "±", "rollout busy", "update busy", "$ a step", ""):
+    for name in ("rollout", "update", "step", "rollout busy", "update busy", "$ a step", ""):
         table.add_column(name, justify="left" if not name else "right")
     for one, step in tried:
         counts = (str(one.rollout_gpus), str(one.train_gpus))
         if not isinstance(step, RLStep):
-            table.add_row(*counts, "-", "-", "-", "-", "-", str(step))
+            table.add_row(*counts, "-", "-", "-", "-", str(step))
             continue
         busy = [f"{100 * share:.0f} %" for share in (step.timing.rollout_busy, step.timing.train_busy)]
         dollars = "-" if step.dollars is None else f"{step.dollars:.3g}"
-        error = say.within(step.relative_error).strip(" ±")
-        table.add_row(
-            *counts, _seconds(step.step_time_s), error, *busy, dollars, "" if step.fits else f"{_unfit(step)} does not fit"
-        )
+        table.add_row(*counts, _seconds(step.step_time_s), *busy, dollars, "" if step.fits else f"{_unfit(step)} does not fit")
     out.print(table)
 
 

@@ -30,7 +30,7 @@ def report(answer: Served, console: Console | None = None) -> None:
         degrees = f"{side.copies} of {first or 'tp 1'} for prompts, {side.decode_copies} of {degrees} for tokens"
     else:
         degrees = f"{degrees}, {server.replicas} of it"
-    asked = say.counted(answer.requests, "request")
+    asked = say.count_words(answer.requests, "request")
     out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}; "
               f"weights {server.weights}, cache {server.kv}; {asked} in {answer.seconds:.4g} s")  # fmt: skip
     if server.speculation is not None:
@@ -47,7 +47,7 @@ def report(answer: Served, console: Console | None = None) -> None:
     holds = f"{room.tokens:,} tokens or {answer.most_requests:,.0f} such requests"
     out.print(f"  memory    {parts}: {holds}; {100 * answer.cache_peak:.0f} % in use at most")
     if answer.preempted:
-        out.print(f"  preempted {say.counted(answer.preempted, 'time')}; {answer.recomputed:,} tokens were computed again")
+        out.print(f"  preempted {say.count_words(answer.preempted, 'time')}; {answer.recomputed:,} tokens were computed again")
     if answer.prefix_hits:
         out.print(f"  prefixes  {100 * answer.prefix_hits:.1f} % of prompt tokens were in the cache")
     if answer.limits is not None:
@@ -55,8 +55,8 @@ def report(answer: Served, console: Console | None = None) -> None:
         out.print(f"  limits    {kept}" + (f"; {answer.limits.nearest}" if answer.limits.nearest else ""))
     if answer.dollars is not None:
         errors = answer.relative_errors()
-        joules = "" if answer.joules is None else f", {answer.joules / 1e3:,.0f} kJ{say.within(errors['joules'])}"
-        out.print(f"  price     ${answer.dollars:.3g}{say.within(errors['dollars'])}{joules} for a million output tokens")
+        joules = "" if answer.joules is None else f", {answer.joules / 1e3:,.0f} kJ{say.error_words(errors['joules'])}"
+        out.print(f"  price     ${answer.dollars:.3g}{say.error_words(errors['dollars'])}{joules} for a million output tokens")
     for sentence in server_sentences(answer):
         out.print(f"  record    {sentence}", highlight=False)
     for note in answer.notes:
@@ -75,7 +75,7 @@ def _drafts(answer: Served) -> str:
 
 
 def _headline(answer: Served) -> str:
-    error = say.within(answer.relative_errors()["throughput"])
+    error = say.error_words(answer.relative_errors()["throughput"])
     speed = f"{answer.tokens_per_s_gpu:,.0f}{error} output tokens/s a GPU, {answer.requests_per_s:.3g} requests/s"
     waits = f"{_milliseconds(answer.tpot.mean)} ms a token after {_milliseconds(answer.ttft.mean)} ms"
     return f"{answer.server.model.name}: {speed}, {waits}"
@@ -96,5 +96,5 @@ def _latencies(answer: Served) -> Table:
     for label, name in (("first token", "ttft"), ("each further", "tpot"), ("whole request", "e2e")):
         spread = getattr(answer, name)
         mean, *others = (_milliseconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99))
-        table.add_row(label, mean, say.within(errors[name]).strip(" ±"), *others)
+        table.add_row(label, mean, say.error_words(errors[name]).strip(" ±"), *others)
     return table

@@ -23,7 +23,7 @@ def report_front(found: ServeFront, console: Console | None = None) -> None:
         table.add_column(name, justify="left" if name in ("copy", "") else "right", no_wrap=True)
     for one in found.front:
         dollars = "-" if one.dollars is None else f"{one.dollars:.3g}"
-        error = say.within(one.served.relative_errors()["throughput"]).strip(" ±")
+        error = say.error_words(one.served.relative_errors()["throughput"]).strip(" ±")
         rates = (f"{one.throughput:,.0f}", error, f"{one.interactivity:,.1f}", f"{1e3 * one.served.ttft.mean:,.0f}", dollars)
         table.add_row(describe_copy(one), str(one.users), *rates, "█" * max(1, round(WIDTH * one.throughput / most)))
     out.print(Text(f"{found.front[0].served.server.model.name}: output tokens a second of a GPU, and of a user", "bold"))

@@ -10,7 +10,7 @@ from windtunnel.base.units import show_size, show_time
 UNKNOWN = "unknown"
 
 
-def within(error: float | None) -> str:
+def error_words(error: float | None) -> str:
     """` ±12 %` of an error to state, as it stands behind a figure; nothing without one."""
     return "" if error is None else f" ±{100.0 * error:.0f} %"
 
@@ -51,7 +51,7 @@ def count(value: float) -> str:
     return UNKNOWN
 
 
-def counted(number: int, noun: str) -> str:
+def count_words(number: int, noun: str) -> str:
     """`1 update`, `32 updates`; `2 copies` of a copy."""
     several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
     return f"{number:,} {noun if number == 1 else several}"
