@@ -18,7 +18,8 @@ mtp,drafts=1,rate=0.85` predicts models with such a layer as if they drafted: De
 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
-`is_held_out` picks take no part in it.
+`is_held_out` picks take no part in it. The catalogue's lines are of every 8th row from the third on, with every 37th and 41st, and
+of `--mode disagg --most 256 --each 3`.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ def launched(engine: str, model: str, weights: str, users: int) -> tuple[str, in
     return "fp8" if narrow else "bf16", 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768
 
 
-def predict_row(row: dict[str, str], speculate: str = "") -> Served:
-    """The row's server under its load. KeyError for one that leaves its numbers of workers open."""
+def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> Served:
+    """The row's server under its load of `each` requests a user. KeyError for one that leaves its numbers of workers open."""
     model = MODELS[row["model_path"].split("/")[-1]]
     weights = FORMATS[row["moe_quant_mode"]] if row["moe_quant_mode"] else FORMATS[row["gemm_quant_mode"]]
     weights = "fp8_block" if weights == "fp8" and model in BLOCKS else weights
@@ -183,7 +184,7 @@ def predict_row(row: dict[str, str], speculate: str = "") -> Served:
     kv, polls, chunk = launched(row["backend"], model, weights, users) if is_public(row) else ("bf16", 1, None)
     formats = (weights, attention, kv)
     longest = isl if isl > 8192 else 0
-    load = drawn_load(*lengths, concurrency=users, requests=USERS * users)
+    load = drawn_load(*lengths, concurrency=users, requests=each * users)
 
     def times(side: str, copies: int) -> StepTimes:
         plan = plan_of(row, side)
@@ -214,13 +215,19 @@ def users_of(row: dict[str, str]) -> int:
     return int(row["decode_batch_size"]) * int(row["decode_num_workers"]) * plan_of(row, "decode_").dp
 
 
-def score(path: Path, every: int, first: int = 0, mode: str = "agg", speculate: str = "") -> Iterator[ServedRow]:
-    """Each `every`-th row of a mode, from the `first` on."""
+def score(
+    path: Path, every: int, first: int = 0, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS
+) -> Iterator[ServedRow]:
+    """Each `every`-th row of a mode, from the `first` on; those with more than `most` users are left out."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["mode"] == mode]
     for row in rows[first::every]:
         try:
-            answer = predict_row(row, speculate)
+            if row["mode"] == "disagg" and not row["decode_num_workers"]:
+                raise KeyError("the row leaves its numbers of workers open")
+            if users_of(row) > most:
+                continue
+            answer = predict_row(row, speculate, each)
         except (WindtunnelError, KeyError) as error:
             yield ServedRow(row, 0.0, 0.0, str(error) or type(error).__name__)
         else:
@@ -298,11 +305,13 @@ def main() -> None:
     parser.add_argument("--mode", choices=("agg", "disagg"), default="agg")
     parser.add_argument("--speculate", default="")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--most", type=int, default=10**9, help="users")
+    parser.add_argument("--each", type=int, default=USERS, help="requests of a user")
     options = parser.parse_args()
     if options.table is None or not options.table.is_file():
         print("no table of measured servers: nothing to score")
         sys.exit(0)
-    rows = list(score(options.table, options.every, options.first, options.mode, options.speculate))
+    rows = list(score(options.table, options.every, options.first, options.mode, options.speculate, options.most, options.each))
     show(rows, options.worst)
     record = record_of(rows)
     inside = inside_of(rows, record)
