@@ -1,6 +1,6 @@
 """Steps of reinforcement learning, predicted against published ones.
 
-python benchmarks/rl_rows.py TABLE.csv
+python benchmarks/rl_rows.py TABLE.csv [--record FILE]
 
 TABLE.csv has a figure in each row: model, gpu, gpus, framework, role (colocate sync, one-step-off, fully_async, …), plan with
 `resources train:rollout`, workload, osl, load, metric, value, note. Nothing is fitted on it. Without the file the script says so.
@@ -8,6 +8,8 @@ TABLE.csv has a figure in each row: model, gpu, gpus, framework, role (colocate 
 What rows leave open is stated here once a study: tables say the longest response, not the mean. The mean is the one with which the
 update of the study's first synchronous row comes out; that figure is not scored, all others are. Lengths are log-normal with a
 coefficient of variation of 1, prompts have 150 tokens. Plans are those of the recipes that the documentation links to.
+
+`--record FILE` writes the errors of the steps, from which answers take theirs (`catalog/rl_accuracy.toml`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from typing import Any
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.rl import RLJob, RLStep, load_rl_job, predict_rl
 from windtunnel.rl.batch import draw_batch
+from windtunnel.rl.published import PublishedRL, rl_record_text
 from windtunnel.rl.training import train_passes
+from windtunnel.serving.published import errors_of_figure
 
 MODELS = {"Qwen2.5-Math-7B": "qwen2.5-7b", "Qwen3-30B-A3B-Base": "qwen3-30b-a3b", "Qwen2.5-7B-Instruct (ReTool SFT)": "qwen2.5-7b"}
 MODES = {
@@ -38,8 +42,14 @@ PHASES = {
     "step_time_s": "step", "generation_s": "rollout", "generate_sequences_s": "rollout", "old_log_prob_s": "old log-probabilities",
     "ref_log_prob_s": "reference log-probabilities", "update_actor_s": "update",
 }  # fmt: skip
+SOURCE = "tables of steps in the documentation of verl-project/verl (Apache-2.0)"
 FSDP = {"sharding": "hsdp", "shard_group": 2, "recompute": "full", "cp": 4, "cp_kind": "a2a"}
+"""verl's dapo_7b_math_fsdp2_colocate.sh and …_4_12.sh: sp_size 4, fsdp_size 2; those of 28K tokens have fsdp_size 8
+(dapo_7b_math_fsdp2_64_64.sh), retool's 4 (dapo_7b_async_retool.sh). Tokens of a micro batch are those of a GPU times sp_size."""
 MEGATRON = {"recompute": "full", "sharding": "zero1"}
+MIXTURE = {"tp": 2, "cp": 2, "ep": 8, "etp": 1, "sequence_parallel": True}
+"""grpo_30b_a3b_base_math_megatron_96_32.sh, which also has enforce_eager=True (no captured graphs), 0.7 of the memory and passes of
+10,240 tokens."""
 MACHINE = {"base": "h200-ib", "node": "hgx-h20"}
 
 
@@ -81,7 +91,7 @@ def job_of(study: RLStudy, mean: float) -> RLJob:
     rl: dict[str, Any] = {
         "algorithm": "grpo" if "GRPO" in row["workload"] else "dapo", "mode": study.mode, "prompts": prompts, "samples": 16,
         "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "prompt": 150,
-        "response": f"{mean:.0f}~1<{cap}", "pack_tokens": 2 * (cap + 2048), "offload": "all",
+        "response": f"{mean:.0f}~1<{cap}", "offload": "all",
         "rollout": {"tp": 4 if gpus > 8 else 2, "memory": 0.8},
     }  # fmt: skip
     if "recipe default" in load:  # of July 2025: verl captured no graphs by default before August (its pull request 2956)
@@ -97,13 +107,19 @@ def job_of(study: RLStudy, mean: float) -> RLJob:
         require = int(number(r"require_batches (\d+)", load + note, 4 if rl["mini_batch"] == 32 else 1))
         rl |= {"staleness": stale, "require": require, "sync_every": max(1, int(number(r"sync every (\d+)", note, 4)))}
         rl["mini_batch"] = min(rl["mini_batch"], prompts // require)
-    plan = MEGATRON if "Megatron" in row["framework"] else FSDP
-    if "Megatron" in row["framework"]:
-        rl["pack_tokens"] = cap + 2048
-        plan = plan | ({"ep": 8} if "A3B" in row["model"] else {})
     train = gpus - int(per[2]) if per and study.mode != "colocated" else gpus
-    if train % 8 and plan is FSDP:
-        plan = FSDP | {"cp": 2}
+    if "Megatron" in row["framework"]:
+        plan = MEGATRON
+        rl["pack_tokens"] = cap + 2048
+        if "A3B" in row["model"]:
+            plan = MEGATRON | MIXTURE
+            rl["pack_tokens"] *= MIXTURE["cp"]
+            rl["rollout"] |= {"graphs": False, "memory": 0.7, "step_tokens": 10240}
+    else:
+        retool = "turns" in load
+        plan = FSDP | {"shard_group": 4 if retool else 8 if cap > 20480 else 2, "cp": 2 if train % 8 else 4}
+        rl["pack_tokens"] = (1 if retool else 2) * (cap + 2048) * plan["cp"]
+        rl["logprob_tokens"] = round(rl["pack_tokens"] * (4 if retool else 1.5))
     table = {"workload": "rl", "model": MODELS[row["model"]], "cluster": MACHINE | {"gpus": gpus}, "plan": plan, "rl": rl}
     return load_rl_job(table)
 
@@ -123,7 +139,9 @@ def main() -> int:
     """Prints a table of figures and the medians."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("table", type=Path)
-    path = parser.parse_args().table
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    path = options.table
     if not path.is_file():
         print(f"{path}: there is no such file, so nothing is scored", file=sys.stderr)
         return 0
@@ -141,6 +159,12 @@ def main() -> int:
             print(f"{study.row['model']} {study.row['role']} {study.row['plan']}: {error}")
             continue
         _score(study, step, first, means[study.family], errors)
+    if options.record is not None:
+        lines = [
+            PublishedRL(modes, len(errors[name]), len(means), errors_of_figure(errors[name]))
+            for modes, name in (("ahead", "other steps"), ("in_turn", "synchronous steps"))
+        ]
+        options.record.write_text(rl_record_text(lines, SOURCE), encoding="utf-8")
     for name, values in errors.items():
         if values:
             print(f"{name}: {len(values)}, median error {100 * median(map(abs, values)):.0f} %, bias {100 * median(values):+.0f} %")

@@ -1,6 +1,6 @@
 """Time to first token and for each further one, predicted against measured servers.
 
-python benchmarks/served.py TABLE.csv [--every N] [--first N] [--worst N]
+python benchmarks/served.py TABLE.csv [--mode agg|disagg] [--every N] [--first N] [--worst N] [--speculate WORDS] [--record FILE]
 
 TABLE.csv has one row for a server at a stated concurrency, with the columns of aiconfigurator's `silicon_sample.csv`: backend,
 model_path, system, mode, isl, osl, batch_size, tp_size, attention_dp_size, moe_ep_size, gemm_quant_mode, silicon_ttft_ms,
@@ -9,13 +9,24 @@ silicon_tpot_ms. Nothing is fitted on it. Without the file the script says so an
 What rows leave open, and how it is read here: lengths of the public benchmark's runs are drawn from 0.8 to 1.0 of the stated ones
 (its `--random-range-ratio 0.8`); where tp is beyond a node of eight and is moe_tp x moe_ep, or tp equals the DP-attention ranks,
 one flag was counted twice; GPT-OSS and checkpoints in NVFP4 have experts in 4 bits; `launched` has what launch
-scripts of the public benchmark set.
+scripts of the public benchmark set. Rows with prompts on copies of their own (`--mode disagg`) need their numbers of workers, which
+158 of 1,065 state.
+
+No row says whether its server drafts tokens: the table has no column for it, and no text of it the words MTP, EAGLE, draft or
+speculative. A measured token that takes less than its bytes need is proof of drafts, and is counted. `--speculate
+mtp,drafts=1,rate=0.85` predicts models with such a layer as if they drafted: DeepSeek-V3's report (arXiv 2412.19437, 5.4.3) states
+0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
+
+`--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
+`is_held_out` picks take no part in it. The catalogue's lines are of every 8th row from the third on, with every 37th and 41st, and
+of `--mode disagg --most 256 --each 3`.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import re
 import sys
 from collections.abc import Iterator
@@ -27,7 +38,21 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.serving import Served, ServePlan, serve, server_of
+from windtunnel.serving.drafting import times_of as drafting_times
 from windtunnel.serving.load import drawn_load
+from windtunnel.serving.predict import serve_sides
+from windtunnel.serving.published import (
+    FIGURES,
+    PublishedServers,
+    ServerKind,
+    catalogue_servers,
+    errors_of_figure,
+    kinds_around,
+    record_text,
+    servers_like,
+)
+from windtunnel.serving.room import room_of
+from windtunnel.serving.speculation import speculation_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
@@ -50,6 +75,13 @@ FORMATS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
 BLOCKS = ("deepseek-v3", "minimax-m2", "qwen3.5-397b-a17b", "qwen3-235b-a22b")
 """Models whose published FP8 checkpoints have a scale for each block of 128 (their config.json: weight_block_size)."""
 
+FEWEST = 3
+"""Servers below which a kind says too little of the next one."""
+
+SIDES = {"agg": "together", "disagg": "apart"}
+
+SOURCE = "silicon_sample.csv of ai-dynamo/aiconfigurator (Apache-2.0)"
+
 USERS = 10
 """Requests of each user, as the public benchmark sends."""
 
@@ -62,6 +94,27 @@ class ServedRow:
     ttft: float
     tpot: float
     why: str = ""
+    floor: float = 0.0
+    kind: ServerKind | None = None
+
+    @property
+    def server(self) -> str:
+        """What rows of one server share: all but lengths and users."""
+        loads = ("id", "silicon_data_source", "isl", "osl", "batch_size", "prefill_batch_size", "decode_batch_size")
+        named = self.row.items()
+        return " ".join(value for name, value in named if value and name not in loads and not name.startswith("silicon"))
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether the record leaves the row's server out: one server in five, by a hash of its words."""
+        return int(hashlib.sha256(self.server.encode()).hexdigest(), 16) % 5 == 0
+
+    def errors(self) -> dict[str, float]:
+        """Relative errors by figure; throughput by Little's law from both latencies, with the mean output."""
+        further = int(self.row["osl"]) * (0.9 if is_public(self.row) else 1.0) - 1.0
+        first, each = (float(self.row[f"silicon_{name}_ms"]) / 1e3 for name in ("ttft", "tpot"))
+        throughput = (first + further * each) / (self.ttft + further * self.tpot) - 1.0
+        return {"ttft": self.ttft / first - 1.0, "tpot": self.tpot / each - 1.0, "throughput": throughput}
 
     @property
     def family(self) -> str:
@@ -71,9 +124,10 @@ class ServedRow:
         )
 
 
-def plan_of(row: dict[str, str]) -> ServePlan:
-    """The row's plan."""
-    tp, dp, cut, ep = (int(row[name] or 1) or 1 for name in ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"))
+def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
+    """The row's plan; `side`: "prefill_" or "decode_" of a row with both."""
+    names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    tp, dp, cut, ep = (int(row[side + name] or 1) or 1 for name in names)
     if tp == dp > 1:
         return ServePlan(tp=1, dp=dp, ep=dp)
     if max(tp, dp) > 8 and max(tp, dp) == cut * ep and cut > 1 and ep > 1:
@@ -92,14 +146,18 @@ def times_of(
     longest: int,
     polls: int,
     chunk: int | None,
+    copies: int = 1,
+    speculate: str = "",
 ) -> StepTimes:
     """The server's passes, which rows share."""
     weights, attention, kv = formats
     tokens = {"vllm": None, "sglang": chunk, "trtllm": max(8192, longest)}[engine]
-    return StepTimes(
+    served = load_model(model)
+    drafts = speculation_of(speculate, served, load_model) if speculate and served.mtp_layers else None
+    return drafting_times(
         server_of(
-            load_model(model), machine, plan.gpus, engine, plan,
-            weights=weights, attention_weights=attention or None, kv=kv, step_tokens=tokens, polls=polls,
+            served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=kv,
+            step_tokens=tokens, polls=polls, speculation=drafts,
         )
     )  # fmt: skip
 
@@ -114,35 +172,66 @@ def launched(engine: str, model: str, weights: str, users: int) -> tuple[str, in
     return "fp8" if narrow else "bf16", 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768
 
 
-def predict_row(row: dict[str, str]) -> Served:
-    """The row's server under its load."""
+def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> Served:
+    """The row's server under its load of `each` requests a user. KeyError for one that leaves its numbers of workers open."""
     model = MODELS[row["model_path"].split("/")[-1]]
     weights = FORMATS[row["moe_quant_mode"]] if row["moe_quant_mode"] else FORMATS[row["gemm_quant_mode"]]
     weights = "fp8_block" if weights == "fp8" and model in BLOCKS else weights
     attention = "bf16" if model == "gpt-oss-120b" else ""
     isl, osl = int(row["isl"]), int(row["osl"])
-    public = "db-dump" in row["silicon_data_source"] or "source_file=2026" in row["silicon_data_source"]
-    lengths = [f"{round(0.8 * n)}-{n}" if public else n for n in (isl, osl)]
-    found = re.search(r"concurrency=(\d+)", row["silicon_data_source"])
-    users = int(found[1]) if found else int(row["batch_size"])
-    kv, polls, chunk = launched(row["backend"], model, weights, users) if public else ("bf16", 1, None)
+    lengths = [f"{round(0.8 * n)}-{n}" if is_public(row) else n for n in (isl, osl)]
+    users = users_of(row)
+    kv, polls, chunk = launched(row["backend"], model, weights, users) if is_public(row) else ("bf16", 1, None)
     formats = (weights, attention, kv)
     longest = isl if isl > 8192 else 0
-    times = times_of(model, MACHINES[row["system"]], plan_of(row), row["backend"], formats, longest, polls, chunk)
-    return serve(times.server, drawn_load(*lengths, concurrency=users, requests=USERS * users), times=times)
+    load = drawn_load(*lengths, concurrency=users, requests=each * users)
+
+    def times(side: str, copies: int) -> StepTimes:
+        plan = plan_of(row, side)
+        return times_of(model, MACHINES[row["system"]], plan, row["backend"], formats, longest, polls, chunk, copies, speculate)
+
+    if row["mode"] == "agg":
+        alone = times("", 1)
+        return serve(alone.server, load, times=alone)
+    workers = [int(row[f"{side}_num_workers"] or 0) for side in ("prefill", "decode")]
+    if not all(workers):
+        raise KeyError("the row leaves its numbers of workers open")
+    front, back = times("prefill_", workers[0]), times("decode_", workers[1])
+    return serve_sides((front, back), (room_of(front.server, front), room_of(back.server, back)), load)
 
 
-def score(path: Path, every: int, first: int = 0) -> Iterator[ServedRow]:
-    """Each `every`-th aggregated row, from the `first` on."""
+def is_public(row: dict[str, str]) -> bool:
+    """Whether the row is of the public benchmark."""
+    return "db-dump" in row["silicon_data_source"] or "source_file=2026" in row["silicon_data_source"]
+
+
+def users_of(row: dict[str, str]) -> int:
+    """Users who each send the next request when the last one has ended."""
+    found = re.search(r"concurrency=(\d+)", row["silicon_data_source"])
+    if found:
+        return int(found[1])
+    if row["mode"] == "agg":
+        return int(row["batch_size"])
+    return int(row["decode_batch_size"]) * int(row["decode_num_workers"]) * plan_of(row, "decode_").dp
+
+
+def score(
+    path: Path, every: int, first: int = 0, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS
+) -> Iterator[ServedRow]:
+    """Each `every`-th row of a mode, from the `first` on; those with more than `most` users are left out."""
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["mode"] == "agg"]
+        rows = [row for row in csv.DictReader(file) if row["mode"] == mode]
     for row in rows[first::every]:
         try:
-            answer = predict_row(row)
+            if row["mode"] == "disagg" and not row["decode_num_workers"]:
+                raise KeyError("the row leaves its numbers of workers open")
+            if users_of(row) > most:
+                continue
+            answer = predict_row(row, speculate, each)
         except (WindtunnelError, KeyError) as error:
             yield ServedRow(row, 0.0, 0.0, str(error) or type(error).__name__)
         else:
-            yield ServedRow(row, answer.ttft.mean, answer.tpot.mean)
+            yield ServedRow(row, answer.ttft.mean, answer.tpot.mean, floor=answer.floor_tpot, kind=answer.kind)
 
 
 def errors_of(rows: list[ServedRow], name: str) -> list[float]:
@@ -161,6 +250,8 @@ def show(rows: list[ServedRow], worst: int) -> None:
         print_line(name, group)
     print_line("all", good)
     print(f"predicted {len(good)} of {len(rows)} rows")
+    drafting = [one for one in good if float(one.row["silicon_tpot_ms"]) < 1e3 * one.floor]
+    print(f"{len(drafting)} measured tokens take less than their bytes: their servers drafted")
     for why in sorted({one.why for one in rows if one.why}):
         print(f"  not: {sum(one.why == why for one in rows)} x {why}")
     for one in sorted(good, key=lambda one: -abs(errors_of([one], "tpot")[0]))[:worst]:
@@ -176,6 +267,34 @@ def print_line(name: str, group: list[ServedRow]) -> None:
     print(f"{name:62} {len(group):4d}  {cells[0]:8.1f}  {cells[1]:+7.1f}   {cells[2]:8.1f}  {cells[3]:+7.1f}")
 
 
+def record_of(rows: list[ServedRow]) -> dict[ServerKind, PublishedServers]:
+    """A line for each kind with FEWEST servers, and for each wider one, without the servers that are held out."""
+    groups: dict[ServerKind, list[ServedRow]] = {}
+    for one in rows:
+        if one.kind is not None and not one.is_held_out:
+            for kind in dict.fromkeys(kinds_around(one.kind)):
+                groups.setdefault(kind, []).append(one)
+    found = {}
+    for kind, group in sorted(groups.items(), key=lambda entry: tuple(vars(entry[0]).values())):
+        servers = len({one.server for one in group})
+        if servers >= FEWEST:
+            figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
+            found[kind] = PublishedServers(kind, len(group), servers, figures)
+    return found
+
+
+def inside_of(rows: list[ServedRow], record: dict[ServerKind, PublishedServers]) -> dict[str, float]:
+    """Shares of the rows of held-out servers that lie inside what the record states, by figure."""
+    chosen = [one for one in rows if one.kind is not None and one.is_held_out]
+    inside: dict[str, list[bool]] = {name: [] for name in FIGURES}
+    for one in chosen:
+        assert one.kind is not None
+        stated = servers_like(one.kind, record)
+        for name in FIGURES if stated is not None else ():
+            inside[name].append(abs(one.errors()[name]) <= stated.figures[name].error)
+    return {name: sum(some) / max(len(some), 1) for name, some in inside.items()} | {"rows": len(chosen)}
+
+
 def main() -> None:
     """Score the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,11 +302,25 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--worst", type=int, default=0)
+    parser.add_argument("--mode", choices=("agg", "disagg"), default="agg")
+    parser.add_argument("--speculate", default="")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--most", type=int, default=10**9, help="users")
+    parser.add_argument("--each", type=int, default=USERS, help="requests of a user")
     options = parser.parse_args()
     if options.table is None or not options.table.is_file():
         print("no table of measured servers: nothing to score")
         sys.exit(0)
-    show(list(score(options.table, options.every, options.first)), options.worst)
+    rows = list(score(options.table, options.every, options.first, options.mode, options.speculate, options.most, options.each))
+    show(rows, options.worst)
+    record = record_of(rows)
+    inside = inside_of(rows, record)
+    shares = ", ".join(f"{name} {100 * inside[name]:.0f} %" for name in FIGURES)
+    print(f"{inside['rows']} rows of servers that the record leaves out; inside what it states: {shares}")
+    if options.record is not None:
+        others = [line for line in catalogue_servers().values() if line.kind.sides != SIDES[options.mode]]
+        lines = sorted([*record.values(), *others], key=lambda line: tuple(vars(line.kind).values()))
+        options.record.write_text(record_text(lines, SOURCE), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -92,13 +92,14 @@ def test_runs_of_passes_with_drafts_are_worth_the_passes(
 def test_more_accepted_tokens_are_never_slower(
     lengths: list[tuple[int, int]], limits: ServeEngine, drafts: int, one: float, other: float
 ) -> None:
-    """One user: each pass costs the same, and a higher rate keeps at least as many drafts of each."""
+    """One user: each pass costs the same but for its cache, and a higher rate keeps at least as many drafts of each."""
     load = load_of(lengths, 1)
     few, many = (
         run_lane(as_times(CountedTimes(limits, Speculation("mtp", drafts, 1.0 + share * drafts))), load, 16 * 60)
         for share in sorted((one, other))
     )
-    assert many.last.max() <= few.last.max() * (1.0 + 1e-9)
+    assert many.steps <= few.steps
+    assert many.last.max() <= few.last.max() * (1.0 + 1e-4)  # as many passes may read a longer cache
     assert many.steps <= few.steps
 
 

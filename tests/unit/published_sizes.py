@@ -130,6 +130,7 @@ RELEASED = {
     "granite-4.0-micro": 3.403,
     "nemotron-mini-4b": 4.19,
     "nemotron-nano-9b-v2": 8.888,
+    "nemotron-nano-12b-v2": 12.31,
     "stablelm-3b": 2.795,
     "stablelm-2-1.6b": 1.645,
     "stablelm-2-12b": 12.143,

@@ -142,6 +142,15 @@ def test_traces_with_holes_are_read_around_them(tmp_path: Path) -> None:
     assert load.notes == ("3 of 5 rows have no lengths and were left out", "rows were sorted by time")
 
 
+def test_a_trace_that_lacks_times_says_how_many(tmp_path: Path) -> None:
+    """One of three rows with lengths has no time; the row without lengths does not count."""
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1.0,10,5\n,20,5\n,,5\n2.0,30,5\n")
+    with pytest.raises(FileError, match="1 of 3 rows with lengths have none"):
+        read_trace(path)
+    assert len(read_trace(path, concurrency=2)) == 3
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "{\n", "timestamp,isl,osl\n1,,\n", "isl,osl\n4,4\n"])
 def test_files_that_are_no_traces_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.csv"

@@ -9,6 +9,7 @@ from windtunnel.predict import Prediction
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.memory import PhaseMemory
 from windtunnel.rl.phases import StepTiming
+from windtunnel.rl.published import PublishedRL, steps_like
 from windtunnel.rl.training import Packing
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.room import CacheRoom
@@ -68,6 +69,16 @@ class RLStep:
         return self.timing.seconds
 
     @property
+    def published_steps(self) -> PublishedRL | None:
+        """Errors of predictions of the published steps nearest to this one; None where none was compared."""
+        return steps_like(self.rl_job.rl.mode)
+
+    @property
+    def relative_error(self) -> float | None:
+        """The error to state of the step's seconds and of its price, as a share: about seven of ten published steps lay inside."""
+        return None if self.published_steps is None else self.published_steps.step.error
+
+    @property
     def fits(self) -> bool:
         """Whether every phase has room on its GPUs."""
         return all(one.fits for one in self.memory)
@@ -105,6 +116,8 @@ class RLStep:
             "tokens": self.tokens,
             "tokens_per_s_gpu": self.tokens / timing.seconds / whole.job.cluster.gpus,
             "waits": list(self.waits),
+            "relative_error": self.relative_error,
+            "published": None if self.published_steps is None else self.published_steps.as_dict(),
             "dollars_per_step": self.dollars,
             "joules_per_step": self.joules,
             "warnings": list(self.warnings),

@@ -112,7 +112,7 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
 def _with_host(engine: ServeEngine, asked: RolloutSpec) -> ServeEngine:
     """The engine with what its host adds to a pass."""
     if not asked.ahead:
-        engine = replace(engine, gap=GAP, request_gap=REQUEST_GAP)
+        engine = replace(engine, gap=GAP, request_gap=REQUEST_GAP, ahead=False)
     return engine if asked.graphs else replace(engine, layer_host=LAYER_HOST)
 
 

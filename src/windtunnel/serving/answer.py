@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
+from windtunnel.serving.published import FigureErrors, PublishedServers, ServerKind, servers_like
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
@@ -87,7 +89,8 @@ class Served:
     mean length that the cache of a replica holds. `prefill`: the other side, where prompts have copies of their own; the server is
     the decoding side then, on all GPUs. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
-    last pass drafts beyond the end. `detail`: for pages, if it was asked for.
+    last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
+    server kept up, so that throughput and price are those of the arrivals.
     """
 
     server: Server
@@ -116,6 +119,32 @@ class Served:
     prefill: PrefillSide | None = None
     accepted: float | None = None
     detail: ServedDetail | None = None
+    paced: bool = False
+
+    @cached_property
+    def kind(self) -> ServerKind:
+        """What published servers have to be to be like this one."""
+        trained = "experts" if self.server.model.experts else "dense"
+        gpu = self.server.job.cluster.gpu.name
+        return ServerKind(gpu, self.server.engine.name, trained, "together" if self.prefill is None else "apart")
+
+    @cached_property
+    def published_servers(self) -> PublishedServers | None:
+        """Errors of predictions of the published servers nearest to this one; None where none was compared."""
+        return servers_like(self.kind)
+
+    def errors_of(self, figure: str) -> FigureErrors | None:
+        """Errors of a figure of `serving.published.FIGURES`, and of "e2e", "dollars" and "joules", which go with throughput; None
+        where nothing was compared, or where arrivals set the figure. Watts were compared with nothing: "joules" is the error that
+        seconds alone give."""
+        if self.published_servers is None or (self.paced and figure in ("throughput", "dollars", "joules")):
+            return None
+        return self.published_servers.figures[figure if figure in ("ttft", "tpot") else "throughput"]
+
+    def relative_errors(self) -> dict[str, float | None]:
+        """The error to state of each figure, as a share: about seven of ten published servers of the kind lay inside it."""
+        names = ("ttft", "tpot", "e2e", "throughput", "dollars", "joules")
+        return {name: None if (found := self.errors_of(name)) is None else found.error for name in names}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys, SI units."""
@@ -144,6 +173,8 @@ class Served:
             "silicon": self._silicon(),
             "limits": None if self.limits is None else asdict(self.limits),
             "prefill": None if self.prefill is None else asdict(self.prefill),
+            "relative_errors": self.relative_errors(),
+            "published": None if self.published_servers is None else self.published_servers.as_dict(),
             "notes": list(self.notes),
         }
 

@@ -89,7 +89,7 @@ class SideGroup:
         """Nothing runs until `moment`."""
         for one in self.lanes:
             if moment > one.clock.now:
-                one.clock.now, one.clock.since = moment, math.inf
+                one.clock.skip_to(moment)
             one.clock.idle = False
 
 
@@ -179,7 +179,7 @@ class ApartRun:
             steps = []
             for one in group.lanes:
                 if at < len(self.front):
-                    one.clock.send(one.rank.lane, group.times.server.engine.polls)
+                    one.clock.send(one.rank.lane, group.times.server.engine)
                 else:
                     _take_in(one.clock, one.rank.lane)
                     one.clock.horizon = horizon

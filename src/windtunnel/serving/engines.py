@@ -11,6 +11,12 @@ GAP = 0.25e-3
 """Seconds between passes in which the GPU has no kernel: what is left of the host's work where the engine schedules ahead, as all
 three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
 
+CALL = 50e-6
+"""Seconds in which a host calls an operator of a pass without a captured graph. Published: 34.4 ms for the 48 layers of
+Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of DeepSeek-V3 (sgl-project/sglang pull request 12160),
+16.6 ms for the 36 of Qwen3-4B (wejoncy/sfllm pull request 46), 21 ms for 28 of a dense model (vllm-project/vllm-omni issue 7960);
+over the operators of a layer here these are 51, 52, 48 and 83 us."""
+
 LARGE = 70 * 2**30
 """Bytes of GPU memory from which vLLM schedules larger batches."""
 
@@ -29,7 +35,9 @@ class ServeEngine:
     scheduler_reserve_full_isl); `keeps_blocks`: a preempted request may find its blocks again (vLLM's prefix caching, on by
     default); `gap`: seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request;
     `layer_host`: seconds in
-    which the host launches a layer's kernels, where no captured graph does.
+    which the host launches a layer's kernels, where no captured graph does. `ahead`: the next pass is chosen when the one before it
+    begins, so a request that comes meanwhile waits for both; `call_host`: seconds in which the host calls a kernel of a pass that
+    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`.
     """
 
     name: str
@@ -49,6 +57,9 @@ class ServeEngine:
     gap: float = GAP
     request_gap: float = 0.0
     layer_host: float = 0.0
+    ahead: bool = True
+    call_host: float = CALL
+    captures_prompts: bool = False
 
 
 ENGINES = ("vllm", "sglang", "trtllm")
@@ -66,7 +77,21 @@ def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     if name == "vllm":
         large = gpu.memory >= LARGE and not gpu.id.startswith("a100")
         tokens, running = (8192, 1024) if large else (2048, 256)
-        return ServeEngine(name, tokens, 0, running, 16, 0.9, False, 512, True, False, reserves_prompt=True, keeps_blocks=True)
+        return ServeEngine(
+            name,
+            tokens,
+            0,
+            running,
+            16,
+            0.9,
+            False,
+            512,
+            True,
+            False,
+            reserves_prompt=True,
+            keeps_blocks=True,
+            captures_prompts=True,
+        )
     if name == "sglang":
         gigabytes = gpu.memory / 1e9
         chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)

@@ -16,6 +16,7 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, layer, norm
 from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
 from windtunnel.workload.blocks.mlp import activation, feed_forward
+from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
@@ -122,7 +123,10 @@ class PassGraph:
         everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
         replicated_linear(tape, "router", model.hidden, experts, tape.activation_dtype, role=Role.ROUTER)
         size = float(everyone * model.hidden) * tape.width
-        if plan.dp > 1:
+        flow = self._travel(tokens, tape.width)
+        if flow is not None:
+            self._call(tape, "dispatch", Comm.ALL_TO_ALL, flow.dispatch)
+        elif plan.dp > 1:
             self._call(tape, "dispatch", Comm.ALL_GATHER, size)
         local = experts // plan.ep
         active = max(1, round(local * (1.0 - (1.0 - chosen / experts) ** everyone)))
@@ -147,13 +151,26 @@ class PassGraph:
             if plan.dp == 1:  # one all-reduce sums routed and shared experts
                 for unit in tape.units[own:]:
                     unit.forward = [op for op in unit.forward if op.kind is not Kind.COMM]
-        if plan.dp > 1:
+        if flow is not None:
+            self._call(tape, "combine", Comm.ALL_TO_ALL, flow.combine)
+        elif plan.dp > 1:
             self._call(tape, "combine", Comm.REDUCE_SCATTER, size)
         elif tape.tp > 1:
             self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
         matrices = 3 if model.gated else 2
         form = self.server.weights
-        return fused, ExpertsCall(everyone, chosen, copies, active, model.expert_hidden, inner, matrices, form)
+        held = (everyone, chosen) if flow is None else (round(copies), 1)  # a rank has all tokens, or the copies that arrive
+        return fused, ExpertsCall(*held, copies, active, model.expert_hidden, inner, matrices, form)
+
+    def _travel(self, tokens: int, width: float) -> Routing | None:
+        """What DP-attention ranks send to chosen experts and get back, where these lie on several nodes: all three engines have
+        DeepEP there, which sends a token once to each node, in FP8 where the experts are narrow. None where they gather."""
+        plan, job = self.server.plan, self.server.job
+        if plan.dp == 1 or plan.ep != plan.expert_ranks or plan.ep <= job.cluster.node.domain:
+            return None
+        sends = {"moe_dispatch": "deepep", "moe_dispatch_fp8": self.server.weights != "bf16"}
+        table = {"runtime": job.runtime.model_copy(update=sends), "plan": job.plan.model_copy(update={"ep": plan.ep, "etp": 1})}
+        return routing(job.model_copy(update=table), tokens, width)
 
     def _call(self, tape: Tape, name: str, comm: Comm, size: float) -> None:
         """A call over all ranks that share a layer's experts."""

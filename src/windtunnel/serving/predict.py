@@ -20,6 +20,9 @@ from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
 
+BACKLOG = 0.05
+"""Share of a load's span that a server which keeps up may need for what has piled up at its end."""
+
 
 def serve(
     server: Server,
@@ -215,7 +218,17 @@ def _answer(
         load.notes,
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
+        paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
+
+
+def _keeps_up(load: ServeLoad, seconds: float, long: float, tpot: Floats) -> bool:
+    """Whether requests come at stated moments, and what is left after the last of them is no more than a `long` output takes."""
+    if not load.is_open or len(load) < 2:
+        return False
+    span = float(load.arrival.max() - load.arrival.min())
+    alone = long * float(np.median(tpot)) if len(tpot) else 0.0
+    return span > 0.0 and seconds - span <= BACKLOG * span + 2.0 * alone
 
 
 def _detail(

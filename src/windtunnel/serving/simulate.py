@@ -17,6 +17,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
+from windtunnel.serving.engines import ServeEngine
 from windtunnel.serving.lane import Lane, PassRecord, ServeStep
 from windtunnel.serving.lengths import Passing, passing_of
 from windtunnel.serving.load import ServeLoad
@@ -63,7 +64,7 @@ class LaneClock:
         self.log: list[PassRecord] | None = [] if record else None
         self.load, self.now, self.busy, self.steps, self.batch, self.peak, self.prompts = load, 0.0, 0.0, 0, 0.0, 0.0, 0.0
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
-        self.next, self.since = 0, math.inf
+        self.next, self.since, self.began = 0, math.inf, math.inf
         self.coming: list[tuple[float, int]] = []
         self.then: dict[int, int] = {}
         if load.after is not None:
@@ -83,13 +84,19 @@ class LaneClock:
         self.sent[request] = moment
         heapq.heappush(self.coming, (moment + FRONT + TOKENISE * float(self.load.prompt[request]), request))
 
-    def send(self, lane: Lane, polls: int) -> None:
-        """Requests that the scheduler sees now wait, if it looks: `polls` decoding passes after it last did."""
-        if self.since < polls:
+    def send(self, lane: Lane, engine: ServeEngine) -> None:
+        """Requests that the scheduler sees now wait, if it looks: `polls` decoding passes after it last did. An engine that
+        schedules ahead chose this pass when the one before it began."""
+        if self.since < engine.polls:
             return
         self.since = 0.0
-        while self.coming and self.coming[0][0] <= self.now:
+        moment = min(self.now, self.began) if engine.ahead and lane.running else self.now
+        while self.coming and self.coming[0][0] <= moment:
             lane.waiting.append(heapq.heappop(self.coming)[1])
+
+    def skip_to(self, moment: float) -> None:
+        """Nothing runs until `moment`: what comes then is chosen at once."""
+        self.now, self.since, self.began = max(self.now, moment), math.inf, math.inf
 
     def until_arrival(self) -> float:
         """Seconds until the scheduler sees the next request; infinite without one."""
@@ -149,7 +156,7 @@ def run_ranks(
             )  # fmt: skip
         ranks.append(ServedRank(lane_of(times, load, tokens), rules_of(engine), LaneClock(load, record), count))
     while True:
-        steps = [_next_step(rank, engine.polls) for rank in ranks]
+        steps = [_next_step(rank, engine) for rank in ranks]
         if any(step is not None for step in steps):
             run_pass(times, ranks, steps)
             continue
@@ -158,13 +165,13 @@ def run_ranks(
             break
         moment = min(rank.clock.coming[0][0] for rank in ranks if rank.clock.coming)
         for rank in ranks:
-            rank.clock.now, rank.clock.since = max(rank.clock.now, moment), math.inf
+            rank.clock.skip_to(moment)
     return [_result(rank) for rank in ranks]
 
 
-def _next_step(rank: ServedRank, polls: int) -> ServeStep | None:
+def _next_step(rank: ServedRank, engine: ServeEngine) -> ServeStep | None:
     """The scheduler looks at new requests, and chooses a pass."""
-    rank.clock.send(rank.lane, polls)
+    rank.clock.send(rank.lane, engine)
     return rank.rules.next_step(rank.lane)
 
 
@@ -183,12 +190,16 @@ def run_pass(times: StepTimes, ranks: Sequence[ServedRank], steps: Sequence[Serv
     seconds = _seconds(times, ranks, booked)
     prompts = any(part.one.prompt for part in booked)
     times_more = 0 if prompts else _repeats(times, ranks, booked)
+    before = 0.0  # the last of the passes begins so much later
     if times_more:
         seconds = run_seconds(times, ranks, booked, times_more + 1)
+        if any(rank.clock.until_arrival() <= seconds for rank in ranks):
+            before = run_seconds(times, ranks, booked, times_more)
         for part in booked:
             _decode_on(part, times_more)
     for rank, step in zip(ranks, steps, strict=True):
         clock, lane, size = rank.clock, rank.lane, 0 if step is None else len(step.ids)
+        clock.began = clock.now + before
         clock.now += seconds
         clock.busy += seconds
         clock.prompts += seconds if prompts else 0.0

@@ -123,7 +123,7 @@ class StepTimes:
                 total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
                 total += count * self.cached_seconds(mixing, one)
-        return self._with_host(total, one.decodes)
+        return self._with_host(total, one.decodes, self.is_captured(one))
 
     def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
         """Seconds of a pass of ranks that share experts: (pass, sampled tokens, ranks that do the same), and `idle` ranks with an
@@ -142,12 +142,30 @@ class StepTimes:
             if decoding.any():
                 spent[decoding] += self._cached_seconds(mixing, sizes[:, decoding])
             total += count * float(spent.max())
-        return self._with_host(total, max(one.decodes for one, _, _ in ones))
+        captured = all(self.is_captured(one) for one, _, _ in ones)
+        return self._with_host(total, max(one.decodes for one, _, _ in ones), captured)
 
-    def _with_host(self, seconds: float, decodes: int) -> float:
-        """`seconds` of kernels, with what the host adds."""
+    def is_captured(self, one: Passing) -> bool:
+        """Whether a captured graph has the kernels of a pass."""
         engine = self.server.engine
-        return max(seconds, engine.layer_host * self.server.model.layers) + engine.gap + engine.request_gap * decodes
+        return one.tokens <= engine.graph_tokens and (engine.captures_prompts or not one.prompt)
+
+    def _with_host(self, seconds: float, decodes: int, captured: bool) -> float:
+        """`seconds` of kernels, with what the host adds: it calls kernels before they run."""
+        engine = self.server.engine
+        called = engine.layer_host * self.server.model.layers
+        called = called if captured else max(called, engine.call_host * self.calls)
+        return max(seconds, called) + engine.gap + engine.request_gap * decodes
+
+    @cached_property
+    def calls(self) -> int:
+        """Operators of a pass that the host calls: a layer's rows, what mixes its tokens, and the four of its experts (sorting
+        tokens, two products, the sum)."""
+        total = 0
+        for kind, count, _ in self.kinds:
+            block = self.graph.layer(kind, self.server.engine.graph_tokens)
+            total += count * (sum(row.launches for row in block.rows) + 1 + 4 * len(block.experts))
+        return total
 
     def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:
         """Seconds of the pass `one` by what they are for; in all those of `seconds`, but for what graphs interpolate."""
@@ -207,15 +225,17 @@ class StepTimes:
         return seconds
 
     def call_seconds(self, key: CallKey) -> float:
-        """Seconds of a collective: the engine's own kernel or NCCL's, whichever is faster."""
+        """Seconds of a collective: the engine's own kernel or NCCL's, whichever is faster. Over PCIe all three engines have one of
+        their own for two GPUs at most (vLLM: custom_all_reduce.py)."""
         if key.comm is not Comm.ALL_REDUCE and key.axis is Axis.TP:
             return self._book.price_of(key).seconds
         wide = key.axis is Axis.EP
         nccl = (self._wide_book if wide else self._book).price_of(CallKey(key.comm, Axis.TP, key.size)).seconds
         group = (self._wide_book if wide else self._book).group(Axis.TP)
-        if group.nodes > 1 or self.gpu.vendor != "nvidia":
+        domain = self.server.job.cluster.node.scale_up
+        if group.nodes > 1 or self.gpu.vendor != "nvidia" or (domain.kind == "pcie" and group.ranks > 2):
             return nccl
-        ranks, link = float(group.ranks), self.server.job.cluster.node.scale_up.bandwidth
+        ranks, link = float(group.ranks), domain.bandwidth
         whole = float(reduce_seconds(self._reduce, link, np.array([ranks]), np.array([key.size]))[0])
         if key.comm is Comm.ALL_REDUCE:
             return min(nccl, whole)

@@ -73,7 +73,9 @@ def read_trace(path: str | Path, *, concurrency: int | None = None, speed: float
         notes.append("rows were sorted by time")
     good = good[:most]
     if concurrency is None and not timed:
-        raise FileError("trace", name, "a time in every row", "Or write --concurrency N, so that N users send the rows.")
+        without = sum(not math.isfinite(one[0]) for one in good) if fields["arrival"] is not None else len(good)
+        wanted = f"a time in every row; {without} of {len(good)} rows with lengths have none"
+        raise FileError("trace", name, wanted, "Or write --concurrency N, so that N users send the rows.")
     first = good[0][0] if timed else 0.0
     arrival = np.zeros(0) if concurrency is not None else np.array([(one[0] - first) / speed for one in good])
     blocks = tuple(one[3] for one in good) if milliseconds else ()

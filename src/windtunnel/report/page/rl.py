@@ -32,6 +32,7 @@ from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.page.served import LEFT_OVER, over_time, plan_words, share_bars, thin_log
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.served_record import step_sentences
 from windtunnel.rl import RLJob, RLStep
 
 Tried = Sequence[tuple[RLJob, RLStep | WindtunnelError]]
@@ -54,6 +55,8 @@ def page(step: RLStep, tried: Tried = (), command: str = "") -> str:
         sections.append(section("Divisions of the GPUs", _splits(tried)))
     if lines := _money(step):
         sections.append(section("Money and energy", paragraphs(lines)))
+    if lines := step_sentences(step):
+        sections.append(section("How good", paragraphs(lines)))
     if step.warnings or step.notes:
         sections.append(section("Warnings and assumptions", frame.part("reasons", step.notes, step.warnings)))
     whole = step.rl_job
@@ -76,15 +79,16 @@ def _subtitle(step: RLStep) -> tuple[str, str]:
         where += f": {whole.rollout_gpus} GPUs for rollout, {whole.train_gpus} for the update"
     copies = f"{rl.rollout.engine}: {rollout.copies} × {plan_words(rollout.plan)}"
     drafted = f" · drafts {rl.rollout.speculate}" if rl.rollout.speculate else ""
-    samples = f"{rl.prompts} prompts × {rl.samples} responses of {rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
-    return where, f"{copies}{drafted} · {samples} · {step.updates} updates"
+    samples = f"{say.count_words(rl.prompts, 'prompt')} × {say.count_words(rl.samples, 'response')}"
+    samples += f" of {rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
+    return where, f"{copies}{drafted} · {samples} · {say.count_words(step.updates, 'update')}"
 
 
 def _cards(step: RLStep) -> list[tuple[str, str, str]]:
     whole = step.rl_job
     rate = step.tokens / step.step_time_s / whole.job.cluster.gpus
     cards = [
-        ("a step", say.seconds(step.step_time_s), ""),
+        ("a step", say.seconds(step.step_time_s) + say.error_words(step.relative_error), ""),
         ("tokens/s a GPU", f"{rate:,.0f}", ""),
         ("memory", "fits" if step.fits else "does not fit", "good" if step.fits else "bad"),
     ]
@@ -94,7 +98,7 @@ def _cards(step: RLStep) -> list[tuple[str, str, str]]:
         for name, share in (("update's GPUs busy", step.timing.train_busy), ("rollout's GPUs busy", step.timing.rollout_busy)):
             cards.insert(2, (name, say.percent(share), "bad" if share < 0.7 else ""))
     if step.dollars is not None:
-        cards.append(("price of a step", say.dollars(step.dollars), ""))
+        cards.append(("price of a step", say.dollars(step.dollars) + say.error_words(step.relative_error), ""))
     return cards
 
 

@@ -26,6 +26,7 @@ from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served import describe_copy, kinds_sentence
+from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import ServeChoice, ServeFront
 from windtunnel.serving.search import WAVES
 
@@ -191,7 +192,7 @@ def _kinds(found: ServeFront) -> Markup:
     """The best of either kind, and the verdict."""
     rows: list[list[Cell]] = []
     for name, one in zip(("prompts beside tokens", "prompts on copies of their own"), found.kinds, strict=True):
-        nothing: list[Cell] = [("keeps no limit", None), *[("-", -1.0)] * 5]
+        nothing: list[Cell] = [("keeps no limit", None), *[("-", -1.0)] * 6]
         rows.append([(name, None), *(nothing if one is None else _figures(one))])
     heads = [("", False), ("copy", False), *_HEADS]
     sentence = f"{kinds_sentence(found)}."
@@ -200,15 +201,23 @@ def _kinds(found: ServeFront) -> Markup:
 
 _SAME = "Either kind has the same number of GPUs in all; those that no copy fills count too."
 
-_HEADS = [("users", True), ("tokens/s a GPU", True), ("tokens/s a user", True), ("first token", True), ("$/M tokens", True)]
+_HEADS = [
+    ("users", True),
+    ("tokens/s a GPU", True),
+    ("±", True),
+    ("tokens/s a user", True),
+    ("first token", True),
+    ("$/M tokens", True),
+]
 
 
 def _figures(one: ServeChoice) -> list[Cell]:
-    dollars = one.dollars
+    dollars, error = one.dollars, one.served.relative_errors()["throughput"]
     return [
         (describe_copy(one), None),
         (f"{one.users:,}", float(one.users)),
         (f"{one.throughput:,.0f}", one.throughput),
+        ("-", -1.0) if error is None else (f"{100 * error:.0f} %", error),
         (f"{one.interactivity:,.1f}", one.interactivity),
         (say.seconds(one.served.ttft.mean), one.served.ttft.mean),
         ("-", -1.0) if dollars is None else (f"{dollars:.3g}", dollars),
@@ -220,7 +229,8 @@ def _front_table(found: ServeFront) -> Markup:
 
 
 def _tried_lines(found: ServeFront) -> list[str]:
-    lines = [
+    lines = server_sentences((found.best or found.front[0]).served)
+    lines += [
         f"{found.simulated:,} of {found.asked:,} points were simulated in {say.seconds(found.seconds)}; {found.unfit:,} do not fit,"
         f" {found.bound:,} cannot keep the limits by their bytes alone."
     ]

@@ -30,6 +30,7 @@ from windtunnel.report.page.charts import (
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import LatencySpread, Served
 from windtunnel.serving.lane import PassRecord
 
@@ -61,6 +62,8 @@ def page(answer: Served, command: str = "") -> str:
     sections.append(section("Memory of a GPU", _memory(answer)))
     if lines := _money(answer):
         sections.append(section("Money and energy", paragraphs(lines)))
+    if lines := server_sentences(answer):
+        sections.append(section("How good", paragraphs(lines)))
     if answer.notes:
         sections.append(section("Notes", paragraphs(answer.notes)))
     data = {"over": thin_log(detail.log)}
@@ -95,10 +98,12 @@ def plan_words(plan: Any) -> str:
 
 
 def _cards(answer: Served) -> list[tuple[str, str, str]]:
+    errors = answer.relative_errors()
+    token = say.seconds(answer.tpot.mean) + say.error_words(errors["tpot"]) if answer.tpot.mean > 0.0 else "-"
     cards = [
-        ("output tokens/s a GPU", f"{answer.tokens_per_s_gpu:,.0f}", ""),
-        ("a token, mean", say.seconds(answer.tpot.mean) if answer.tpot.mean > 0.0 else "-", ""),
-        ("first token, mean", say.seconds(answer.ttft.mean), ""),
+        ("output tokens/s a GPU", f"{answer.tokens_per_s_gpu:,.0f}" + say.error_words(errors["throughput"]), ""),
+        ("a token, mean", token, ""),
+        ("first token, mean", say.seconds(answer.ttft.mean) + say.error_words(errors["ttft"]), ""),
         ("requests/s", f"{answer.requests_per_s:.3g}", ""),
     ]
     if answer.limits is not None:
@@ -106,9 +111,9 @@ def _cards(answer: Served) -> list[tuple[str, str, str]]:
     if answer.accepted is not None:
         cards.append(("tokens a pass of a request", f"{answer.accepted:.3g}", ""))
     if answer.dollars is not None:
-        cards.append(("price of a million output tokens", say.dollars(answer.dollars), ""))
+        cards.append(("price of a million output tokens", say.dollars(answer.dollars) + say.error_words(errors["dollars"]), ""))
     if answer.joules is not None:
-        cards.append(("energy of a million output tokens", say.energy(answer.joules), ""))
+        cards.append(("energy of a million output tokens", say.energy(answer.joules) + say.error_words(errors["joules"]), ""))
     return cards
 
 

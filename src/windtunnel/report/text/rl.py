@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.report.words import numbers as say
+from windtunnel.report.words.served_record import step_sentences
 from windtunnel.rl import RLJob, RLStep
 from windtunnel.rl.phases import StepTiming
 
@@ -22,9 +24,10 @@ def report(step: RLStep, console: Console | None = None) -> None:
     whole, rollout = step.rl_job, step.rollout
     rl, gpus = whole.rl, whole.job.cluster.gpus
     rate = step.tokens / step.step_time_s / gpus
+    seconds = _seconds(step.step_time_s) + say.error_words(step.relative_error)
     out.print(
         Text(
-            f"{whole.model.name}, {rl.algorithm}, {rl.mode}: {_seconds(step.step_time_s)} a step, {rate:,.0f} tokens/s a GPU",
+            f"{whole.model.name}, {rl.algorithm}, {rl.mode}: {seconds} a step, {rate:,.0f} tokens/s a GPU",
             "bold",
         )
     )
@@ -34,12 +37,13 @@ def report(step: RLStep, console: Console | None = None) -> None:
     degrees = " x ".join(
         f"{name} {getattr(rollout.plan, name)}" for name in ("tp", "dp", "pp", "ep") if getattr(rollout.plan, name) > 1
     )
-    out.print(f"  {where}; {rl.rollout.engine}: {rollout.copies} copies of {degrees or 'one GPU'}")
+    out.print(f"  {where}; {rl.rollout.engine}: {say.count_words(rollout.copies, 'copy')} of {degrees or 'one GPU'}")
     if rl.rollout.speculate is not None:
         out.print(f"  drafts    {rl.rollout.speculate}", highlight=False)
     mean = f"{rollout.mean:,.0f} tokens, the longest {rollout.longest:,}"
     cut = f", {100 * rollout.capped:.2g} % cut there" if rollout.capped else ""
-    out.print(f"  {rl.prompts} prompts x {rl.samples} responses of {mean}{cut}; {step.updates} updates")
+    samples = f"{say.count_words(rl.prompts, 'prompt')} x {say.count_words(rl.samples, 'response')}"
+    out.print(f"  {samples} of {mean}{cut}; {say.count_words(step.updates, 'update')}")
     out.print(_phases(step))
     for line in step.waits:
         out.print(f"  waits     {line}")
@@ -51,7 +55,9 @@ def report(step: RLStep, console: Console | None = None) -> None:
         )
     if step.dollars is not None:
         joules = "" if step.joules is None else f", {step.joules / 1e6:,.3g} MJ"
-        out.print(f"  price     ${step.dollars:.3g}{joules} a step")
+        out.print(f"  price     ${step.dollars:.3g}{say.error_words(step.relative_error)}{joules} a step")
+    for sentence in step_sentences(step):
+        out.print(f"  record    {sentence}", highlight=False)
     for line in step.warnings:
         out.print(Text(f"  warning   {line}", "yellow"))
     for line in step.notes:
@@ -87,7 +93,9 @@ def report_splits(tried: Sequence[tuple[RLJob, RLStep | WindtunnelError]], conso
     """A table of divisions of the GPUs into rollout and update, the fastest first."""
     out = console or Console()
     first = tried[0][0]
-    out.print(Text(f"{first.model.name}, {first.rl.algorithm}, {first.rl.mode} on {first.job.cluster.gpus} GPUs", "bold"))
+    error = next((say.error_words(step.relative_error) for _, step in tried if isinstance(step, RLStep)), "")
+    where = f"{first.model.name}, {first.rl.algorithm}, {first.rl.mode} on {first.job.cluster.gpus} GPUs"
+    out.print(Text(where + (f"; steps{error}" if error else ""), "bold"))
     table = Table(box=None, padding=(0, 2), show_edge=False)
     for name in ("rollout", "update", "step", "rollout busy", "update busy", "$ a step", ""):
         table.add_column(name, justify="left" if not name else "right")

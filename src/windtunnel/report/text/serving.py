@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.report.words import numbers as say
+from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import Served
 
 GB = 1e9
@@ -28,8 +30,9 @@ def report(answer: Served, console: Console | None = None) -> None:
         degrees = f"{side.copies} of {first or 'tp 1'} for prompts, {side.decode_copies} of {degrees} for tokens"
     else:
         degrees = f"{degrees}, {server.replicas} of it"
+    asked = say.count_words(answer.requests, "request")
     out.print(f"  {server.engine.name}, {cluster.gpus} x {cluster.node.gpu.name}, {degrees}; "
-              f"weights {server.weights}, cache {server.kv}; {answer.requests} requests in {answer.seconds:.4g} s")  # fmt: skip
+              f"weights {server.weights}, cache {server.kv}; {asked} in {answer.seconds:.4g} s")  # fmt: skip
     if server.speculation is not None:
         out.print(f"  drafts    {_drafts(answer)}", highlight=False)
     out.print(_latencies(answer))
@@ -44,15 +47,18 @@ def report(answer: Served, console: Console | None = None) -> None:
     holds = f"{room.tokens:,} tokens or {answer.most_requests:,.0f} such requests"
     out.print(f"  memory    {parts}: {holds}; {100 * answer.cache_peak:.0f} % in use at most")
     if answer.preempted:
-        out.print(f"  preempted {answer.preempted} times; {answer.recomputed:,} tokens were computed again")
+        out.print(f"  preempted {say.count_words(answer.preempted, 'time')}; {answer.recomputed:,} tokens were computed again")
     if answer.prefix_hits:
         out.print(f"  prefixes  {100 * answer.prefix_hits:.1f} % of prompt tokens were in the cache")
     if answer.limits is not None:
         kept = f"{100 * answer.limits.kept:.1f} % of requests, {answer.limits.requests_per_s:.3g} a second, keep the limits"
         out.print(f"  limits    {kept}" + (f"; {answer.limits.nearest}" if answer.limits.nearest else ""))
     if answer.dollars is not None:
-        joules = "" if answer.joules is None else f", {answer.joules / 1e3:,.0f} kJ"
-        out.print(f"  price     ${answer.dollars:.3g}{joules} for a million output tokens")
+        errors = answer.relative_errors()
+        joules = "" if answer.joules is None else f", {answer.joules / 1e3:,.0f} kJ{say.error_words(errors['joules'])}"
+        out.print(f"  price     ${answer.dollars:.3g}{say.error_words(errors['dollars'])}{joules} for a million output tokens")
+    for sentence in server_sentences(answer):
+        out.print(f"  record    {sentence}", highlight=False)
     for note in answer.notes:
         out.print(f"  note      {note}")
 
@@ -69,7 +75,8 @@ def _drafts(answer: Served) -> str:
 
 
 def _headline(answer: Served) -> str:
-    speed = f"{answer.tokens_per_s_gpu:,.0f} output tokens/s a GPU, {answer.requests_per_s:.3g} requests/s"
+    error = say.error_words(answer.relative_errors()["throughput"])
+    speed = f"{answer.tokens_per_s_gpu:,.0f}{error} output tokens/s a GPU, {answer.requests_per_s:.3g} requests/s"
     waits = f"{_milliseconds(answer.tpot.mean)} ms a token after {_milliseconds(answer.ttft.mean)} ms"
     return f"{answer.server.model.name}: {speed}, {waits}"
 
@@ -81,10 +88,13 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _latencies(answer: Served) -> Table:
-    """Mean and quantiles of the latencies, in milliseconds."""
+    """Mean and quantiles of the latencies, in milliseconds, and the error to state of the mean."""
     table = Table(box=None, padding=(0, 2), show_edge=False)
-    for name in ("ms", "mean", "p50", "p90", "p99"):
+    errors = answer.relative_errors()
+    for name in ("ms", "mean", "±", "p50", "p90", "p99"):
         table.add_column(name, justify="left" if name == "ms" else "right")
-    for label, spread in (("first token", answer.ttft), ("each further", answer.tpot), ("whole request", answer.e2e)):
-        table.add_row(label, *(_milliseconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
+    for label, name in (("first token", "ttft"), ("each further", "tpot"), ("whole request", "e2e")):
+        spread = getattr(answer, name)
+        mean, *others = (_milliseconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99))
+        table.add_row(label, mean, say.error_words(errors[name]).strip(" ±"), *others)
     return table

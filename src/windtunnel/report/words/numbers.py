@@ -10,6 +10,11 @@ from windtunnel.base.units import show_size, show_time
 UNKNOWN = "unknown"
 
 
+def error_words(error: float | None) -> str:
+    """` ±12 %` of an error to state, as it stands behind a figure; nothing without one."""
+    return "" if error is None else f" ±{100.0 * error:.0f} %"
+
+
 def seconds(value: float) -> str:
     """`12.35 ms`."""
     return show_time(value) if math.isfinite(value) else UNKNOWN
@@ -44,6 +49,12 @@ def count(value: float) -> str:
         if abs(value) < scale:
             return f"{value / {'k': 1e3, 'M': 1e6, 'G': 1e9, 'T': 1e12, 'P': 1e15}[unit]:.4g} {unit}"
     return UNKNOWN
+
+
+def count_words(number: int, noun: str) -> str:
+    """`1 update`, `32 updates`; `2 copies` of a copy."""
+    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def micro_batches(number: int) -> str:

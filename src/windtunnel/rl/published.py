@@ -1,0 +1,64 @@
+"""What published steps say of an answer: how far predictions of steps like it were from what was measured.
+
+`catalog/rl_accuracy.toml` has a line for modes that take turns and one for those whose rollout runs ahead; `benchmarks/rl_rows.py
+--record` writes it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.serving.published import FigureErrors
+from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import read_table
+
+MODES = {"colocated": "in_turn", "split": "in_turn", "one_step_off": "ahead", "async": "ahead"}
+"""Modes that are like each other: in both of the first the step is the sum of its phases."""
+
+
+@dataclass(frozen=True)
+class PublishedRL:
+    """Errors of the step of `rows` published configurations of `studies` studies, in `modes` of MODES."""
+
+    modes: str
+    rows: int
+    studies: int
+    step: FigureErrors
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        return {"modes": self.modes, "rows": self.rows, "studies": self.studies, "step": vars(self.step)}
+
+
+def steps_like(mode: str) -> PublishedRL | None:
+    """The catalogue's line for a mode; None where no step of its kind was compared."""
+    return catalogue_steps().get(MODES[mode])
+
+
+@functools.cache
+def catalogue_steps() -> Mapping[str, PublishedRL]:
+    """The catalogue's lines by modes."""
+    found = {}
+    for entry in read_table(ROOT / "rl_accuracy.toml")["steps"]:
+        errors = entry["step"] | {"longer_pct": tuple(entry["step"]["longer_pct"])}
+        found[entry["modes"]] = PublishedRL(entry["modes"], entry["rows"], entry["studies"], FigureErrors(**errors))
+    return found
+
+
+def rl_record_text(lines: list[PublishedRL], source: str) -> str:
+    """The catalogue's file as text."""
+    parts = [
+        "# Written by `benchmarks/rl_rows.py --record`; do not edit. Errors in percent of the measured step.\n"
+        f'source = "{source}"\n'
+    ]
+    for line in lines:
+        one, (low, high) = line.step, line.step.longer_pct
+        rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
+        parts.append(
+            f'[[steps]]\nmodes = "{line.modes}"\nrows = {line.rows}\nstudies = {line.studies}\n'
+            f"step = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"
+        )
+    return "\n".join(parts)

@@ -1,0 +1,125 @@
+"""What published servers say of an answer: how far predictions of servers like it were from what was measured.
+
+`catalog/served_accuracy.toml` has a line for each kind of server. `benchmarks/served.py --record` writes it from a table of
+measured servers, without one server in five, on which the share inside is checked. A line with an empty field is over all values of
+it.
+Errors are percentages of the measured figure, with the sign of predicted - measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any
+
+from windtunnel.predict.published import widening
+from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import read_table
+
+FIGURES = ("ttft", "tpot", "throughput")
+"""Figures with errors of their own: seconds to the first token, for each further one, and output tokens a second."""
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """What makes servers alike: `trained` is dense or experts, `sides` together, or apart where prompts have copies of their own.
+    An empty field stands for any value."""
+
+    gpu: str
+    engine: str
+    trained: str
+    sides: str
+
+
+@dataclass(frozen=True)
+class FigureErrors:
+    """Errors of one figure: medians without and with their sign. `inside_pct`: the error inside which seven of ten rows lie
+    (`predict.published.INSIDE`); `longer_pct`: lower and upper quartile of measured / predicted - 1."""
+
+    median_pct: float
+    bias_pct: float
+    inside_pct: float
+    longer_pct: tuple[float, float]
+
+    @property
+    def error(self) -> float:
+        """The error to state, as a share."""
+        return self.inside_pct / 100.0
+
+    @property
+    def leans(self) -> bool:
+        """Whether the middle half of the rows lies on one side of its predictions."""
+        low, high = self.longer_pct
+        return low > 0.0 or high < 0.0
+
+    def band(self, value: float) -> tuple[float, float]:
+        """The measured values of which a predicted one is within the stated error: (least, most); most is infinite from an error
+        of 100 %."""
+        return value / (1.0 + self.error), value / (1.0 - self.error) if self.error < 1.0 else math.inf
+
+
+@dataclass(frozen=True)
+class PublishedServers:
+    """Errors of `rows` measured loads of `servers` servers of a kind."""
+
+    kind: ServerKind
+    rows: int
+    servers: int
+    figures: Mapping[str, FigureErrors]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        return {**vars(self.kind), "rows": self.rows, "servers": self.servers, **{k: vars(v) for k, v in self.figures.items()}}
+
+
+def errors_of_figure(errors: Sequence[float]) -> FigureErrors:
+    """The line of a figure from its rows' errors, (predicted - measured) / measured; two rows at least."""
+    longer = [100.0 * (1.0 / (1.0 + error) - 1.0) for error in errors]
+    low, _, high = quantiles(longer, n=4, method="inclusive")
+    inside = widening([(abs(error), 1.0) for error in errors])
+    return FigureErrors(100.0 * median(map(abs, errors)), 100.0 * median(errors), 100.0 * inside, (low, high))
+
+
+def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
+    """`kind`, and the wider ones that stand in for it, the nearest first. Sides always agree."""
+    gpu, engine, trained, sides = kind.gpu, kind.engine, kind.trained, kind.sides
+    ordered = [(gpu, engine, trained), ("", engine, trained), (gpu, "", trained), ("", "", trained), ("", engine, ""), ("", "", "")]
+    return tuple(ServerKind(*one, sides) for one in ordered)
+
+
+def servers_like(kind: ServerKind, record: Mapping[ServerKind, PublishedServers] | None = None) -> PublishedServers | None:
+    """The line of `record` (left out: the catalogue's) for the servers nearest to `kind`; None where none was compared."""
+    table = catalogue_servers() if record is None else record
+    return next((table[near] for near in kinds_around(kind) if near in table), None)
+
+
+@functools.cache
+def catalogue_servers() -> Mapping[ServerKind, PublishedServers]:
+    """The catalogue's lines by what they are of."""
+    found = {}
+    for entry in read_table(ROOT / "served_accuracy.toml")["servers"]:
+        kind = ServerKind(*(entry[name] for name in ("gpu", "engine", "trained", "sides")))
+        figures = {name: FigureErrors(**entry[name] | {"longer_pct": tuple(entry[name]["longer_pct"])}) for name in FIGURES}
+        found[kind] = PublishedServers(kind, entry["rows"], entry["servers"], figures)
+    return found
+
+
+def record_text(lines: Sequence[PublishedServers], source: str) -> str:
+    """The catalogue's file as text; the same bytes for equal lines."""
+    parts = [
+        "# Written by `benchmarks/served.py --record`; do not edit. Errors in percent of the measured figure; an empty\n"
+        f'# field stands for any value.\nsource = "{source}"\n'
+    ]
+    for line in lines:
+        text = "".join(f'{name} = "{value}"\n' for name, value in vars(line.kind).items())
+        text += f"rows = {line.rows}\nservers = {line.servers}\n"
+        for name in FIGURES:
+            one = line.figures[name]
+            low, high = one.longer_pct
+            rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
+            text += f"{name} = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"
+        parts.append("[[servers]]\n" + text)
+    return "\n".join(parts)

@@ -1,0 +1,153 @@
+"""Errors to state of a served model and of a step of reinforcement learning: the record, its use, and how many rows it holds.
+
+`served_rows.csv`: loads of servers that the record leaves out, as published in silicon_sample.csv of ai-dynamo/aiconfigurator
+(Apache-2.0); sources are shortened to whether a row is of the public benchmark, and its users.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import math
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import windtunnel as wt
+from windtunnel.predict.published import AT_MOST
+from windtunnel.report.page import rl as rl_page
+from windtunnel.report.page import serve_front as front_page
+from windtunnel.report.page import served as served_page
+from windtunnel.report.text.serving import report
+from windtunnel.report.words.numbers import count_words
+from windtunnel.rl.published import MODES, steps_like
+from windtunnel.serving.published import (
+    FIGURES,
+    FigureErrors,
+    ServerKind,
+    catalogue_servers,
+    errors_of_figure,
+    record_text,
+    servers_like,
+)
+
+ROWS = Path(__file__).with_name("served_rows.csv")
+STEP = {
+    "workload": "rl",
+    "model": "qwen2.5-1.5b",
+    "cluster": {"base": "h100-ib", "gpus": 8},
+    "rl": {"prompts": 16, "samples": 4, "mini_batch": 16, "prompt": 100, "response": "300~0.5<600"},
+}
+
+
+def benchmark() -> ModuleType:
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "served.py"
+    spec = importlib.util.spec_from_file_location("served_benchmark", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_servers_that_the_record_leaves_out_lie_inside_as_often_as_it_says() -> None:
+    """Seven of ten by the record's words; of these loads of 14 servers at least half and no more than nine of ten."""
+    served = benchmark()
+    with ROWS.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[::2]
+    inside: dict[str, list[bool]] = {name: [] for name in FIGURES}
+    for row in rows:
+        answer = served.predict_row(row)
+        one = served.ServedRow(row, answer.ttft.mean, answer.tpot.mean, kind=answer.kind)
+        assert one.is_held_out
+        for name, error in one.errors().items():
+            stated = answer.relative_errors()[name]
+            assert stated is not None
+            inside[name].append(abs(error) <= stated)
+    for some in inside.values():
+        assert 0.5 <= sum(some) / len(some) <= 0.9
+
+
+@given(st.lists(st.floats(-0.95, 3.0), min_size=3, max_size=60))
+def test_a_stated_error_holds_as_many_rows_as_it_says(errors: list[float]) -> None:
+    """No more than AT_MOST lie strictly inside; those inside have their measured value in the band of the predicted one."""
+    one = errors_of_figure(errors)
+    assert sum(100.0 * abs(error) < one.inside_pct * (1.0 - 1e-9) for error in errors) <= AT_MOST * len(errors) + 1e-9
+    assert one.longer_pct[0] <= one.longer_pct[1]
+    for error in errors:
+        low, high = one.band(1.0 + error)  # predicted, where 1 was measured
+        if abs(error) <= one.error * (1.0 - 1e-9):
+            assert low <= 1.0 <= high
+    assert FigureErrors(0.0, 0.0, 100.0, (0.0, 0.0)).band(2.0) == (1.0, math.inf)
+
+
+def test_the_record_is_read_as_it_is_written() -> None:
+    lines = list(catalogue_servers().values())
+    table = tomllib.loads(record_text(lines, "a table"))
+    assert [entry["rows"] for entry in table["servers"]] == [line.rows for line in lines]
+    again = FigureErrors(**table["servers"][0]["tpot"] | {"longer_pct": tuple(table["servers"][0]["tpot"]["longer_pct"])})
+    assert again == lines[0].figures["tpot"]
+
+
+def test_the_nearest_servers_speak_and_sides_never_stand_in_for_each_other() -> None:
+    table = catalogue_servers()
+    measured = next(kind for kind in table if kind.gpu and kind.engine)
+    assert servers_like(measured) is table[measured]
+    unknown = servers_like(ServerKind("no GPU", measured.engine, measured.trained, "together"))
+    assert unknown is not None and unknown.kind == ServerKind("", measured.engine, measured.trained, "together")
+    together = {kind: line for kind, line in table.items() if kind.sides == "together"}
+    assert servers_like(ServerKind("", "", "dense", "apart"), together) is None
+
+
+def test_answers_say_their_errors_everywhere() -> None:
+    """Text, JSON and page of serve-predict; table and page of serve-search."""
+    answer = wt.serve_predict("llama3.1-8b", "h100-ib", gpus=1, isl=256, osl=64, concurrency=4, record=True)
+    errors = answer.relative_errors()
+    assert errors["dollars"] == errors["throughput"] == errors["e2e"] and errors["ttft"] != errors["tpot"]
+    table = answer.as_dict()
+    assert table["relative_errors"] == errors and table["published"]["rows"] > 0
+    text = io.StringIO()
+    report(answer, Console(file=text, width=200))
+    assert all(f"{100 * (errors[name] or 0.0):.0f} %" in text.getvalue() for name in ("ttft", "tpot", "throughput"))
+    page = served_page.page(answer)
+    for name in ("ttft", "tpot", "throughput", "dollars"):
+        assert f"±{100 * (errors[name] or 0.0):.0f} %" in page
+    assert "measured servers" in page and "How good" in page
+    found = wt.serve_search("llama3.1-8b", "h100-ib", gpus=1, isl=256, osl=64, users=(1, 8))
+    assert f"{100 * (errors['throughput'] or 0.0):.0f} %" in front_page.page(found, [])
+
+
+def test_a_load_that_comes_at_stated_moments_sets_throughput_itself() -> None:
+    """Few requests a second: the server waits for them, and a slower one would give as many tokens. Too many: it would not."""
+    calm = wt.serve_predict("llama3.1-8b", "h100-ib", gpus=1, isl=256, osl=64, rate=0.5, requests=40)
+    assert calm.paced and calm.relative_errors()["throughput"] is None and calm.relative_errors()["dollars"] is None
+    assert calm.relative_errors()["tpot"] is not None
+    flood = wt.serve_predict("llama3.1-8b", "h100-ib", gpus=1, isl=2048, osl=256, rate=400.0, requests=400)
+    assert not flood.paced and flood.relative_errors()["throughput"] is not None
+
+
+def test_a_step_says_its_error() -> None:
+    for mode in MODES:
+        assert steps_like(mode) is not None
+    step = wt.rl_predict(STEP)
+    assert step.relative_error == steps_like("colocated").step.error  # type: ignore[union-attr]
+    assert step.as_dict()["relative_error"] == step.relative_error
+    page = rl_page.page(step)
+    assert f"±{100 * (step.relative_error or 0.0):.0f} %" in page and "published steps" in page
+    assert "1 update<" in page or "1 update " in page
+
+
+@pytest.mark.parametrize(
+    "number, noun, words",
+    [(1, "update", "1 update"), (0, "update", "0 updates"), (2, "copy", "2 copies"), (1, "copy", "1 copy"), (3, "key", "3 keys"),
+     (1024, "GPU", "1,024 GPUs")],
+)  # fmt: skip
+def test_nouns_follow_their_numbers(number: int, noun: str, words: str) -> None:
+    assert count_words(number, noun) == words

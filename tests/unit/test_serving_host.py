@@ -1,0 +1,102 @@
+"""What the host adds to a server's passes: passes chosen ahead, kernels that no captured graph covers, all-reduces over PCIe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.serving import ServePlan, Server, serve, server_of
+from windtunnel.serving.engines import CALL, ENGINES
+from windtunnel.serving.lengths import Passing
+from windtunnel.serving.load import ServeLoad, drawn_load
+from windtunnel.serving.simulate import FRONT, TOKENISE, run_lane
+from windtunnel.serving.step_times import StepTimes
+from windtunnel.spec import load_model
+from windtunnel.workload.ops import Axis, Comm
+
+
+def with_engine(server: Server, **fields: object) -> Server:
+    return replace(server, engine=replace(server.engine, **fields))  # type: ignore[arg-type]
+
+
+def small(engine: str = "vllm") -> Server:
+    return server_of(load_model("llama3.1-8b"), "h100-ib", 1, engine, ServePlan())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+def test_a_request_that_comes_during_a_pass_waits_for_the_one_chosen_ahead(engine: str, share: float) -> None:
+    """One request decodes; another is seen within its twentieth pass. It joins the next pass, or the one after that."""
+    server = with_engine(small(engine), polls=1)
+    times = StepTimes(server)
+    alone = run_lane(times, ServeLoad(np.array([100]), np.array([60]), np.zeros(1)), 10**5)
+    token = (alone.last[0] - alone.first[0]) / 59
+    seen = alone.first[0] + (19 + share) * token
+    load = ServeLoad(np.array([100, 100]), np.array([60, 1]), np.array([0.0, seen - FRONT - 100 * TOKENISE]))
+    first = {}
+    for ahead in (False, True):
+        changed = StepTimes(with_engine(server, ahead=ahead))
+        first[ahead] = float(run_lane(changed, load, 10**5).first[1])
+    assert first[True] - first[False] == pytest.approx(token, rel=0.02)
+    joined = times.seconds(Passing(100, 1, 5050.0, 1, 120.0), 2)
+    assert first[False] - seen == pytest.approx((1 - share) * token + joined, rel=0.05)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_server_that_waits_takes_a_request_at_once(engine: str) -> None:
+    """No pass runs, so none was chosen ahead: the same seconds with and without."""
+    server = small(engine)
+    load = drawn_load(300, 20, concurrency=1, requests=4)
+    waits = [serve(with_engine(server, ahead=ahead), load).ttft.mean for ahead in (False, True)]
+    assert waits[0] == pytest.approx(waits[1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "engine, prompt, captured", [("vllm", 512, True), ("vllm", 513, False), ("sglang", 16, False), ("trtllm", 16, False)]
+)
+def test_passes_without_a_graph_last_as_long_as_their_calls(engine: str, prompt: int, captured: bool) -> None:
+    """A short prompt of a mixture: kernels are done before the host has called the next one."""
+    server = server_of(load_model("qwen3-30b-a3b"), "b200-ib", 1, engine, ServePlan(), weights="fp8")
+    times = StepTimes(with_engine(server, call_host=1e-3))  # slow enough to be the longer
+    one = Passing(prompt, 1, prompt * (prompt + 1) / 2, 0, 0.0)
+    kernels = StepTimes(with_engine(server, call_host=0.0)).seconds(one, 1)
+    assert times.is_captured(one) is captured
+    assert times.seconds(one, 1) == pytest.approx(kernels if captured else 1e-3 * times.calls + server.engine.gap)
+
+
+def test_calls_are_those_of_the_published_passes() -> None:
+    """Qwen3-4B in 16.6 ms and DeepSeek-V3 with tp 8 in 82.6 ms without graphs: half of the constant to twice it."""
+    for model, machine, tp, seconds in (("qwen3-4b", "h100-ib", 1, 16.6e-3), ("deepseek-v3", "h200-ib", 8, 82.6e-3)):
+        weights = "fp8_block" if tp == 8 else "bf16"
+        times = StepTimes(server_of(load_model(model), machine, tp, "sglang", ServePlan(tp=tp), weights=weights))
+        assert 0.5 * CALL < seconds / times.calls < 2.0 * CALL
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_have_no_kernel_of_their_own_over_pcie_beyond_two_gpus(engine: str) -> None:
+    """Large messages: the engine's share of the link is above NCCL's for two GPUs, and NCCL's it is for four."""
+    for gpus in (2, 4):
+        times = StepTimes(server_of(load_model("qwen3-32b"), "rtx-pro-6000", gpus, engine, ServePlan(tp=gpus)))
+        key = CallKey(Comm.ALL_REDUCE, Axis.TP, 1e6)
+        nccl = times._book.price_of(key).seconds
+        assert (times.call_seconds(key) == nccl) == (gpus == 4)
+
+
+def test_experts_on_several_nodes_get_copies_and_not_all_tokens() -> None:
+    """DeepSeek-V3 on DP-attention ranks: in a node they gather all tokens; on two nodes each rank has the copies that arrive, so
+    twice the ranks with as many tokens each do not double a rank's work."""
+    seconds, held = {}, {}
+    for ranks in (8, 16):
+        plan = ServePlan(dp=ranks, ep=ranks)
+        times = StepTimes(server_of(load_model("deepseek-v3"), "h100-ib", ranks, "sglang", plan, weights="fp8_block"))
+        block = times.graph.layer(times.kinds[-1][0], 4096)
+        held[ranks] = (block.experts[0].tokens * block.experts[0].top_k, block.experts[0].copies)
+        calls = {row.name: Comm(int(row.comm)) for row in block.rows if row.name in ("dispatch", "combine")}
+        assert set(calls.values()) == ({Comm.ALL_TO_ALL} if ranks > 8 else {Comm.ALL_GATHER, Comm.REDUCE_SCATTER})
+        one = Passing(4096, 4, 4 * 1024 * 1025 / 2, 0, 0.0)
+        seconds[ranks] = times.pass_parts(one, 4)["experts"]
+    assert held[8][0] == 8 * 4096 * 8 and held[16][0] == pytest.approx(held[16][1], abs=1)
+    assert seconds[16] < 1.1 * seconds[8]
