@@ -64,8 +64,8 @@ from .records.run import Run as Run
 from .records.trace_graph import TraceGraph as TraceGraph
 from .replay.result import ReplayResult as ReplayResult
 from .report.answer import Answer as Answer
+from .report.comparison import Comparison as Comparison
 from .report.memory import MemoryReport as MemoryReport
-from .report.text.compare import Comparison as Comparison
 from .rl.answer import RLStep as RLStep
 from .rl.job import RLJob as RLJob
 from .runs.calibrate import Calibrated as Calibrated

@@ -42,7 +42,7 @@ def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float 
     """A drawing that scrolls where the window is narrow. `inside` is markup whose texts went through `escape`."""
     return Markup(  # noqa: S704 -- every text inside went through escape()
         f'<div class="scroll"><svg class="{kind}" viewBox="0 0 {wide:.0f} {tall:.0f}" role="img" '
-        f'aria-label="{escape(label)}" style="min-width:560px">{inside}</svg></div>'
+        f'aria-label="{escape(label)}" style="min-width:760px">{inside}</svg></div>'
     )
 
 
@@ -113,6 +113,25 @@ def round_ticks(least: float, most: float, about: int) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(k * unit for k in (1.0, 2.0, 5.0, 10.0) if k * unit >= rough * 0.999)
     return [float(f"{n * step:.9g}") for n in range(math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9) + 1)]
+
+
+def log_scale(values: Sequence[float], first: float, last: float) -> Callable[[float], float]:
+    """Places on a logarithmic axis, with some room at both ends."""
+    low, high = math.log(min(values)), math.log(max(values))
+    room = 0.06 * (high - low) or 0.1
+    low, high = low - room, high + room
+    return lambda value: first + (math.log(value) - low) / (high - low) * (last - first)
+
+
+def log_ticks(least: float, most: float) -> list[float]:
+    """1, 2 and 5 times powers of ten between two values; round ones where these lie close."""
+    found = [
+        k * 10.0**power
+        for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+        for k in (1, 2, 5)
+        if least * 0.999 <= k * 10.0**power <= most * 1.001
+    ]
+    return found if len(found) > 1 else [value for value in round_ticks(least, most, 4) if value > 0.0]
 
 
 def say_zero(words: Words) -> Words:

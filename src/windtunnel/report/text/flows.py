@@ -16,6 +16,7 @@ from windtunnel.network.flows.run import FlowsResult
 from windtunnel.network.simulate.collisions import EDGES, Collisions
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.flows import link_name
 
 SCHEMA = "windtunnel.flows/1"
 """Version; increases when a key changes its meaning or is removed."""
@@ -43,12 +44,6 @@ def collisions_json(result: FlowsResult, met: Collisions) -> dict[str, Any]:
     plain["histogram_edges"] = list(EDGES)
     plain["worst_link"] = link_name(result, met.worst_link) if met.worst_link >= 0 else None
     return plain
-
-
-def link_name(result: FlowsResult, link: int) -> str:
-    """`leaf0->spine3`."""
-    graph = result.graph
-    return f"{graph.name(int(graph.link_from[link]))}->{graph.name(int(graph.link_to[link]))}"
 
 
 def _rows(result: FlowsResult) -> Iterator[str]:
