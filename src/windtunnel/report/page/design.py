@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -12,12 +14,13 @@ from windtunnel.report.page import frame
 from windtunnel.report.page.charts import BLUE, GREEN, GREY, key_line, paragraphs, say_number
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
-from windtunnel.report.page.plots import PlotAxis, PlotPoint, draw_plot
+from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.design import PLAN_FIELDS, tried_lines
 from windtunnel.report.words.search import number_of, plan_words
-from windtunnel.search.design import Design, DesignResult
+from windtunnel.search.design import Design, DesignField, DesignResult
+from windtunnel.search.objective import Objective
 from windtunnel.spec import names
 
 MOST_ROWS, MOST_POINTS = 200, 1200
@@ -64,53 +67,65 @@ def _cards(result: DesignResult) -> list[tuple[str, str, str]]:
 def _pictures(result: DesignResult) -> list[tuple[str, Markup]]:
     """Objectives against each other; the first one against price to make and area where these are known, else over each range."""
     first, found = result.objectives[0], []
-    performance: Value = lambda one: first.shown(one.values[0])  # noqa: E731
     for at, other in enumerate(result.objectives[1:], 1):
-        across: Value = lambda one, at=at, other=other: other.shown(one.values[at])  # type: ignore[misc]  # noqa: E731
-        found.append((f"{first.unit} and {other.unit}", _scatter(result, (across, other.unit), (performance, first.unit))))
+        found.append((f"{first.unit} and {other.unit}", _scatter(result, partial(_objective, other, at), other.unit, True)))
     if any(one.silicon is not None for one in result.designs):
-        area: Value = lambda one: None if one.silicon is None else one.silicon.area  # noqa: E731
-        price: Value = lambda one: None if one.silicon is None else one.silicon.dollars  # noqa: E731
-        found.append(
-            (f"{first.unit} and the price to make a GPU", _scatter(result, (price, "$ to make"), (performance, first.unit)))
-        )
-        found.append(
-            (f"{first.unit} and the area of silicon", _scatter(result, (area, "mm² of silicon"), (performance, first.unit)))
-        )
+        found.append((f"{first.unit} and the price to make a GPU", _scatter(result, _price, "$ to make a GPU", True)))
+        found.append((f"{first.unit} and the area of silicon", _scatter(result, _area, "mm² of silicon", True)))
     for axis in result.axes:
         if not axis.values:
             name = axis.path.rsplit(".", 1)[1].replace("_", " ")
-            field: Value = lambda one, axis=axis: _number_of(one.fields[axis.path], axis.unit)  # type: ignore[misc]  # noqa: E731
-            found.append(
-                (f"{first.unit} over {name}", _scatter(result, (field, f"{name}, {axis.unit}"), (performance, first.unit)))
-            )
+            title = f"{name}, {axis.unit}" if axis.unit else name
+            found.append((f"{first.unit} over {name}", _scatter(result, partial(_field, axis), title, False)))
     return [(title, picture) for title, picture in found if picture]
 
 
-def _number_of(text: str, unit: str) -> float | None:
+def _objective(of: Objective, at: int, one: Design) -> float | None:
+    return of.shown(one.values[at])
+
+
+def _area(one: Design) -> float | None:
+    return None if one.silicon is None else one.silicon.area
+
+
+def _price(one: Design) -> float | None:
+    return None if one.silicon is None else one.silicon.dollars
+
+
+def _field(axis: DesignField, one: Design) -> float | None:
     try:
-        return float(text.removesuffix(unit))
+        return float(one.fields[axis.path].removesuffix(axis.unit))
     except ValueError:
         return None
 
 
-def _scatter(result: DesignResult, across: tuple[Value, str], up: tuple[Value, str]) -> Markup:
-    """A point for each design; filled where no other one beats it."""
-    front = max(1, result.front if len(result.objectives) > 1 else 1)
-    points = []
-    for at, one in enumerate(result.designs[:MOST_POINTS]):
-        x, y = across[0](one), up[0](one)
-        if x is None or y is None:
-            continue
-        ahead = at < front
-        colour = GREEN if at == 0 else BLUE if ahead else GREY
-        points.append(PlotPoint(x, y, _tell(result, one, at), colour, "square" if at == 0 else "circle", not ahead))
+def _scatter(result: DesignResult, across: Value, title: str, joined: bool) -> Markup:
+    """A point for each design; filled where no other one beats it. `joined`: a line along those that none beats in this picture."""
+    several, first = len(result.objectives) > 1, result.objectives[0]
+    front = max(1, result.front) if several else 1
+    placed = [(at, one, x, first.shown(one.values[0])) for at, one in enumerate(result.designs[:MOST_POINTS])
+              if (x := across(one)) is not None]  # fmt: skip
+    points = [
+        PlotPoint(x, y, _tell(result, one, at), GREEN if at == 0 else BLUE if at < front else GREY,
+                  "square" if at == 0 else "circle", at >= front)
+        for at, one, x, y in reversed(placed)
+    ]  # fmt: skip
+    lines, best = [], math.inf
+    if joined:
+        ahead = []
+        for _, one, x, y in sorted(placed, key=lambda each: (each[2], each[1].values[0])):
+            if one.values[0] < best:
+                best = one.values[0]
+                ahead.append((x, y))
+        lines.append(PlotLine("no design has less of one without more of the other", ahead, "var(--ink)", "5 4", 1.2))
     picture = draw_plot(
-        points[::-1], (), PlotAxis(across[1], say_number), PlotAxis(up[1], say_number), f"{up[1]} against {across[1]}", 340.0
+        points, lines, PlotAxis(title, say_number), PlotAxis(first.unit, say_number), f"{first.unit} against {title}", 340.0
     )  # fmt: skip
-    ahead = "no other one beats it in every objective" if len(result.objectives) > 1 else "the best"
-    entries = [("row 1 (square)", GREEN), *([("filled: " + ahead, BLUE)] if front > 1 else []), ("other designs", GREY)]
-    return picture + key_line(entries) if picture else picture
+    entries = [("row 1 (square)", GREEN), ("other designs", GREY)]
+    if front > 1:
+        entries.insert(1, ("filled: no other one beats it in every objective", BLUE))
+    about = "dashed: no design has less of one without more of the other" if joined else ""
+    return picture + key_line(entries, about) if picture else picture
 
 
 def _tell(result: DesignResult, one: Design, at: int) -> str:

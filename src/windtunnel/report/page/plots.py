@@ -47,12 +47,14 @@ class BarRow(NamedTuple):
 
 
 class PlotAxis(NamedTuple):
-    """An axis: what it counts, how it says numbers, whether it is logarithmic, and where a linear one begins."""
+    """An axis: what it counts, how it says numbers, whether it is logarithmic, where a linear one begins, and where numbers may stand
+    if not at round ones."""
 
     title: str
     words: Words
     log: bool = False
     least: float | None = None
+    ticks: tuple[float, ...] = ()
 
 
 class PlotPoint(NamedTuple):
@@ -208,6 +210,8 @@ def _grid(
 
 
 def _ticks(values: Sequence[float], axis: PlotAxis) -> list[float]:
+    if axis.ticks:
+        return list(axis.ticks)
     if axis.log:
         return log_ticks(min(values), max(values))
     low, high = _ends(values, axis)
