@@ -24,6 +24,7 @@ from .api.measured import replay_astra_sim as replay_astra_sim
 from .api.measured import replay_loggops as replay_loggops
 from .api.measured import simai as simai
 from .api.measured import whatif as whatif
+from .api.pages import write_html as write_html
 from .api.rl import rl_predict as rl_predict
 from .api.rl import rl_splits as rl_splits
 from .api.serving import serve_predict as serve_predict

@@ -10,8 +10,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.collective_links import Largest
-from windtunnel.cli.collective_page import check_page_of, measured_lines, read_measured, write_page
+from windtunnel.cli.collective_links import Largest, check_page_of, measured_lines, read_measured, write_page
 from windtunnel.cli.shared.common import Fault, Json, PacketThreads, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.pages import Html
 from windtunnel.cli.shared.progress import stoppable

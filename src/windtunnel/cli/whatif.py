@@ -77,7 +77,7 @@ def command(
 def _show(rows: Sequence[WhatIf]) -> None:
     from rich.console import Console
 
-    from windtunnel.report.words.measured_seconds import seconds
+    from windtunnel.report.words.measured.seconds import seconds
 
     console = Console(highlight=False)
     first = rows[0]

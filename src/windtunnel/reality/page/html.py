@@ -17,6 +17,7 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
 from windtunnel.records import PHASES
 from windtunnel.report.page import frame
+from windtunnel.report.page.frame import Cell
 
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)
@@ -105,7 +106,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     shown = f", every {step}th point drawn" if step > 1 else ""
     caption = f'<p class="soft">Each point is a row; on the line they agree, the band is ±{100 * BAND:g} %{shown}.</p>'
     marks.reverse()  # layers lie above sub-modules, and those above kernels
-    body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="predicted against measured" style="min-width:560px">'
+    body = f'<div class="scroll">{svg}{scale.frame(quantity)}{"".join(marks)}</svg></div>'
     what = NAMES.get(quantity, quantity)
     drawing = Markup(caption + body + f'<div class="key">{"".join(key)}</div>')  # every name in it is escaped above
     return _section(f"Predicted against measured {what}", drawing)
@@ -173,39 +175,30 @@ class _Scale:
 
 def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> Markup:
     """`several`: the families are of several quantities."""
-    rows = [
+    rows: list[list[Cell]] = [
         [
-            label(line.family, gpu) + (" (fitted)" if line.fitted else ""),
-            *([line.quantity] if several else []),
-            f"{line.n:,}",
+            (label(line.family, gpu) + (" (fitted)" if line.fitted else ""), None),
+            *([(line.quantity, None)] if several else []),
+            (f"{line.n:,}", float(line.n)),
             *map(_figure, (line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)),
-            f"{line.skipped:,}",
+            (f"{line.skipped:,}", float(line.skipped)),
         ]
         for line in families
     ]
-    heads = ("family", *(["quantity"] if several else []), "rows", "median", "mean |e|", "bias", "largest", "skipped")
-    return _table(heads, rows, 2 if several else 1)
+    numbers = [(head, True) for head in ("rows", "median", "mean |e|", "bias", "largest", "skipped")]
+    heads = [("family", False), *([("quantity", False)] if several else []), *numbers]
+    return frame.part("table", "families", heads, rows)
 
 
 def _rows(scores: Sequence[Score], gpu: str) -> Markup:
-    rows = [
-        [label(s.family, gpu), s.id, s.job, format_value(s, s.measured), format_value(s, s.predicted), f"{s.error_pct:+.1f} %"]
+    rows: list[list[Cell]] = [
+        [(label(s.family, gpu), None), (s.id, None), (str(s.job), None), (format_value(s, s.measured), s.measured or 0.0),
+         (format_value(s, s.predicted), s.predicted or 0.0), (f"{s.error_pct:+.1f} %", s.error_pct or 0.0)]
         for s in scores
-    ]
-    return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
+    ]  # fmt: skip
+    heads = [("family", False), ("row", False), ("what", False), ("measured", True), ("predicted", True), ("error", True)]
+    return frame.part("table", "largest", heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> Markup:
-    """`words`: how many columns at the left hold text; the others are numbers."""
-
-    def line(tag: str, cells: Sequence[str]) -> Markup:
-        style = [Markup() if at < words else Markup(' class="n"') for at in range(len(cells))]
-        each = Markup(f"<{tag}{{}}>{{}}</{tag}>")
-        return Markup("<tr>{}</tr>").format(Markup().join(each.format(kind, text) for kind, text in zip(style, cells, strict=True)))
-
-    table = Markup('<div class="scroll"><table><thead>{}</thead><tbody>{}</tbody></table></div>')
-    return table.format(line("th", heads), Markup().join(line("td", row) for row in rows))
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _figure(value: float | None) -> Cell:
+    return ("-", -1e9) if value is None else (f"{value:.1f}", value)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from windtunnel.report.text.table import listing
-from windtunnel.report.words.measured_seconds import seconds
+from windtunnel.report.words.measured.seconds import seconds
 from windtunnel.runs.comparison import MOST_CAUSES
 from windtunnel.runs.fleet.comparison import FleetComparison, SectionPart
 

@@ -99,7 +99,8 @@ def _times(answer: CollectiveAnswer) -> Markup:
     key = [("predicted, with what is chosen", BLUE), *([("measured (crosses)", ORANGE)] if answer.measured else []), *entries]
     sizes = tuple(sorted({size for size, _, _ in chosen}))
     picture = draw_plot(
-        marks, lines, PlotAxis("bytes", say.size, True, ticks=sizes), PlotAxis("time of a call", say.seconds, True), "time over size", 420.0
+        marks, lines, PlotAxis("bytes", say.size, True, ticks=sizes), PlotAxis("time of a call", say.seconds, True),
+        "time over size", 420.0,
     )  # fmt: skip
     return picture + key_line(key, "dashed lines: one algorithm alone" if entries else "") + paragraphs(_switch_lines(answer.rows))
 

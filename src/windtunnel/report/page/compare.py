@@ -16,7 +16,7 @@ from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_ba
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import dollars_within, percent_within, seconds_within
-from windtunnel.report.words.measured_seconds import signed_seconds
+from windtunnel.report.words.measured.seconds import signed_seconds
 from windtunnel.report.words.parts import COLOUR, group_sums, label_of
 from windtunnel.report.words.published import bias_sentence
 

@@ -11,7 +11,7 @@ from windtunnel.predict.category import StepGroup
 from windtunnel.report.page import frame
 from windtunnel.report.page.charts import COLOURS, key_line, paragraphs
 from windtunnel.report.page.frame import Cell
-from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotLine, PlotPoint, draw_plot, stacked_bars
+from windtunnel.report.page.plots import SHAPES, BarPart, BarRow, PlotAxis, PlotLine, PlotPoint, draw_plot, stacked_bars
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import dollars_within, percent_within, seconds_within
@@ -32,8 +32,6 @@ from windtunnel.spec import names
 
 MOST_ROWS, MOST_BARS = 200, 24
 """Rows of the table and bars of the picture at most, the best first."""
-
-SHAPES = ("circle", "square", "cross")
 
 
 def write_page(answer: Planned, path: str | Path, command: str = "") -> None:

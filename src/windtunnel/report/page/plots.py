@@ -30,6 +30,10 @@ MOST_LETTERS = 34
 """Letters of a name beside a bar; all of it stands in its tip."""
 
 
+SHAPES = ("circle", "square", "cross")
+"""Of points, beside their colours."""
+
+
 class BarPart(NamedTuple):
     """A part of a stacked bar."""
 
@@ -47,8 +51,8 @@ class BarRow(NamedTuple):
 
 
 class PlotAxis(NamedTuple):
-    """An axis: what it counts, how it says numbers, whether it is logarithmic, where a linear one begins, and where numbers may stand
-    if not at round ones."""
+    """An axis: what it counts, how it says numbers, whether it is logarithmic, where a linear one begins; `ticks`: where numbers
+    stand, if not at round ones."""
 
     title: str
     words: Words

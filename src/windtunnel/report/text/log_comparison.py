@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from windtunnel.report.words.measured_seconds import signed_seconds
-from windtunnel.report.words.run_comparison import course_lines, log_doubts, log_figures, suspect_command
+from windtunnel.report.words.measured.comparison import course_lines, log_doubts, log_figures, suspect_command
+from windtunnel.report.words.measured.seconds import signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import LogFacts
 from windtunnel.runs.recording import recording_hint

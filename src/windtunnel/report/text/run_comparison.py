@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.report.text.log_comparison import show_log_comparison
-from windtunnel.report.words.measured_seconds import seconds, signed_seconds
-from windtunnel.report.words.run_comparison import step_lines, unexplained_lines
+from windtunnel.report.words.measured.comparison import step_lines, unexplained_lines
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import MOST_CAUSES, CallPart, RunComparison
 
 MOST_ROWS = 8

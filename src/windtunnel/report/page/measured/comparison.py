@@ -15,8 +15,7 @@ from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_ba
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import seconds_within
-from windtunnel.report.words.measured_seconds import seconds, signed_seconds
-from windtunnel.report.words.run_comparison import (
+from windtunnel.report.words.measured.comparison import (
     course_lines,
     log_doubts,
     log_figures,
@@ -24,6 +23,7 @@ from windtunnel.report.words.run_comparison import (
     suspect_command,
     unexplained_lines,
 )
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import LogFacts
 from windtunnel.runs.recording import recording_hint

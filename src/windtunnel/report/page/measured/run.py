@@ -16,7 +16,7 @@ from windtunnel.report.page.measured.colours import PARTS
 from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotLine, draw_plot, stacked_bars
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.measured_seconds import seconds, signed_seconds
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.changes import StepChange, changes_of
 from windtunnel.runs.report import RankMean, RunReport, rank_means
 

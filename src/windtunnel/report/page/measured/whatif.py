@@ -13,7 +13,7 @@ from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.plots import TornadoRow, tornado
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.measured_seconds import seconds, signed_seconds
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.whatif import WhatIf
 
 

@@ -6,7 +6,7 @@ import math
 
 from windtunnel.base.units import show_size
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.measured_seconds import seconds, signed_seconds
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import APART, DRIFT, LogFacts
 from windtunnel.runs.suspects import SuspectedCause
