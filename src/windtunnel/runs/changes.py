@@ -54,10 +54,17 @@ def _cut(seconds: Floats, first: int, cuts: list[int]) -> None:
         if at is None:
             continue
         before, after = float(np.median(part[:at])), float(np.median(part[at:]))
+        at = _settle(part, before, after)
         if abs(after - before) < LEAST_RATIO * before:
             continue
         cuts.append(begin + at)
         open_parts += [(part[:at], begin), (part[at:], begin + at)]
+
+
+def _settle(part: Floats, before: float, after: float) -> int:
+    """Where the two levels explain the part best, by absolute distances, to which a peak counts alike on either side."""
+    worse = np.cumsum(np.abs(part - before) - np.abs(part - after))[LEAST - 1 : len(part) - LEAST]
+    return LEAST + int(np.argmin(worse))
 
 
 def _pettitt(part: Floats) -> int | None:

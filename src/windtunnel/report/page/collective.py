@@ -51,7 +51,7 @@ def page(title: str, about: Sequence[str], answer: CollectiveAnswer, command: st
         loads = load_data(traffic)
     sections.append(section("All sizes", _table(answer)))
     if answer.algorithms:
-        sections.append(section("Each algorithm alone", _alone(answer)))
+        sections.append(section("Each algorithm alone", _each_alone(answer)))
     script = "load.js" if loads else ""
     return frame.page(title, about, _cards(answer), Markup().join(sections), loads or None, command, script)
 
@@ -145,7 +145,7 @@ def _table(answer: CollectiveAnswer) -> Markup:
     return frame.part("table", "sizes", heads, rows)
 
 
-def _alone(answer: CollectiveAnswer) -> Markup:
+def _each_alone(answer: CollectiveAnswer) -> Markup:
     """The time of each algorithm at each size."""
     names = list(answer.algorithms)
     took = {name: {_number(row, "size"): row for row in rows} for name, rows in answer.algorithms.items()}

@@ -30,7 +30,7 @@ def write_page(result: FlowsResult, fabric: str, path: str | Path, command: str 
 
 def page(result: FlowsResult, fabric: str, command: str = "") -> str:
     """The page's text."""
-    busy = _busy(result)
+    busy = _busy_shares(result)
     sections = [section("Load of links", _loads(result, busy))]
     if told := _slowest(result, busy):
         sections.append(section("The slowest flow", told))
@@ -50,7 +50,7 @@ def page(result: FlowsResult, fabric: str, command: str = "") -> str:
     )
 
 
-def _busy(result: FlowsResult) -> Floats:
+def _busy_shares(result: FlowsResult) -> Floats:
     """[L] share of the run for which a link was busy at its full rate."""
     span = result.makespan()
     return result.link_bytes / result.graph.link_rate / span if span > 0.0 else np.zeros(result.graph.links)

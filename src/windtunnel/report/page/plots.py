@@ -152,23 +152,23 @@ def draw_plot(
 ) -> Markup:
     """Points and lines over two axes, each linear or logarithmic; empty where there is nothing to draw."""
 
-    def drawn(point: tuple[float, float]) -> bool:
+    def has_place(point: tuple[float, float]) -> bool:
         return (point[0] > 0.0 or not across.log) and (point[1] > 0.0 or not up.log)
 
     every = [(one.x, one.y) for one in points] + [point for line in lines for point in line.points]
-    if not (usable := list(filter(drawn, every))):
+    if not (usable := list(filter(has_place, every))):
         return Markup()
     top, bottom = 26.0, tall - 42.0
     xs, ys = [x for x, _ in usable], [y for _, y in usable]
     x, y = _place(xs, across, LEFT, WIDE - RIGHT), _place(ys, up, bottom, top)
     out = [_grid(xs, ys, (x, y), (across, up), (top, bottom, tall))]
     for line in lines:
-        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in filter(drawn, line.points))
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in filter(has_place, line.points))
         out.append(
             f'<polyline points="{path}" fill="none" stroke="{line.colour}" stroke-width="{line.wide}" '
             f'stroke-dasharray="{line.dash}"><title>{escape(line.name)}</title></polyline>'
         )
-    out += [_mark(one, x(one.x), y(one.y)) for one in points if drawn((one.x, one.y))]
+    out += [_mark(one, x(one.x), y(one.y)) for one in points if has_place((one.x, one.y))]
     return frame_svg("".join(out), tall, label, "plot")
 
 
@@ -223,7 +223,7 @@ def _ticks(values: Sequence[float], axis: PlotAxis) -> list[float]:
 
 
 def _mark(one: PlotPoint, x: float, y: float) -> str:
-    """A point as it is drawn; the keyboard reaches it, and its tip says what it is."""
+    """A point as it is has_place; the keyboard reaches it, and its tip says what it is."""
     look = f'fill="{"none" if one.hollow else one.colour}" stroke="{one.colour}" stroke-width="1.6"'
     told = f'tabindex="0" role="img" aria-label="{escape(one.tip)}"'
     title = f"<title>{escape(one.tip)}</title>"

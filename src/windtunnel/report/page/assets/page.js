@@ -58,10 +58,10 @@
     button.setAttribute("aria-label", `download the table ${table.id} as CSV`);
     button.addEventListener("click", () => {
       const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob(["\ufeff", csv(table)], { type: "text/csv" }));
+      link.setAttribute("href", URL.createObjectURL(new Blob(["\ufeff", csv(table)], { type: "text/csv" })));
       link.download = `${table.id || "table"}.csv`;
       link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      setTimeout(() => URL.revokeObjectURL(link.getAttribute("href")), 1000);
     });
     (table.closest(".scroll") ?? table).after(button);
   }

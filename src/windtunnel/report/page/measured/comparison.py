@@ -168,8 +168,8 @@ def _parts(comparison: RunComparison) -> Markup:
 def _calls(comparison: RunComparison) -> Markup:
     rows: list[list[Cell]] = [
         [(row.comm, None), (row.axis, None), ("-", -1.0) if row.bytes < 0 else (say.size(row.bytes), row.bytes),
-         _known(row.measured_count, f"{row.measured_count:,.1f}"), _known(row.expected_count, f"{row.expected_count:,.1f}"),
-         _known(row.measured_each, seconds(row.measured_each)), _known(row.expected_each, seconds(row.expected_each))]
+         _cell_of(row.measured_count, f"{row.measured_count:,.1f}"), _cell_of(row.expected_count, f"{row.expected_count:,.1f}"),
+         _cell_of(row.measured_each, seconds(row.measured_each)), _cell_of(row.expected_each, seconds(row.expected_each))]
         for row in comparison.calls[:MOST_ROWS]
     ]  # fmt: skip
     heads = [
@@ -179,7 +179,7 @@ def _calls(comparison: RunComparison) -> Markup:
     return frame.part("table", "calls", heads, rows)
 
 
-def _known(value: float, words: str) -> Cell:
+def _cell_of(value: float, words: str) -> Cell:
     return (words, value) if value == value else ("-", -1.0)
 
 

@@ -178,9 +178,9 @@ def _classes(report: RunReport) -> Markup:
 
 def _calls(report: RunReport) -> Markup:
     rows: list[list[Cell]] = [
-        [(row.comm, None), (row.group or "-", None), (str(row.size or "-"), float(row.size)), _known(row.bytes, say.size),
+        [(row.comm, None), (row.group or "-", None), (str(row.size or "-"), float(row.size)), _cell_of(row.bytes, say.size),
          (f"{row.count:,}", float(row.count)), _time(row.seconds), _time(row.median),
-         _known(row.bus, lambda v: f"{v / 1e9:,.2f} GB/s")]
+         _cell_of(row.bus, lambda v: f"{v / 1e9:,.2f} GB/s")]
         for row in report.calls[:MOST_ROWS]
     ]  # fmt: skip
     heads = [
@@ -196,7 +196,7 @@ def _calls(report: RunReport) -> Markup:
     return frame.part("table", "calls", heads, rows)
 
 
-def _known(value: float, words: Words) -> Cell:
+def _cell_of(value: float, words: Words) -> Cell:
     return (words(value), value) if value == value else ("-", -1.0)
 
 
