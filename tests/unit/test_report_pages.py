@@ -274,3 +274,15 @@ def test_drawings_of_nothing_and_of_one_value(words: Callable[[float], str]) -> 
     assert "1 s" in draw_plot([PlotPoint(1.0, 1.0, "one")], (), PlotAxis("x", words), PlotAxis("y", words, least=0.0), "one")
     assert "NaN" not in stacked_bars([BarRow("none", [BarPart("a", 0.0, "#000000")])], words, "none")
     assert "nan" not in tornado([TornadoRow("none", (0.0,), ("0",))], "none")
+
+
+def test_what_could_not_be_read_stands_on_the_page(job: wt.Job, tmp_path: Path) -> None:
+    wt.export(job, "kineto").save(tmp_path / "trace.json")
+    text = (tmp_path / "trace.json").read_text(encoding="utf-8")
+    (tmp_path / "cut.json").write_text(text[: len(text) // 2], encoding="utf-8")
+    for words in (["runs", "show"], ["whatif", "--change", "no-host-gaps"]):
+        assert main([*words, str(tmp_path / "cut.json"), "--html", str(tmp_path / "page.html")]) == 0
+        told = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "A part could not be read" in told and "the text ends inside the events" in told
+    assert main(["runs", "show", str(tmp_path / "trace.json"), "--html", str(tmp_path / "page.html")]) == 0
+    assert "could not be read" not in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
     if html is not None:
         from windtunnel.report.page.measured.comparison import page
 
-        write_html(page(comparison, said_command()), html)
+        write_html(page(comparison, said_command(), broken), html)
     if json != "-":
         show(comparison, Console())
     tell_ignored(loaded)

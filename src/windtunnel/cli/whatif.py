@@ -69,7 +69,7 @@ def command(
     if html is not None:
         from windtunnel.report.page.measured.whatif import page
 
-        write_html(page(rows, said_command()), html)
+        write_html(page(rows, said_command(), broken), html)
     if json != "-":
         _show(rows)
 

@@ -40,7 +40,7 @@ def command(
     if html is not None:
         from windtunnel.report.page.measured.run import page
 
-        write_html(page(report, said_command()), html)
+        write_html(page(report, said_command(), broken), html)
     if json != "-":
         _show(report)
         print_list(broken, "could not be read")

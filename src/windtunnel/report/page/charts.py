@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -145,6 +146,15 @@ def say_number(value: float) -> str:
 
 
 say_seconds = say_zero(say.seconds)
+
+
+def ink_on(colour: str) -> str:
+    """White or black, whichever has more contrast (WCAG's relative luminance) on a colour `#rrggbb`; else the theme's ink."""
+    if not re.fullmatch("#[0-9a-f]{6}", colour):
+        return "var(--ink)"
+    parts = [int(colour[at : at + 2], 16) / 255.0 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return "#fff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "#000"
 
 
 def key_line(entries: Sequence[tuple[str, str]], about: str = "") -> Markup:

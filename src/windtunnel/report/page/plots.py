@@ -15,6 +15,7 @@ from windtunnel.report.page.charts import (
     WIDE,
     Words,
     frame_svg,
+    ink_on,
     log_scale,
     log_ticks,
     round_ticks,
@@ -94,14 +95,6 @@ class TornadoRow(NamedTuple):
 def shorten(name: str, most: int = MOST_LETTERS) -> str:
     """A name that fits beside a bar."""
     return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def ink_on(colour: str) -> str:
-    """White or black, whichever is easier to read on a colour `#rrggbb`."""
-    if not colour.startswith("#"):
-        return "var(--ink)"
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#fff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else "#111"
 
 
 def stacked_bars(rows: Sequence[BarRow], words: Words, label: str, row: float = 30.0) -> Markup:

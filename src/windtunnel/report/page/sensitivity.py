@@ -25,10 +25,11 @@ def write_page(result: Sensitivity, path: str | Path, command: str = "") -> None
 def page(result: Sensitivity, command: str = "") -> str:
     """One offline page with the tornado."""
     limits = notable_limits(result)
-    rates = section(f"{100 * MORE:.0f} % more and less of each rate", _tornado(limits) + _rates(limits))
+    rates = section(f"{100 * MORE:.0f} % more and less of each rate", _tornado(limits))
     body = [rates, section("Sum", paragraphs([sum_sentence(result), memory_sentence(result)]))]
     if result.switches:
         body.append(section("Switches, each turned alone", _switches(result)))
+    body.append(section("The rates as a table", _rates(limits)))
     body.append(section("The job", fields_part(result.job)))
     cards = [("step", say.seconds(result.step_time_s), "")]
     cards += [(f"{limit.words}, elasticity", f"{limit.elasticity:+.2f}", "") for limit in limits[:3]]
@@ -56,8 +57,7 @@ def _rates(limits: list[Limit]) -> Markup:
     ]  # fmt: skip
     more = f"{100 * MORE:.0f} %"
     heads = [("rate", False), ("elasticity", True), (f"gain of {more} more", True), (f"loss of {more} less", True)]
-    table = frame.part("table", "rates", heads, rows)
-    return Markup('<details style="margin-top:10px"><summary>As a table</summary>{}</details>').format(table)
+    return frame.part("table", "rates", heads, rows)
 
 
 def _switches(result: Sensitivity) -> Markup:

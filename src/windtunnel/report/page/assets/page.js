@@ -39,7 +39,7 @@
   // every table as CSV: what is shown, and behind it the numbers to compute with, in seconds, bytes, shares and dollars
   const quoted = text => {
     const plain = /^[+-]?\s?\$?[\d.,]+\s?[%\w/µ±]{0,12}$/.test(text);  // anything else behind such a sign, a spreadsheet would run
-    const safe = /^[=@+\-\t\r]/.test(text) && !plain ? "'" + text : text;
+    const safe = /^[=@+\-\t\r]./.test(text) && !plain ? "'" + text : text;
     return /[",\n\r]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
   };
   const csv = table => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -10,6 +11,7 @@ from windtunnel.report.page import frame
 from windtunnel.report.page.charts import BLUE, GREY, key_line, paragraphs
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
+from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.measured.colours import BY_NAME, CLASSES
 from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_bars, tornado
 from windtunnel.report.page.prediction import section
@@ -36,9 +38,9 @@ def write_page(comparison: RunComparison, path: str | Path, command: str = "") -
     frame.write_page(page(comparison, command), path)
 
 
-def page(comparison: RunComparison, command: str = "") -> str:
-    """The page's text."""
-    sections = [section("The step", paragraphs(step_lines(comparison)) + _bars(comparison))]
+def page(comparison: RunComparison, command: str = "", broken: Sequence[str] = ()) -> str:
+    """The page's text. `broken`: what of the run could not be read."""
+    sections = [*broken_part(broken), section("The step", paragraphs(step_lines(comparison)) + _bars(comparison))]
     if comparison.fit is not None:
         sections.append(section("Largest causes", _causes(comparison)))
     if comparison.log is not None:

@@ -3,6 +3,7 @@ waiting."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.report.page import frame
 from windtunnel.report.page.charts import BLUE, GREY, ORANGE, Words, key_line, paragraphs
 from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.measured.colours import PARTS
 from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotLine, draw_plot, stacked_bars
 from windtunnel.report.page.prediction import section
@@ -27,17 +29,17 @@ MOMENTS = 600
 """Steps of the history that are drawn: of more, the median of neighbours."""
 
 
-def write_page(report: RunReport, path: str | Path, command: str = "") -> None:
+def write_page(report: RunReport, path: str | Path, command: str = "", broken: Sequence[str] = ()) -> None:
     """Writes the page; FileError if the path cannot be written. `command`: shown in the footer."""
-    frame.write_page(page(report, command), path)
+    frame.write_page(page(report, command, broken), path)
 
 
-def page(report: RunReport, command: str = "") -> str:
-    """The page's text."""
+def page(report: RunReport, command: str = "", broken: Sequence[str] = ()) -> str:
+    """The page's text. `broken`: what could not be read."""
     means = rank_means(report.steps)
     numbers, history = _history_of(report)
     changes = changes_of(history)
-    sections = []
+    sections = broken_part(broken)
     if len(history) > 2:
         sections.append(section("Steps over the run", _history(numbers, history, changes)))
     if means:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from windtunnel.report.page import frame
 from windtunnel.report.page.charts import paragraphs
 from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.plots import TornadoRow, tornado
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
@@ -22,8 +23,8 @@ def write_page(rows: Sequence[WhatIf], path: str | Path, command: str = "") -> N
     frame.write_page(page(rows, command), path)
 
 
-def page(rows: Sequence[WhatIf], command: str = "") -> str:
-    """The page's text. `rows`: of one run, one or more."""
+def page(rows: Sequence[WhatIf], command: str = "", broken: Sequence[str] = ()) -> str:
+    """The page's text. `rows`: of one run, one or more; `broken`: what of it could not be read."""
     first = rows[0]
     ordered = sorted(rows, key=lambda one: one.answer)
     best = ordered[0]
@@ -33,6 +34,7 @@ def page(rows: Sequence[WhatIf], command: str = "") -> str:
     if best.answer < best.measured:
         cards.append(("most comes of", f"{best.text}: {_share(best)}", "good"))
     sections = [
+        *broken_part(broken),
         section("What each change gives, alone", _tornado(ordered)),
         section("What each answer rests on", _table(rows)),
     ]
