@@ -32,6 +32,15 @@ def test_a_shift_is_found_where_it_is(made: tuple[int, int, int, float, bool]) -
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(40, 200), st.integers(40, 200), st.integers(40, 200), st.floats(1.1, 3.0))
+def test_a_change_back_and_forth_is_two(seed: int, before: int, between: int, after: int, ratio: float) -> None:
+    """Also where the levels before and after are alike, so that halves of the series have one median."""
+    series = np.repeat([1.0, ratio, 1.0], [before, between, after])
+    series *= np.random.default_rng(seed).normal(1.0, 0.01, len(series))
+    assert [one.at for one in changes_of(series)] == [before, before + between]
+
+
+@settings(max_examples=60, deadline=None)
 @given(SERIES, st.floats(1e-6, 1e6))
 def test_units_do_not_matter(made: tuple[int, int, int, float, bool], factor: float) -> None:
     series = drawn(*made)

@@ -12,6 +12,12 @@ from windtunnel.base.arrays import Floats
 CHANCE = 1e-4
 """Probability below which a change is no chance."""
 
+HALVINGS = 4
+"""How often windows of a part are halved in the search."""
+
+CHANCE_OF_A_WINDOW = 1e-6
+"""The same of a window, of which there are many."""
+
 LEAST = 5
 """Steps of a level at least: fewer are a warm-up or a peak."""
 
@@ -38,37 +44,55 @@ class StepChange:
 
 def changes_of(seconds: Floats) -> tuple[StepChange, ...]:
     """Changes of the level of finite seconds [S], in their order; none of a series that only varies."""
+    cuts = _cuts_of(seconds)
+    while True:
+        edges = [0, *cuts, len(seconds)]
+        levels = [float(np.median(seconds[begin:end])) for begin, end in zip(edges, edges[1:], strict=False)]
+        apart = [abs(after - before) / before if before > 0.0 else 0.0 for before, after in zip(levels, levels[1:], strict=False)]
+        if not apart or min(apart) >= LEAST_RATIO:
+            break
+        del cuts[apart.index(min(apart))]  # neighbours that are alike are one level
+    return tuple(StepChange(at, levels[n], levels[n + 1]) for n, at in enumerate(cuts))
+
+
+def _cuts_of(seconds: Floats) -> list[int]:
+    """Where the series may change, in order. A part between two changes back and forth splits where the test says, alike or not."""
     cuts: list[int] = []
-    _cut(seconds, 0, cuts)
-    edges = [0, *sorted(cuts)[:MOST], len(seconds)]
-    levels = [float(np.median(seconds[begin:end])) for begin, end in zip(edges, edges[1:], strict=False)]
-    return tuple(StepChange(at, levels[n], levels[n + 1]) for n, at in enumerate(edges[1:-1]) if levels[n] > 0.0)
-
-
-def _cut(seconds: Floats, first: int, cuts: list[int]) -> None:
-    """Adds the changes of a part that begins at `first`."""
-    open_parts = [(seconds, first)]
+    open_parts = [(0, len(seconds))]
     while open_parts and len(cuts) < MOST:
-        part, begin = open_parts.pop()
-        at = _pettitt(part)
-        if at is None:
+        begin, end = open_parts.pop(0)
+        if (at := _find_cut(seconds, begin, end)) is None:
             continue
-        before, after = float(np.median(part[:at])), float(np.median(part[at:]))
-        at = _settle(part, before, after)
-        if abs(after - before) < LEAST_RATIO * before:
-            continue
-        cuts.append(begin + at)
-        open_parts += [(part[:at], begin), (part[at:], begin + at)]
+        cuts.append(at)
+        open_parts += [(begin, at), (at, end)]
+    edges = [0, *sorted(cuts), len(seconds)]
+    return [  # each once more between its neighbours, whose levels are purer than those of the part that was split
+        _settle(seconds, *edges[n - 1 : n + 2]) for n in range(1, len(edges) - 1)
+    ]
 
 
-def _settle(part: Floats, before: float, after: float) -> int:
-    """Where the two levels explain the part best, by absolute distances, to which a peak counts alike on either side."""
+def _find_cut(seconds: Floats, begin: int, end: int) -> int | None:
+    """Where a part changes: as a whole, or else in a half, a quarter, … of it, where a change back does not hide the change."""
+    wide, chance = end - begin, CHANCE
+    for _ in range(HALVINGS + 1):
+        firsts = range(begin, end - wide + 1, max(1, wide // 2))
+        for first in firsts:
+            if (at := _pettitt(seconds[first : first + wide], chance)) is not None:
+                return first + at
+        wide, chance = wide // 2, CHANCE_OF_A_WINDOW
+    return None
+
+
+def _settle(seconds: Floats, begin: int, at: int, end: int) -> int:
+    """Where the levels on both sides explain a part best, by absolute distances, to which a peak counts alike on either side."""
+    before, after = float(np.median(seconds[begin:at])), float(np.median(seconds[at:end]))
+    part = seconds[begin:end]
     worse = np.cumsum(np.abs(part - before) - np.abs(part - after))[LEAST - 1 : len(part) - LEAST]
-    return LEAST + int(np.argmin(worse))
+    return begin + LEAST + int(np.argmin(worse)) if len(worse) and before != after else at
 
 
-def _pettitt(part: Floats) -> int | None:
-    """The likeliest change of a part, or None where chance explains it."""
+def _pettitt(part: Floats, least: float) -> int | None:
+    """The likeliest change of a part, or None where chance explains it by more than `least`."""
     count = len(part)
     if count < 2 * LEAST:
         return None
@@ -79,4 +103,4 @@ def _pettitt(part: Floats) -> int | None:
     apart[: LEAST - 1] = apart[count - LEAST :] = 0.0
     at = int(np.argmax(apart))
     chance = 2.0 * math.exp(-6.0 * float(apart[at]) ** 2 / (float(count) ** 3 + float(count) ** 2))
-    return at + 1 if chance < CHANCE else None
+    return at + 1 if chance < least else None
