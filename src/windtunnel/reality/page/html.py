@@ -17,6 +17,7 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
 from windtunnel.records import PHASES
 from windtunnel.report.page import frame
+from windtunnel.report.page.charts import COLOURS
 from windtunnel.report.page.frame import Cell
 
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
@@ -29,8 +30,8 @@ BAND = 0.10
 """Half width of the shaded band around equality."""
 
 
-def page(report: Report, title: str = "Predicted against measured", founding: str = "") -> str:
-    """The page's text. `founding`: a line on what the predictions rest on."""
+def page(report: Report, title: str = "Predicted against measured", founding: str = "", command: str = "") -> str:
+    """The page's text. `founding`: a line on what the predictions rest on; `command`: shown in the footer."""
     quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
     sections = [
         _picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
@@ -49,15 +50,20 @@ def page(report: Report, title: str = "Predicted against measured", founding: st
         sections.append(_section(f"{sum(reasons.values()):,} skipped", Markup('<ul class="notes">{}</ul>').format(items)))
     heading = f"{title}{f' on {gpu}' if gpu else ''}"
     subtitle = [", ".join(Path(source).name for source in report.sources), *([founding] if founding else [])]
-    return frame.page(heading, subtitle, _cards(report), Markup().join(sections))
+    return frame.page(heading, subtitle, _cards(report), Markup().join(sections), None, command)
 
 
 def class_of(score: Score) -> str:
-    """What a point's colour stands for: layers, a sub-module or a kernel class, all passes alike; else the family."""
+    """What a point's colour stands for: layers, a sub-module or a kernel class, all passes alike; else the family, and of
+    training steps what is trained."""
     if score.quantity == "time_us" and score.precision and " " in score.family:
         words = label(score.family.split(" ", 1)[1]).split(" ")
         return " ".join(words[:-1] if len(words) > 1 and words[-1] in PHASES else words)
-    return score.family
+    return score.family if score.kind is None else f"{score.family}, {_TRAINED.get(score.kind.trained, score.kind.trained)}"
+
+
+_TRAINED = {"dense": "dense", "experts": "mixtures of experts", "adapters": "adapters", "graph": "traced graphs"}
+"""Models whose errors differ, and so have colours of their own."""
 
 
 def _cards(report: Report) -> list[tuple[str, str, str]]:
@@ -94,7 +100,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     marks, key = [], []
     ordered = sorted(groups.items(), key=lambda pair: (-_level(pair[0]), pair[0]))
     for number, (name, listed) in enumerate(ordered):
-        colour = f"hsl({137 * number % 360} 62% 47%)"
+        few = len(ordered) <= len(COLOURS)  # more than differ for all eyes
+        colour = COLOURS[number] if few else f"hsl({137 * number % 360} 62% 47%)"
         errors = [abs(s.error_pct or 0.0) for s in listed]
         title = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
         key.append(
