@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser pictures test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -24,6 +24,7 @@ help:
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
+	@echo "pictures        every section of the page, light and dark, wide and narrow, in out/pictures; needs the same Chromium"
 	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql; and over a Ray cluster"
 	@echo "service-faults  2,000 questions through 50 kills of servers and workers, over SQLite and PostgreSQL"
 	@echo "fuzz-service    100,000 requests that its OpenAPI allows, and some that it does not; CI sends some thousand"
@@ -61,7 +62,7 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 
 $(VENV)/.installed: $(VENV)/.package
 	@echo "Installing what the tests and linters need"
-	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service]'
+	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service,page]'
 	@touch $@
 
 demo: $(VENV)/.package
@@ -69,6 +70,7 @@ demo: $(VENV)/.package
 	@echo "Predicting one step of GPT 175B on 12,288 GPUs"
 	@$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
 	@echo "Open out/demo.html in a browser, and out/demo.pftrace at https://ui.perfetto.dev"
+	@echo "To change the job in a browser: make setup, then $(BIN)/windtunnel serve, and open http://127.0.0.1:8480/ui"
 
 test: test-cpp lint-imports test-python
 
@@ -111,6 +113,9 @@ test-slurm: setup
 # Tests marked `browser`: skipped with the reason where there is no Chromium. Playwright only talks to the one of the system.
 test-browser: setup
 	$(BIN)/python -m pytest -q -rs -m browser tests/browser
+
+pictures: setup
+	$(BIN)/python -m tests.browser.pictures out/pictures
 
 # Tests marked `postgres` start Debian's PostgreSQL by themselves; skipped with the reason where it is not installed.
 POSTGRES ?= $(shell ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from tests.browser.opened import Opened, started, why_not
+from tests.browser.served_page import ServedPage, Window
+from tests.helpers.fleet_rings import written
+from tests.helpers.kept_run import kept
+from tests.service.served import ServedProcess
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,34 @@ def opened(browser: Any) -> Iterator[Callable[..., Opened]]:
     for page in pages:
         page.context.close()
     assert errors == []
+
+
+def write_runs(folder: Path) -> Path:
+    """Two watched runs: `slow` has a slow rank, `kept` incidents and checkpoints."""
+    for name in ("slow", "kept"):
+        (folder / name).mkdir(parents=True)
+    kept(folder / "kept")
+    written(folder / "slow", loading=6)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    """One service with its page for all tests of the page."""
+    pytest.importorskip("nicegui")
+    options = ["--per-minute", "1000000", "--runs", str(write_runs(tmp_path_factory.mktemp("watched") / "runs0"))]
+    with ServedProcess(tmp_path_factory.mktemp("page"), options) as served:
+        yield served.ready()
+
+
+@pytest.fixture
+def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
+    opened: list[ServedPage] = []
+
+    def open_window(**how: Any) -> ServedPage:
+        opened.append(ServedPage(browser, service.url, **how))
+        return opened[-1]
+
+    yield open_window
+    for one in opened:
+        one.close()

@@ -102,6 +102,7 @@ BOMBS = {
     "deep.json": b"[" * 200_000,
     "deep.yaml": b"- " * 50_000 + b"x",
     "zeros.json.gz": gzip.compress(b"[" + b"0," * (1 << 20)),
+    "blanks.gz": gzip.compress(b" " * (48 << 20)),
     "archive.zip": zipped(),
     "archive.tar.gz": tarred(),
     "code.pickle": b"cos\nsystem\n(S'touch evil'\ntR.",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from windtunnel.service.web.guard import OPEN_PATHS
+from windtunnel.service.web.guard import HEALTH_PATHS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 MANIFESTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "windtunnel.yaml").read_text(encoding="utf-8")))
@@ -40,7 +40,7 @@ def test_the_manifests_fit_together() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert volumes["kept"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"] == service["spec"]["selector"]
-    assert {container["readinessProbe"]["httpGet"]["path"], container["livenessProbe"]["httpGet"]["path"]} == set(OPEN_PATHS)
+    assert {container["readinessProbe"]["httpGet"]["path"], container["livenessProbe"]["httpGet"]["path"]} == set(HEALTH_PATHS)
     assert {word for word in container["args"] if word.startswith("--")} <= options()
     assert container["ports"][0]["containerPort"] == 8480 and not container["securityContext"]["allowPrivilegeEscalation"]
 

@@ -181,3 +181,12 @@ def test_two_ranks_that_send_are_no_all_reduce(tmp_path: Path) -> None:
     sends = "# Avg bus bandwidth    : 22.7\n134217728 33554432 float sum -1 5633.6 23.82 23.82 0 5630.2 23.84 23.84 N/A\n"
     assert imported(tmp_path, RANKS + sends).value.tables[0].comm is Comm.SEND_RECV
     assert imported(tmp_path, RANKS + sends.replace("N/A", "0")).value.tables[0].comm is Comm.ALL_REDUCE
+
+
+def test_the_json_has_the_calls(tmp_path: Path) -> None:
+    header = "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
+    row = "4096 1024 float sum 10.0 0.41 0.61 0e+00 20.0 0.20 0.31 0e+00\n"
+    table = json.loads(json.dumps(imported(tmp_path, RANKS + header + row).as_dict()))
+    first, second = ({"op": "all_reduce", "ranks": 4, "nodes": 2, "size": 4096, "seconds": seconds, "in_place": inside}
+                     for seconds, inside in ((1e-5, False), (2e-5, True)))  # fmt: skip
+    assert table["calls"] == [first, second]

@@ -1,8 +1,12 @@
 """Spaces: which combinations are plans, each once, and values that follow others."""
 
+import json
+import math
+
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.cli import main
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.search_space import question
 from windtunnel.search.defaults import default_fields
@@ -158,3 +162,12 @@ def test_an_emptied_space_names_the_fields_of_the_rule_alone():
     with pytest.raises(SpecError, match=r"plan.tp=3,5'; .*divides cluster.gpus = 64.*plan.cp=1, plan.pp=4 as stated") as caught:
         Space(job, {"plan.tp": (3, 5), "plan.recompute": ("none", "full")}).columns()
     assert "recompute" not in str(caught.value)
+
+
+def test_a_dry_run_has_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--set", "plan.tp=1,2,3", "--set", "plan.recompute=none", "--dry-run", "--json", "-"]
+    assert main(["search", "llama3-8b-8xh100", *words]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["schema"] == "windtunnel.space/1" and table["gpus"] == 8
+    assert table["fields"]["plan.tp"] == ["1", "2", "3"] and "plan.recompute" not in table["fields"]
+    assert table["combinations"] == math.prod(len(values) for values in table["fields"].values())

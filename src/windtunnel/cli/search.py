@@ -67,7 +67,9 @@ def command(  # long: one option a line
         str, typer.Option("--network", help="Order the first plans once more over this network: flow or packet.")
     ] = "closed",
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
-    only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,
+    only_space: Annotated[
+        bool, typer.Option("--dry-run", help="Print the space (with --json: as JSON), and search nothing.")
+    ] = False,
     json: Json = None,
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
     model: ModelFile = None,
@@ -86,6 +88,7 @@ def command(  # long: one option a line
     from windtunnel.search.margin import usual_margin
     from windtunnel.search.objective import objectives
     from windtunnel.search.rerank import rerank
+    from windtunnel.search.space import space_table
 
     most = _limits(days(deadline, "--deadline"), amount(budget, "--budget"))
     objectives(objective)
@@ -96,6 +99,8 @@ def command(  # long: one option a line
     if not quiet and json != "-":
         Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
     if only_space:
+        if json is not None:
+            write_json(space_table(asked.spaces, asked.labels), json)
         return
     tell_source(asked.loaded)
     with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:

@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from windtunnel.records.measured_calls import MeasuredCalls
+
 if TYPE_CHECKING:
     from windtunnel.formats.head import Head
     from windtunnel.spec import Job
@@ -45,8 +47,8 @@ class Reading:
     """What could not be read, with counts."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of an import: stable keys, without the value itself."""
-        return {
+        """The JSON of an import: stable keys, without the value itself; of measured collectives, `calls` in bytes and seconds."""
+        table: dict[str, Any] = {
             "format": self.format,
             "content": self.content.value,
             "facts": dict(self.facts),
@@ -55,6 +57,15 @@ class Reading:
             "assumed": list(self.assumed),
             "broken": list(self.broken),
         }
+        if isinstance(self.value, MeasuredCalls):
+            table["calls"] = [
+                {"op": test.comm.name.lower(), "ranks": test.ranks, "nodes": test.nodes, "size": call.bytes,
+                 "seconds": call.seconds,
+                 "in_place": call.in_place}
+                for test in self.value.tables
+                for call in test.calls
+            ]  # fmt: skip
+        return table
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ framework) makes frames: jobs of their own, each with the same open fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
@@ -356,3 +356,17 @@ def check_path(path: str) -> None:
     """Raise UnknownName if a field of the plan does not exist."""
     if path.startswith("plan.") and path.split(".")[1] not in Plan.model_fields:
         raise UnknownName("--set", path, [f"plan.{name}" for name in Plan.model_fields])
+
+
+def space_table(spaces: Sequence[Space], labels: Sequence[str] = ()) -> dict[str, Any]:
+    """What a search would try, as plain data: `fields` (path -> values) of the open fields, `frames` (machines or runtimes, where
+    there are several) and how many `combinations` all have together."""
+    first = spaces[0]
+    return {
+        "schema": "windtunnel.space/1",
+        "job": first.job.name,
+        "gpus": first.job.cluster.gpus,
+        "fields": {path: [format_value(value) for value in values] for path, values in first.fields.items() if len(values) > 1},
+        "frames": list(labels) if len(spaces) > 1 else [],
+        "combinations": sum(space.size for space in spaces),
+    }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +19,7 @@ Examples:
   windtunnel serve --new-token ann:write --token-file tokens
   windtunnel serve --host 0.0.0.0 --token-file tokens --name plans.example.org
   windtunnel serve --database postgresql://wt@db/windtunnel --workers 8
+  windtunnel serve --runs out/fleet
   windtunnel serve --backup service.tar
 """
 
@@ -63,6 +65,10 @@ def command(  # long: one option a line
     lease: Annotated[
         float, typer.Option("--lease", min=1.0, help="Seconds after which a silent worker has lost its question.")
     ] = 15.0,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--runs", metavar="FOLDER|URL", help="Watched runs that the page shows, or a collector; repeatable."),
+    ] = None,
     backup: Annotated[str | None, typer.Option("--backup", metavar="FILE.tar", help="Write a consistent copy, and end.")] = None,
     restore: Annotated[
         str | None, typer.Option("--restore", metavar="FILE.tar", help="Fill an empty --dir from a copy, and end.")
@@ -96,12 +102,28 @@ def command(  # long: one option a line
         done = back_up(settings, Path(backup)) if backup is not None else restore_copy(settings, Path(str(restore)))
         typer.echo(done)
         return
+    from windtunnel.service.page import GET_PAGE, has_page
+    from windtunnel.service.page.watched.places import check_runs
     from windtunnel.service.serve import ServePlace, serve
+
+    watched = check_runs(runs or ())
 
     def tell(address: str) -> None:
         typer.echo(f"serving {dir} at {address}")
+        typer.echo(f"page: {address}/ui" if has_page() else f"no page: {GET_PAGE}")
 
-    serve(settings, ServePlace(host, port, token_file, tuple(name or ()), certificate, key), tell)
+    serve(
+        settings,
+        ServePlace(host, port, token_file, tuple(name or ()), certificate, key),
+        tell,
+        _page(watched) if has_page() else None,
+    )
+
+
+def _page(runs: tuple[str, ...]) -> Callable[[Any, Any], None]:
+    from windtunnel.service.page.app import mount_page
+
+    return lambda app, door: mount_page(app, door, runs)
 
 
 def _workers(text: str) -> tuple[int, str | None]:

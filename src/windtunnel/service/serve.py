@@ -38,13 +38,15 @@ def serve(
     settings: ServiceSettings, place: ServePlace = ServePlace(), ready: Callable[[str], None] = lambda _: None, extend: Any = None
 ) -> None:  # fmt: skip
     """Serves until it is told to end. `ready` is called with the address; `extend(app, door)` may mount more on the application,
-    such as a page. SpecError for an address of other machines without tokens; FileError for one that is in use."""
+    such as a page; `app.state` has `tokens` and `sessions` for it, or None. SpecError for an address of other machines without
+    tokens; FileError for one that is in use."""
     import uvicorn
 
     from windtunnel.service.door import ServiceDoor
     from windtunnel.service.web.api import ServiceApi
     from windtunnel.service.web.guard import Guard
     from windtunnel.service.web.server import ServiceServer
+    from windtunnel.service.web.sessions import BrowserSessions
     from windtunnel.service.web.tokens import read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None
@@ -57,11 +59,14 @@ def serve(
     with listener:
         door = ServiceDoor(settings)
         app = ServiceApi(door).app()
+        sessions = BrowserSessions() if extend is not None and tokens is not None else None
         if extend is not None:
+            app.state.tokens, app.state.sessions = tokens, sessions
             extend(app, door)
         guarded = Guard(
-            app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else ()
-        )
+            app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else (),
+            sessions,
+        )  # fmt: skip
         tls: dict[str, Any] = {"ssl_certfile": place.certificate, "ssl_keyfile": place.key} if place.certificate is not None else {}
         config = uvicorn.Config(
             guarded, http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="on" if extend else "off",

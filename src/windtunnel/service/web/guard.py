@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.responses import RedirectResponse
+
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
+from windtunnel.service.web.sessions import BrowserSessions
 from windtunnel.service.web.tokens import LOCAL, Asker, Tokens
 
 Scope = MutableMapping[str, Any]
@@ -41,8 +44,15 @@ service."""
 _SECRETS = ("token", "access_token", "api_key", "apikey", "authorization", "key_token", "bearer")
 _READS = ("GET", "HEAD", "OPTIONS")
 _MOST_ASKERS = 10_000
-OPEN_PATHS = ("/healthz", "/readyz")
-"""Paths that need no token: they say whether the service is well, and nothing else."""
+SIGN_IN = "/ui/sign-in"
+"""Where a browser without a session is sent."""
+STATIC = "/ui/_nicegui/"
+"""Scripts and styles of the page, tens of files of every opening: they do not count as requests."""
+SOCKET = "/ui/_nicegui_ws/"
+"""Where the page talks to its server, by WebSocket or by polling: no other site may, not even to read."""
+HEALTH_PATHS = ("/healthz", "/readyz")
+OPEN_PATHS = (*HEALTH_PATHS, SIGN_IN)
+"""Paths that need no token: they say whether the service is well, or take one."""
 
 
 class RateLimit:
@@ -66,13 +76,14 @@ class RateLimit:
 
 class Guard:
     """ASGI middleware. `tokens` None: everybody on this machine may ask; `hosts`: names by which a request may call the service,
-    None for any; `own_policy`: paths below which responses set their content policy themselves."""
+    None for any; `own_policy`: paths below which responses set their content policy themselves; `sessions`: of browsers."""
 
     def __init__(
         self, app: Any, tokens: Tokens | None, hosts: Collection[str] | None, note: Note, per_minute: int = 1200,
-        body_bytes: int = 64 << 20, own_policy: Collection[str] = (),
+        body_bytes: int = 64 << 20, own_policy: Collection[str] = (), sessions: BrowserSessions | None = None,
     ) -> None:  # fmt: skip
         self._app, self._tokens, self._hosts, self._note = app, tokens, hosts, note
+        self._sessions = sessions
         self._rate, self._body_bytes, self._own_policy = RateLimit(per_minute), body_bytes, tuple(own_policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +110,8 @@ class Guard:
             await self._app(scope, self._bound_body(receive), sending)
         except RequestError as error:
             if status == 0:
-                await error_response(error)(scope, receive, sending)
+                response = RedirectResponse(SIGN_IN, 303) if self._may_sign_in(scope, error) else error_response(error)
+                await response(scope, receive, sending)
         finally:
             if method not in _READS or status in (400, 401, 403, 413, 421, 429):
                 self._note(asker.name, f"{method} {scope.get('path', '')}", came_from, status)
@@ -111,21 +123,24 @@ class Guard:
             raise RequestError(
                 421, "WrongHost", "the service is not called so.", "Ask by its address, or start it with --name NAME."
             )
-        wait = self._rate.wait(came_from)
-        if wait:
-            raise _too_often(wait)
+        if not scope["path"].startswith(STATIC):
+            wait = self._rate.wait(came_from)
+            if wait:
+                raise _too_often(wait)
         query = parse_qsl(bytes(scope.get("query_string", b"")).decode("latin-1"), keep_blank_values=True)
         if any(name.lower() in _SECRETS for name, _ in query):
             instead = "Send the header Authorization: Bearer TOKEN, and make a new token: this one may be in logs now."
             raise RequestError(400, "TokenInUrl", "a token may not be in a URL.", instead)
         origin = headers.get(b"origin")
         fetched = headers.get(b"sec-fetch-site", b"none")
-        changes = scope["type"] == "websocket" or scope.get("method") not in _READS
+        changes = scope["type"] == "websocket" or scope.get("method") not in _READS or scope["path"].startswith(SOCKET)
         if changes and (origin is not None and host_name(origin.partition(b"://")[2]) != host or fetched == b"cross-site"):
             raise RequestError(403, "WrongOrigin", "a page of another site may not ask this service.")
         if scope["path"] in OPEN_PATHS or self._tokens is None:
             return LOCAL
         asker = self._tokens.asker(headers.get(b"authorization", b""))
+        if asker is None and self._sessions is not None and (not changes or scope["path"].startswith("/ui/")):
+            asker = self._sessions.asker(headers.get(b"cookie", b""))
         if asker is None:
             raise RequestError(
                 401,
@@ -138,6 +153,13 @@ class Guard:
         if wait:
             raise _too_often(wait)
         return asker
+
+    def _may_sign_in(self, scope: Scope, error: RequestError) -> bool:
+        """Whether a refusal is better answered by the form for a token: somebody opened the page in a browser."""
+        accepts = dict(scope["headers"]).get(b"accept", b"")
+        page = str(scope.get("path", "")) in ("/", "/ui") or str(scope.get("path", "")).startswith("/ui/")
+        asked = scope["type"] == "http" and scope.get("method") == "GET" and b"text/html" in accepts
+        return self._sessions is not None and error.table["kind"] == "TokenNeeded" and page and asked
 
     def _bound_body(self, receive: Receive) -> Receive:
         seen = 0

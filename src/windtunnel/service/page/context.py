@@ -1,0 +1,105 @@
+"""What a section of the page knows: the door, who asks, in which language, and the view in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nicegui import ui
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor
+from windtunnel.service.page.language.words import Language
+from windtunnel.service.page.state import Question, ViewState
+from windtunnel.service.store.queue import error_table
+from windtunnel.service.web.tokens import Asker
+from windtunnel.service.work.outcome import explain
+
+Listener = Callable[[], Awaitable[None] | None]
+
+
+@dataclass
+class PageContext:
+    """One opened page. `section`: its name; `dark`: True, False, or None for what the reader's system has.
+
+    Sections ask with `ask` and `submit`, change the view with `show`, and learn of changes by `listen`.
+    """
+
+    door: ServiceDoor
+    asker: Asker
+    language: Language
+    section: str
+    view: ViewState
+    dark: bool | None = None
+    runs: Sequence[str] = ()
+    """Folders of runs that the operator named."""
+    _listeners: list[Listener] = field(default_factory=list)
+
+    def say(self, key: str, **facts: object) -> str:
+        """The sentence of a key in the reader's language."""
+        return self.language.say(key, **facts)
+
+    @property
+    def question(self) -> Question:
+        """What is asked now."""
+        return self.view.question
+
+    def listen(self, listener: Listener) -> None:
+        """Calls `listener` whenever the view has changed."""
+        self._listeners.append(listener)
+
+    async def show(self, view: ViewState) -> None:
+        """Another view: the address follows, and so does whoever listens. The browser's way back undoes it."""
+        if view == self.view:
+            return
+        self.view = view
+        ui.navigate.history.push(self.link(self.section))
+        for listener in self._listeners:
+            waited = listener()
+            if waited is not None:
+                await waited
+
+    def link(self, section: str, view: ViewState | None = None) -> str:
+        """The address of a section with this view (by default the current one)."""
+        query = (self.view if view is None else view).query()
+        return f"/ui/{section}" + (f"?{query}" if query else "")
+
+    async def ask(
+        self, verb: str, arguments: Mapping[str, Any], files: Mapping[str, Any] | None = None, artefacts: Sequence[str] = (),
+        wait: float | None = None,
+    ) -> Asked:  # fmt: skip
+        """The answer to a question, as of `ServiceDoor.ask`. WindtunnelError for who may not ask, and as the door raises them."""
+        self._require_write()
+        self._note(verb)
+        return await self.door.ask(verb, arguments, files, artefacts, wait, self.asker.name)
+
+    async def predict(self, artefacts: Sequence[str] = (), wait: float | None = None) -> Asked:
+        """The answer to the question of the view, as of `ask`."""
+        asked = self.question
+        return await self.ask(asked.verb, asked.arguments(), dict(asked.files), artefacts, wait)
+
+    async def submit(
+        self, verb: str, arguments: Mapping[str, Any], files: Mapping[str, Any] | None = None, artefacts: Sequence[str] = ()
+    ) -> JobView:
+        """A question as a job, as of `ServiceDoor.submit`."""
+        self._require_write()
+        self._note(verb)
+        return await self.door.submit(verb, arguments, files, artefacts, self.asker.name)
+
+    async def cancel(self, job: str) -> JobView | None:
+        """Ends a job."""
+        self._require_write()
+        return await self.door.cancel(job)
+
+    def _require_write(self) -> None:
+        if not self.asker.may_write:
+            raise AnswerError(error_table("WrongRole", self.say("frame.read_only")), "")
+
+    def _note(self, verb: str) -> None:
+        self.door.note(self.asker.name, f"PAGE {verb}", "page", 200)
+
+
+def error_of(error: WindtunnelError) -> Mapping[str, Any]:
+    """An error in parts: kind, message, field, allowed, instead."""
+    return error.table if isinstance(error, AnswerError) else explain(error)

@@ -1,0 +1,25 @@
+"""English words of the frame."""
+
+WORDS = {
+    "frame.sections": "Sections",
+    "frame.jobs": "Jobs",
+    "frame.no_jobs": "No job has been asked yet.",
+    "frame.theme": "Colours",
+    "frame.auto": "As the system",
+    "frame.light": "Light",
+    "frame.dark": "Dark",
+    "frame.language": "Language",
+    "frame.skip": "To the content",
+    "frame.cancel": "Cancel",
+    "frame.read_only": "this token may read answers, and not ask. Use a token with the role write.",
+    "frame.queued": "waits",
+    "frame.running": "runs",
+    "frame.done": "done",
+    "frame.failed": "failed",
+    "frame.cancelled": "cancelled",
+    "frame.token": "Token",
+    "frame.sign_in": "Sign in",
+    "frame.wrong_token": "This token is not known. Ask whoever runs the service for one.",
+    "frame.token_about": "The operator makes one with: windtunnel serve --new-token NAME:write --token-file FILE",
+    "frame.sign_out": "Sign out",
+}

@@ -1,0 +1,123 @@
+"""Pasting: a configuration, a launch script, flags, a log or a trace; what was read of it, assumed and ignored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import events, ui
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.fields import choose_files
+from windtunnel.service.page.frame import show_error
+from windtunnel.service.page.state import MOST_PACKED, Question, pack_table
+from windtunnel.spec import names
+
+PASTED = "pasted.txt"
+MOST_TEXT = 4 << 20
+"""Bytes of an upload that may become a question of the page."""
+
+
+def name_of(text: str) -> str:
+    """The name under which a pasted text is uploaded: readers recognise files by content, and a few by their ending."""
+    start = text.lstrip()[:200]
+    if start.startswith("{"):
+        return "config.json"
+    if start.startswith("#!") or start.startswith(("torchrun", "python", "srun", "deepspeed", "export ")):
+        return "launch.sh"
+    return "flags.args" if start.startswith("--") else PASTED
+
+
+def paste_card(context: PageContext) -> None:
+    """A box for text and files, and what `import` says of them."""
+    files: dict[str, bytes] = {}
+
+    async def take(event: events.UploadEventArguments) -> None:
+        files[event.file.name.replace("/", "_")] = await event.file.read()
+        await read()
+        files.clear()
+
+    def refuse() -> None:
+        said.clear()
+        with said:
+            show_error(context, {"message": context.say("compose.too_large", size=f"{MOST_TEXT >> 20} MiB")})
+
+    async def read() -> None:
+        text = str(area.value or "")
+        uploads: dict[str, bytes] = dict(files)
+        if text.strip():
+            uploads[name_of(text)] = text.encode("utf-8", "replace")
+        if not uploads:
+            return
+        said.clear()
+        on, number = str(machine.value or ""), str(int(gpus.value or 8))
+        place: dict[str, Any] = {"on": on, "set": {"cluster.gpus": number}} if on else {}
+        try:
+            told = await _read(context, uploads, place)
+        except WindtunnelError as error:
+            with said:
+                show_error(context, error_of(error))
+            return
+        with said:
+            _say_reading(context, told)
+        if told.get("content") == "job" and len(uploads) == 1:
+            await _use(context, *next(iter(uploads.items())), place, said)
+
+    opened = ui.expansion(context.say("compose.paste")).classes("wt-card wt-fold").props('dense id="paste"')
+    with opened:
+        ui.label(context.say("compose.paste_about")).classes("wt-soft wt-about")
+        area = ui.textarea(context.say("compose.text")).props("outlined dense rows=4").classes("full-width")
+        with ui.element("div").classes("wt-row"):
+            known = list(names("clusters"))
+            machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
+            machine.props("outlined dense").classes("wt-grow")
+            gpus = ui.number(context.say("compose.gpus"), value=8, min=1, step=1).props("outlined dense")
+        with ui.element("div").classes("wt-row"):
+            ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
+            choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+        said = ui.element("div").props('aria-live="polite"')
+
+
+def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
+    """What was read, assumed and ignored."""
+    ui.label(context.say("compose.recognised", format=told.get("format", ""), content=told.get("content", "")))
+    for part in ("built", "assumed", "ignored", "broken"):
+        lines = told.get(part) or []
+        if not lines:
+            continue
+        opened = ui.expansion(f"{context.say(f'compose.{part}')} ({len(lines)})", value=part != "built").props("dense")
+        with opened, ui.element("ul").classes("wt-list"):
+            for line in lines[:200]:
+                with ui.element("li"):
+                    ui.label(str(line))
+
+
+async def _read(context: PageContext, uploads: Mapping[str, bytes], place: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `import` says of uploads on a machine; without one where what was pasted is no job. The first error if neither does."""
+    try:
+        asked = await context.ask("import", {"paths": list(uploads), **place}, uploads)
+        told: Mapping[str, Any] = json.loads(asked.bytes)
+    except WindtunnelError as first:
+        try:
+            asked = await context.ask("import", {"paths": list(uploads)}, uploads)
+        except WindtunnelError:
+            raise first from None
+        told = json.loads(asked.bytes)
+        if told.get("content") == "job":
+            raise
+    return told
+
+
+async def _use(context: PageContext, name: str, data: bytes, place: Mapping[str, Any], said: ui.element) -> None:
+    """Asks for what was read, if it is text that describes a job."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    question = Question(name, place.get("set", {}), on=place.get("on", ""), files={name: text})
+    if len(text) > MOST_PACKED and not pack_table({"files": {name: text}}):
+        with said:
+            ui.label(context.say("compose.long")).classes("wt-soft")
+    await context.show(context.view.with_question(question))

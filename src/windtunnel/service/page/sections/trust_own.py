@@ -1,0 +1,116 @@
+"""A reader's own measurements, uploaded and scored: a table of measured steps, or the traces and logs of a run beside its job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nicegui import events, ui
+
+from windtunnel.service.door import Asked
+from windtunnel.service.page import published
+from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_table
+from windtunnel.service.page.charts.accuracy import accuracy_points
+from windtunnel.service.page.context import PageContext
+from windtunnel.service.page.fields import choose_files
+from windtunnel.service.page.sections.trust_parts import axis_names, show_accuracy, show_comparison, tell_row
+from windtunnel.service.page.studies import job_arguments
+
+MOST_FILES, MOST_BYTES = 64, 48 << 20
+"""Uploads of one question, and their bytes together."""
+COLUMNS = "id,family,framework,model,gpu,gpus,gpus_per_node,tp,pp,dp,seq,gbs,mbs,precision,iter_time_s"
+"""Columns of a table that suffice for a model of the catalogue."""
+EXAMPLE = f"{COLUMNS}\nmine-1,mine,megatron,llama3-8b,h100-sxm-80gb,8,8,2,1,4,8192,32,1,bf16,4.1\n"
+
+
+class OwnMeasurements:
+    """The files of a reader, and what became of them."""
+
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
+        self.files: dict[str, bytes] = {}
+        with ui.element("div").classes("wt-buttons"):
+            self.upload = choose_files(
+                context.say("trust.upload"), self.take, max_files=MOST_FILES, max_total_size=MOST_BYTES, on_rejected=self.refuse
+            )
+            go = ui.button(context.say("trust.score_own"), on_click=self.score, color=None)
+            go.classes("wt-go").props("no-caps unelevated")
+            ui.button(context.say("trust.clear"), on_click=self.clear, color=None).classes("wt-other").props("no-caps unelevated")
+            ui.button(
+                context.say("trust.example"), on_click=lambda: ui.download.content(EXAMPLE, "measured.csv"), color=None
+            ).props("flat no-caps").classes("wt-other")
+        self.told = ui.label("").classes("wt-soft").props('aria-live="polite"')
+        self.told.set_visibility(False)
+        self.asking = Asking(context, self.draw, "own-scored")
+
+    async def take(self, event: events.UploadEventArguments) -> None:
+        """Keeps a file of the reader until the page is left."""
+        name = event.file.name.replace("\\", "/").rpartition("/")[2]
+        self.files[name] = await event.file.read()
+        self._tell(", ".join(self.files))
+
+    def refuse(self) -> None:
+        """More than may be uploaded."""
+        self._tell(self.context.say("trust.too_large", files=MOST_FILES, size=f"{MOST_BYTES >> 20} MiB"))
+
+    def clear(self) -> None:
+        """Forgets the files."""
+        self.files.clear()
+        self.upload.reset()
+        self._tell("")
+        self.asking.result.clear()
+
+    async def score(self) -> None:
+        """Scores what was uploaded."""
+        if not self.files:
+            self._tell(self.context.say("trust.no_file"))
+            return
+        await self.asking.run(self.wanted_question)
+
+    def wanted_question(self) -> Wanted:
+        """A table is validated; anything else is a run, and is compared with the job that the page is about."""
+        if all(name.lower().endswith((".csv", ".parquet")) for name in self.files):
+            return Wanted("validate", {"tables": list(self.files)}, dict(self.files))
+        asked = job_arguments(self.context)
+        job = asked["job"]
+        files: dict[str, Any] = dict(self.files)
+        if not isinstance(job, str):
+            files["job.json"] = json.dumps(job)
+            job = "job.json"
+        changes = {"set": asked["set"]} if asked.get("set") else {}
+        return Wanted("compare", {"things": [*self.files, job], **changes}, files)
+
+    def draw(self, report: dict[str, Any], asked: Asked) -> None:
+        """The scores of a table, or the causes of what a run takes longer than its prediction."""
+        if asked.verb == "validate":
+            facts: dict[str, Any] = {}
+            for data in self.files.values():
+                facts |= published.facts_of_text(data.decode("utf-8", "replace"))
+            self._scores(report, published.scored_rows(report, facts))
+        else:
+            show_comparison(self.context, report)
+        show_command(self.context, asked.command, asked.key)
+
+    def _scores(self, report: dict[str, Any], rows: list[published.PublishedRow]) -> None:
+        context = self.context
+        for quantity in published.values_of(rows, "quantity"):
+            of = [row for row in rows if row.quantity == quantity]
+            show_accuracy(context, of)
+            draw_chart(
+                accuracy_points(of, "family", axis_names(context, quantity), tell_row), context.say("trust.chart", n=len(of)), 360
+            )
+        skipped = [{"row": row["id"], "why": row["skipped"]} for row in report.get("rows", ()) if row.get("skipped")]
+        if skipped:
+            show_table([("row", context.say("trust.row")), ("why", context.say("trust.why"))], skipped, context.say("trust.why"))
+        if report.get("ignored_columns"):
+            ui.label(context.say("trust.ignored", names=", ".join(report["ignored_columns"]))).classes("wt-soft")
+
+    def _tell(self, text: str) -> None:
+        self.told.set_text(text)
+        self.told.set_visibility(bool(text))
+
+
+def own_measurements(context: PageContext) -> None:
+    """The form of uploads."""
+    ui.label(context.say("trust.own_how")).classes("wt-soft")
+    OwnMeasurements(context)
