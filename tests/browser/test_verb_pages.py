@@ -10,60 +10,17 @@ from typing import Any
 
 import pytest
 
-import windtunnel as wt
 from tests.browser.opened import Opened
-from windtunnel.cli import main
+from tests.browser.served_page import grave_findings
+from tests.browser.verb_pages import COMMANDS, NAME, write_pages
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Opened]
 
-JOB = "llama3-8b-8xh100"
-SMALL = ("--set", "model.layers=2", "--set", "plan.global_batch=8")
-GRAVE = ("serious", "critical")
-"""Findings of axe that keep somebody from using a page."""
-
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "plan": ("plan", "--budget", "200000", "--days", "30", "--on", "h100-ib,b200-ib", "--gpus", "64", "-q"),
-    "goodput": ("goodput", "NAMED", "--set", "reliability=llama3-2024", "--days", "10", "--replicas", "50", "-q"),
-    "compare": ("compare", "NAMED", JOB, *SMALL, "--set-b", "plan.recompute=full"),
-    "collective": ("collective", "-c", "h100-ib", "-n", "16", "-b", "1K:64M:8"),
-    "links": ("collective", "-c", "h100-ib", "-n", "16", "-b", "4M", "--network", "flow"),
-    "flows": ("flows", "-f", "fat_tree:k=4,link=400Gb/s", "--flows", "permutation:bytes=1MiB", "-q"),
-    "whatif": ("whatif", "TRACE", "--change", "no-host-gaps", "--change", "scale:gemm=0.5", "--change", "scale:attention=1.4"),
-    "design": ("design", "NAMED", "--set", "cluster.node.gpu.memory_bandwidth=2TB/s..4TB/s", "--trials", "6", "--fixed-plan",
-               "--objective", "time,dollars", "-q"),
-    "run": ("runs", "show", "LOG"),
-    "run-comparison": ("compare", "TRACE", "NAMED", *SMALL),
-    "log-comparison": ("compare", "LOG", "NAMED"),
-    "memory": ("memory", "NAMED", "-q"),
-    "sensitivity": ("sensitivity", "NAMED", "-q"),
-    "predict": ("predict", "NAMED", *SMALL, "-q"),
-    "search": ("search", "NAMED", *SMALL, "--jobs", "1", "--gap", "0.1", "--objective", "time,dollars", "-q"),
-}  # fmt: skip
-NAME = "<script>alert(1)</script>"
-"""Of each job on these pages."""
-
-LINE = (
-    " [2025-01-01 00:00:00] iteration {0:8d}/     200 | consumed samples: {0:12d} | elapsed time per iteration (ms): {1:.1f} | "
-    "learning rate: 1.0E-04 | global batch size:     8 | lm loss: 2.0E+00 | loss scale: 1.0 | grad norm: 1.0 | "
-    "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-)
-
 
 @pytest.fixture(scope="module")
 def pages(browser: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("pages")
-    (folder / "job.toml").write_text(f'base = "{JOB}"\nname = "{NAME}"\n', encoding="utf-8")
-    wt.export(wt.load(JOB, list(SMALL[1::2])), "kineto").save(folder / "trace.json")
-    steps = "".join(LINE.format(step, 1100.0 + 3.0 * (step % 7) + (300.0 if step > 120 else 0.0)) for step in range(1, 201))
-    (folder / "run.log").write_text(steps, encoding="utf-8")
-    files = {"NAMED": folder / "job.toml", "TRACE": folder / "trace.json", "LOG": folder / "run.log"}
-    made = {}
-    for name, words in COMMANDS.items():
-        made[name] = folder / f"{name}.html"
-        option = "--picture" if name == "memory" else "--html"
-        assert main([*(str(files.get(word, word)) for word in words), option, str(made[name])]) == 0, name
-    return made
+    return write_pages(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -79,12 +36,9 @@ def test_a_page_loads_without_an_error_and_fits_any_window(opened: Open, pages: 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing_grave(opened: Open, pages: dict[str, Path], name: str, dark: bool) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     shown = opened(pages[name], dark=dark)
     shown.page.set_viewport_size({"width": 390, "height": 800})
-    found = axe.Axe().run(shown.page).response["violations"]
-    grave = {one["id"]: [node["html"][:160] for node in one["nodes"][:3]] for one in found if one["impact"] in GRAVE}
-    assert grave == {}
+    assert grave_findings(shown.page) == []
 
 
 @pytest.mark.parametrize("name", [name for name, words in COMMANDS.items() if "NAMED" in words])
