@@ -24,7 +24,7 @@ help:
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
-	@echo "pictures        every section of the page, light and dark, wide and narrow, in out/pictures; needs the same Chromium"
+	@echo "pictures        every section of the page and the page of every verb, light and dark, wide and narrow, in out/pictures; needs the same Chromium"
 	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql; and over a Ray cluster"
 	@echo "service-faults  2,000 questions through 50 kills of servers and workers, over SQLite and PostgreSQL"
 	@echo "fuzz-service    100,000 requests that its OpenAPI allows, and some that it does not; CI sends some thousand"

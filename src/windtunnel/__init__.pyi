@@ -24,6 +24,7 @@ from .api.measured import replay_astra_sim as replay_astra_sim
 from .api.measured import replay_loggops as replay_loggops
 from .api.measured import simai as simai
 from .api.measured import whatif as whatif
+from .api.pages import write_html as write_html
 from .api.rl import rl_predict as rl_predict
 from .api.rl import rl_splits as rl_splits
 from .api.serving import serve_predict as serve_predict
@@ -64,8 +65,8 @@ from .records.run import Run as Run
 from .records.trace_graph import TraceGraph as TraceGraph
 from .replay.result import ReplayResult as ReplayResult
 from .report.answer import Answer as Answer
+from .report.comparison import Comparison as Comparison
 from .report.memory import MemoryReport as MemoryReport
-from .report.text.compare import Comparison as Comparison
 from .rl.answer import RLStep as RLStep
 from .rl.job import RLJob as RLJob
 from .runs.calibrate import Calibrated as Calibrated

@@ -1,4 +1,4 @@
-"""Takes pictures of every section of the page, light and dark, wide and narrow: `make pictures`."""
+"""Takes pictures of every section of the page, and of the page of every verb, light and dark, wide and narrow: `make pictures`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.conftest import write_runs
-from tests.browser.opened import started, why_not
+from tests.browser.opened import Opened, started, why_not
 from tests.browser.served_page import ServedPage
+from tests.browser.verb_pages import write_pages
 from tests.service.served import ServedProcess
 
 VIEWS: dict[str, tuple[str, str]] = {
@@ -60,6 +61,23 @@ def take_pictures(browser: Any, url: str, folder: Path, wanted: Sequence[str]) -
             print(folder / f"{name}-{look}.png", flush=True)
 
 
+def take_pictures_of_files(browser: Any, folder: Path, scratch: Path, wanted: Sequence[str]) -> None:
+    """Writes verb-NAME-WINDOW.png of the pages that verbs write, or of those that are wanted."""
+    if wanted and not any(name.startswith("verb-") for name in wanted):
+        return
+    for name, file in write_pages(scratch).items():
+        if wanted and f"verb-{name}" not in wanted:
+            continue
+        for look, how in WINDOWS.items():
+            if "locale" in how:
+                continue  # they speak English alone
+            shown = Opened(browser, file, dark=how.get("dark", False))
+            shown.page.set_viewport_size({"width": how.get("wide", 1280), "height": 900})
+            shown.page.screenshot(path=str(folder / f"verb-{name}-{look}.png"), full_page=True)
+            shown.context.close()
+            print(folder / f"verb-{name}-{look}.png", flush=True)
+
+
 def main() -> None:
     """Takes them into out/pictures, or into the folder that is named first; further words are names of views."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/pictures")
@@ -71,6 +89,7 @@ def main() -> None:
         options = ["--per-minute", "1000000", "--runs", str(runs)]
         with ServedProcess(Path(scratch) / "page", options) as served, started() as browser:
             take_pictures(browser, served.ready().url, folder, sys.argv[2:])
+            take_pictures_of_files(browser, folder, Path(scratch), sys.argv[2:])
 
 
 if __name__ == "__main__":

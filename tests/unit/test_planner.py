@@ -15,7 +15,8 @@ import pytest
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.predict import predict
-from windtunnel.report.text.plan import as_dict, reasons, say_missed
+from windtunnel.report.text.plan import as_dict
+from windtunnel.report.words.plan import reasons, say_missed
 from windtunnel.search.budget.first_plan import best_plan
 from windtunnel.search.budget.planner import Alternative, plan
 from windtunnel.search.budget.scaling import Sizing, loss, tokens_for

@@ -9,7 +9,8 @@ from report_fixture import make_prediction
 from rich.console import Console
 
 from windtunnel.report.answer import Answer
-from windtunnel.report.text.compare import compare, render, verdict
+from windtunnel.report.comparison import compare, verdict
+from windtunnel.report.text.compare import render
 
 
 def faster() -> Answer:

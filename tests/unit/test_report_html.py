@@ -38,7 +38,7 @@ def tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
 
 def test_it_asks_nobody_for_anything() -> None:
     text = page(make_prediction())
-    assert not re.search(r"(src|href)\s*=|url\(|@import|https?://|fetch\(|XMLHttp", text)
+    assert not re.search(r"(src|href)\s*=(?!.#)|url\(|@import|https?://|fetch\(|XMLHttp", text)
     assert len(text.encode()) < 200_000
 
 
@@ -53,7 +53,7 @@ def test_it_holds_every_section() -> None:
         "Critical path",
         "What this rests on",
         "1.196 s",
-        "42.0 %",
+        "42.0 ±",
         "capacity 80 GiB",
     ):
         assert said in text, said

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windtunnel.replay.loggops import LogGOPSRun
     from windtunnel.replay.simai.run import SimaiRun
     from windtunnel.replay.sources import GraphSource
-    from windtunnel.report.text.compare import Comparison
+    from windtunnel.report.comparison import Comparison
     from windtunnel.runs.calibrate import Calibrated
     from windtunnel.runs.comparison import RunComparison
     from windtunnel.runs.sources import RunSource
@@ -33,7 +33,7 @@ def compare(a: Job | RunSource, b: Job, network: str = "closed") -> Comparison |
     Raises WindtunnelError for a job that cannot be predicted, SpecError for files that hold no run.
     """
     from windtunnel.predict import predict
-    from windtunnel.report.text.compare import compare as compare_predictions
+    from windtunnel.report.comparison import compare as compare_predictions
     from windtunnel.runs.comparison import compare_run
     from windtunnel.runs.sources import run_of
     from windtunnel.spec import Job

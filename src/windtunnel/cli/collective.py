@@ -10,8 +10,9 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.collective_links import Largest, check_page_of
+from windtunnel.cli.collective_links import Largest, check_page_of, measured_lines, read_measured, write_page
 from windtunnel.cli.shared.common import Fault, Json, PacketThreads, Sets, fault_sets, notes, writable, write, write_json
+from windtunnel.cli.shared.pages import Html
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.machines import load_machine
 from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep
@@ -77,9 +78,11 @@ def command(  # long: one option a line
     mtu: Annotated[
         int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
     ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="flow, packet: a page of the links during the largest size.")
+    measured: Annotated[
+        list[str] | None,
+        typer.Option("--measured", metavar="FILE", help="A log of nccl-tests of this call, to stand beside it; repeatable."),
     ] = None,
+    html: Html = None,
     json: Json = None,
 ) -> None:
     if env and "help" in env:
@@ -90,8 +93,9 @@ def command(  # long: one option a line
         return
     check_fidelity(network)
     writable(("--json", json), ("--csv", csv), ("--html", html))
-    check_page_of(html, network, skip)
+    check_page_of(html, skip)
     name = op_of(op, "--op")
+    beside = read_measured(measured, name, gpus)
     machine = load_machine(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
     chosen_sizes, variables = sizes_of(sizes), variables_of(env or ())
     if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
@@ -147,10 +151,13 @@ def command(  # long: one option a line
         about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
         write_json({**about, "rows": rows, **largest.table()}, json)
     if json != "-":
-        write("\n".join([table(name, gpus, machine.id, rows, network), *largest.lines()]), "-", "--bytes")
-    if html is not None and largest.seen is not None:
-        largest.write_page(html, name, gpus, machine, network, rows)
-        notes().print(f"{html}: the links during the call as a page", markup=False)
+        write(
+            "\n".join([table(name, gpus, machine.id, rows, network), *largest.lines(), *measured_lines(rows, beside)]),
+            "-",
+            "--bytes",
+        )
+    if html is not None:
+        write_page(html, name, gpus, machine, network, rows, largest, beside, settings=variables, per_node=per_node)
     if not finished:
         notes().print(f"{len(rows)} of {len(chosen_sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)

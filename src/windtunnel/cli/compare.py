@@ -11,6 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import Json, Network, On, Sets, print_list, show_spinner, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -36,18 +37,20 @@ def command(
     on: On = None,
     network: Network = "closed",
     json: Json = None,
+    html: Html = None,
 ) -> None:
     fidelity = check_fidelity(network)
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
     *first, last = things
     if len(things) > 2 and all(one in names("jobs") for one in things):
         raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
     if len(first) > 1 or _is_run(first[0]):
-        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json)
+        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json, html)
     else:
-        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, json)
+        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, (json, html))
 
 
 def _is_run(given: str) -> bool:
@@ -65,17 +68,28 @@ def _is_run(given: str) -> bool:
 
 
 def _two_jobs(
-    names: tuple[str, str], both: list[str], own: tuple[list[str], list[str]], on: str | None, fidelity: str, json: str | None
+    names: tuple[str, str],
+    both: list[str],
+    own: tuple[list[str], list[str]],
+    on: str | None,
+    fidelity: str,
+    outputs: tuple[str | None, str | None],
 ) -> None:
+    """`outputs`: of `--json` and `--html`."""
     from windtunnel.predict import predict
-    from windtunnel.report.text.compare import compare, render
+    from windtunnel.report.comparison import compare
+    from windtunnel.report.text.compare import render
 
     jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
     with show_spinner("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
-    comparison = compare(first, second)
+    comparison, (json, html) = compare(first, second), outputs
     if json is not None:
         write_json(comparison.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.compare import page
+
+        write_html(page(comparison, said_command()), html)
     if json != "-":
         from rich.console import Console
 
@@ -83,7 +97,7 @@ def _two_jobs(
         console.print(render(comparison, console.width))
 
 
-def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, json: str | None) -> None:
+def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, json: str | None, html: str | None) -> None:
     from rich.console import Console
 
     from windtunnel.cli.runs.show import run_of
@@ -98,6 +112,10 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
     print_list(broken, "could not be read")
     if json is not None:
         write_json(comparison.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.measured.comparison import page
+
+        write_html(page(comparison, said_command(), broken), html)
     if json != "-":
         show(comparison, Console())
     tell_ignored(loaded)

@@ -10,6 +10,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.design_fields import DesignFields, premium_of
 from windtunnel.search.design import DesignField, Premium, design
@@ -49,11 +50,13 @@ def command(  # long: one option a line
     predictions: Annotated[int, typer.Option("--predictions", min=1, help="Predictions for the plan of a design.")] = 24,
     top: Annotated[int, typer.Option("--top", min=1, help="Designs to show.")] = 10,
     json: Json = None,
+    html: Html = None,
     model: ModelFile = None,
     megatron: Megatron = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     from rich.console import Console
 
     from windtunnel.report.text.design import render
@@ -77,6 +80,10 @@ def command(  # long: one option a line
         )
     if json is not None:
         write_json(result.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.page.design import page
+
+        write_html(page(result, said_command()), html)
     if not quiet and json != "-":
         Console(highlight=False).print(render(result, top))
 

@@ -12,6 +12,7 @@ from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows
@@ -82,9 +83,11 @@ def command(  # long: one option a line
     ] = 32,
     skip: Annotated[bool, typer.Option("--skip", hidden=True)] = False,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json), ("--series", series))
+    writable(("--json", json), ("--series", series), ("--html", html))
+    check_html(html)
     _check(network, series, sample, skip)
     loss = "credits" if credits else "pfc" if pfc else "drop"
     flaps = tuple(parse_flap(text) for text in flap or ())
@@ -122,6 +125,10 @@ def command(  # long: one option a line
         from windtunnel.report.text.flows import flows_json
 
         write(flows_json(result, fabric), json, "--json")
+    if html is not None:
+        from windtunnel.report.page.flows import page
+
+        write_html(page(result, fabric, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.flows import flows_report
 

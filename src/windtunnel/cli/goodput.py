@@ -23,6 +23,7 @@ from windtunnel.cli.shared.common import (
     write_json,
 )
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput import goodput
 
@@ -52,6 +53,7 @@ def command(
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Simulated runs.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated runs.")] = 1,
     json: Json = None,
+    html: Html = None,
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
@@ -59,7 +61,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     check_fidelity(network)
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     assumed, wall = [], days_of(days, "--days")
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if loaded.job.reliability is None or not any(loaded.job.reliability.kinds()):
@@ -84,6 +87,10 @@ def command(
 
     if json is not None:
         write_json(to_json(answer), json)
+    if html is not None:
+        from windtunnel.report.page.goodput import page
+
+        write_html(page(answer, said_command()), html)
     if not quiet and json != "-":
         report(answer)
     tell_ignored(loaded)

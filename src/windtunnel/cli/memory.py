@@ -10,6 +10,7 @@ import typer
 from windtunnel.api.step import memory
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, show_spinner, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.pages import said_command
 from windtunnel.memory import OverTime, Pooled, StageMemory
 from windtunnel.report.memory import MemoryReport, check_stage
 from windtunnel.search.levers.flags import flags_of, framework_name
@@ -106,7 +107,7 @@ def command(
         if picture is not None:
             from windtunnel.report.page.memory import write
 
-            write(counted.moments, loaded.job.name, picture)
+            write(counted.moments, loaded.job, picture, said_command())
         if snapshot is not None:
             counted.snapshot(snapshot, stage)
     tell_assumed(loaded)

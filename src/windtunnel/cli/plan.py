@@ -10,6 +10,7 @@ from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.cli.shared.amounts import days as days_of
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
 from windtunnel.cli.shared.machines import split_list
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b
@@ -47,9 +48,11 @@ def command(  # long: one option a line
     goodput: Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the days spent on useful steps.")] = 1.0,
     sets: Sets = None,
     json: Json = None,
+    html: Html = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     from windtunnel.api.choices import plan
     from windtunnel.spec import load_law
 
@@ -75,6 +78,10 @@ def command(  # long: one option a line
         from windtunnel.report.text.plan import as_dict
 
         write_json(as_dict(answer), json)
+    if html is not None:
+        from windtunnel.report.page.plan import page
+
+        write_html(page(answer, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.plan import show
 

@@ -9,7 +9,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.shared import complete
 from windtunnel.cli.shared.common import Json, Quiet, Sets, show_spinner, writable, write_json
-from windtunnel.cli.shared.serving import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 
 EXAMPLES = """\b
 Examples:

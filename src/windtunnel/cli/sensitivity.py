@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b
@@ -22,17 +19,14 @@ def command(
     job: Source = None,
     sets: Sets = None,
     json: Json = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with the tornado.")] = None,
+    html: Html = None,
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--html", html))
-    if html is not None:
-        from windtunnel.report.page.frame import check_page
-
-        check_page(html)
+    check_html(html)
     from windtunnel.search.levers.sensitivity import sensitivity
 
     loaded = job_of(job, sets, on, model, megatron)
@@ -43,10 +37,9 @@ def command(
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:
-        from windtunnel.report.page.frame import write_page
         from windtunnel.report.page.sensitivity import page
 
-        write_page(page(result), html)
+        write_html(page(result, said_command()), html)
     if not quiet and json != "-":
         from windtunnel.report.text.sensitivity import show
 

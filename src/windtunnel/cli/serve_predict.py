@@ -8,19 +8,16 @@ import typer
 
 from windtunnel.api.serving import serve_predict
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.serving import (
     DRAFTED,
     SPECULATE,
-    Html,
     Machine,
     ModelArgument,
     OutputLength,
     PromptLength,
     Seed,
     check_given,
-    check_html,
-    said_command,
-    write_html,
 )
 
 EXAMPLES = """\b

@@ -9,21 +9,18 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import bar
 from windtunnel.cli.shared.serving import (
     DRAFTED,
     SPECULATE,
-    Html,
     Machine,
     ModelArgument,
     OutputLength,
     PromptLength,
     Seed,
     check_given,
-    check_html,
-    said_command,
     words_of,
-    write_html,
 )
 
 EXAMPLES = """\b

@@ -8,6 +8,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
+from windtunnel.cli.shared.pages import check_html, said_command
 from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.validate import validate
 
@@ -40,10 +41,7 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
-    if html is not None:
-        from windtunnel.report.page.frame import check_page
-
-        check_page(html)
+    check_html(html)
     console = notes()
     with Progress(
         TextColumn("{task.description}"),
@@ -78,7 +76,7 @@ def command(  # long: one option a line
         from windtunnel.reality.page.html import page as points
 
         founding = "Predicted from the catalogue's curves." if kernels is None else _founding(kernels)
-        write(points(report, founding=founding), html, "--html")
+        write(points(report, founding=founding, command=said_command()), html, "--html")
     if not quiet and "-" not in (json, markdown, record):
         from windtunnel.cli.validate_table import show
 

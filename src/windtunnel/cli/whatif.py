@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Sets, print_list, show_spinner, writable, write_json
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+
+if TYPE_CHECKING:
+    from windtunnel.runs.whatif import WhatIf
 
 EXAMPLES = """\b
 Examples:
@@ -42,13 +47,15 @@ def command(
     sets: Sets = None,
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
     json: Json = None,
+    html: Html = None,
 ) -> None:
     from windtunnel.cli.runs.show import run_of
     from windtunnel.cli.shared.job import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     if not change:
         raise SpecError("--change", "nothing", "one change or more")
     of_run = None if job is None else job_of(job, sets).job
@@ -59,11 +66,18 @@ def command(
     print_list(broken, "could not be read")
     if json is not None:
         write_json([row.as_dict() for row in rows], json)
-    if json == "-":
-        return
+    if html is not None:
+        from windtunnel.report.page.measured.whatif import page
+
+        write_html(page(rows, said_command(), broken), html)
+    if json != "-":
+        _show(rows)
+
+
+def _show(rows: Sequence[WhatIf]) -> None:
     from rich.console import Console
 
-    from windtunnel.report.text.measured_seconds import seconds
+    from windtunnel.report.words.measured.seconds import seconds
 
     console = Console(highlight=False)
     first = rows[0]

@@ -182,6 +182,32 @@ def sweep(
     )
 
 
+def sweep_algorithms(
+    cluster: Cluster,
+    op: Comm | str,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    per_node: int | None = None,
+    settings: Mapping[str, str | int] | None = None,
+) -> dict[str, list[dict[str, object]]]:
+    """Each algorithm that NCCL can take for a call -> the rows of `sweep` in closed form with `NCCL_ALGO` naming it alone, at the
+    sizes where it does take it. Empty for calls without a choice, such as an all-to-all, and on machines with dimensions.
+    """
+    from windtunnel.network.nccl.constants import ALGORITHMS
+
+    call, chosen = OPS[op_of(op)] if isinstance(op, str) else op, list(sizes)
+    found: dict[str, list[dict[str, object]]] = {}
+    if cluster.fabric.is_grid:
+        return found
+    for algorithm in ALGORITHMS:
+        alone = {**(settings or {}), "NCCL_ALGO": algorithm}
+        rows = closed_sweep(cluster, call, gpus, chosen, per_node=per_node, settings=alone)
+        if taken := [row for row in rows if row["algorithm"] == algorithm]:
+            found[algorithm] = taken
+    return found
+
+
 def _check_fabric(cluster: Cluster, network: str, not_on_grid: dict[str, object]) -> None:
     """SpecError for faults that the fidelity cannot show, and on a machine joined along dimensions for options that it has not."""
     if cluster.fabric.faults:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from windtunnel.engine.packet import PacketSeries
 from windtunnel.network.flows.run import FlowsResult
-from windtunnel.report.text.flows import link_name
+from windtunnel.report.words.flows import link_name
 
 SCHEMA = "windtunnel.series/1"
 """Version; increases when a key changes its meaning or is removed."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from windtunnel.cli.shared.common import Json, notes, print_list, show_spinner, writable, write_json
+from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
 from windtunnel.cli.shared.progress import bar
 from windtunnel.records.run import Run
 from windtunnel.runs.report import RunReport, as_json, rank_means, report_of
@@ -27,13 +28,19 @@ def command(
     files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the files that it is read from.")],
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     json: Json = None,
+    html: Html = None,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--html", html))
+    check_html(html)
     run, broken = run_of(files, form)
     with show_spinner("breaking it down"):
         report = report_of(run)
     if json is not None:
         write_json(as_json(report), json)
+    if html is not None:
+        from windtunnel.report.page.measured.run import page
+
+        write_html(page(report, said_command(), broken), html)
     if json != "-":
         _show(report)
         print_list(broken, "could not be read")

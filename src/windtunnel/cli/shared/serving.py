@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import notes
 
 ModelArgument = Annotated[
     str | None, typer.Argument(metavar="MODEL", help="A model of the catalogue, a config.json, or a name as on a hub.")
@@ -19,8 +16,6 @@ Machine = Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="Th
 PromptLength = Annotated[str, typer.Option("--isl", metavar="TOKENS", help="Prompt length: N, LOW-HIGH, MEAN~CV or MEAN~CV<CAP.")]
 OutputLength = Annotated[str, typer.Option("--osl", metavar="TOKENS", help="Output length, likewise.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn lengths and arrivals.")]
-
-Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with drawings.")]
 
 SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
 DRAFTED = "mtp,drafts=N,accepted=TOKENS"
@@ -39,24 +34,3 @@ def check_given(model: str | None, on: str | None) -> tuple[str, str]:
 def words_of(text: str) -> list[str]:
     """Words with commas between them."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def check_html(html: str | None) -> None:
-    """FileError for a page whose name does not end in .html, before anything is simulated."""
-    if html is not None:
-        from windtunnel.report.page.frame import check_page
-
-        check_page(html)
-
-
-def write_html(text: str, html: str) -> None:
-    """A page into its file, and a line that says so."""
-    from windtunnel.report.page.frame import write_page
-
-    write_page(text, html)
-    notes().print(f"{html}: the report as a page", markup=False)
-
-
-def said_command() -> str:
-    """The command line, to repeat it."""
-    return shlex.join(["windtunnel", *sys.argv[1:]])

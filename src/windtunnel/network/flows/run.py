@@ -229,3 +229,19 @@ def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, prog
 
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], NetworkAnswer]
 _RUN: dict[str, Network] = {CLOSED: _run_closed, FLOW: _fluid, PACKET: _packet}
+
+
+def slowest_flow(result: FlowsResult, most: int = 100_000) -> tuple[int, tuple[int, ...]] | None:
+    """The flow that took longest, and the numbers of its links in order: none where packets choose them, or where more than `most`
+    flows were routed. None if no flow ended."""
+    took = np.where(np.isnan(result.fct), -1.0, result.fct)
+    if not len(took) or took.max() <= 0.0:
+        return None
+    number, options = int(np.argmax(took)), result.options
+    if ROUTINGS[options.routing] is None or len(took) > most:
+        return number, ()
+    flows = result.flows
+    sends = (flows.bytes > 0) & (result.graph.endpoint[flows.src] != result.graph.endpoint[flows.dst])
+    some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
+    paths, at = _paths(result.graph, some, options.route_options()), int(np.count_nonzero(sends[:number]))
+    return number, tuple(paths.links[paths.start[at] : paths.start[at + 1]].tolist())

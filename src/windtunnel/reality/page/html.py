@@ -17,6 +17,8 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
 from windtunnel.records import PHASES
 from windtunnel.report.page import frame
+from windtunnel.report.page.charts import COLOURS
+from windtunnel.report.page.frame import Cell
 
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)
@@ -28,8 +30,8 @@ BAND = 0.10
 """Half width of the shaded band around equality."""
 
 
-def page(report: Report, title: str = "Predicted against measured", founding: str = "") -> str:
-    """The page's text. `founding`: a line on what the predictions rest on."""
+def page(report: Report, title: str = "Predicted against measured", founding: str = "", command: str = "") -> str:
+    """The page's text. `founding`: a line on what the predictions rest on; `command`: shown in the footer."""
     quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
     sections = [
         _picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
@@ -48,15 +50,20 @@ def page(report: Report, title: str = "Predicted against measured", founding: st
         sections.append(_section(f"{sum(reasons.values()):,} skipped", Markup('<ul class="notes">{}</ul>').format(items)))
     heading = f"{title}{f' on {gpu}' if gpu else ''}"
     subtitle = [", ".join(Path(source).name for source in report.sources), *([founding] if founding else [])]
-    return frame.page(heading, subtitle, _cards(report), Markup().join(sections))
+    return frame.page(heading, subtitle, _cards(report), Markup().join(sections), None, command)
 
 
 def class_of(score: Score) -> str:
-    """What a point's colour stands for: layers, a sub-module or a kernel class, all passes alike; else the family."""
+    """What a point's colour stands for: layers, a sub-module or a kernel class, all passes alike; else the family, and of
+    training steps what is trained."""
     if score.quantity == "time_us" and score.precision and " " in score.family:
         words = label(score.family.split(" ", 1)[1]).split(" ")
         return " ".join(words[:-1] if len(words) > 1 and words[-1] in PHASES else words)
-    return score.family
+    return score.family if score.kind is None else f"{score.family}, {_TRAINED.get(score.kind.trained, score.kind.trained)}"
+
+
+_TRAINED = {"dense": "dense", "experts": "mixtures of experts", "adapters": "adapters", "graph": "traced graphs"}
+"""Models whose errors differ, and so have colours of their own."""
 
 
 def _cards(report: Report) -> list[tuple[str, str, str]]:
@@ -93,7 +100,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     marks, key = [], []
     ordered = sorted(groups.items(), key=lambda pair: (-_level(pair[0]), pair[0]))
     for number, (name, listed) in enumerate(ordered):
-        colour = f"hsl({137 * number % 360} 62% 47%)"
+        few = len(ordered) <= len(COLOURS)  # more than differ for all eyes
+        colour = COLOURS[number] if few else f"hsl({137 * number % 360} 62% 47%)"
         errors = [abs(s.error_pct or 0.0) for s in listed]
         title = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
         key.append(
@@ -105,7 +113,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     shown = f", every {step}th point drawn" if step > 1 else ""
     caption = f'<p class="soft">Each point is a row; on the line they agree, the band is ±{100 * BAND:g} %{shown}.</p>'
     marks.reverse()  # layers lie above sub-modules, and those above kernels
-    body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="predicted against measured" style="min-width:560px">'
+    body = f'<div class="scroll">{svg}{scale.frame(quantity)}{"".join(marks)}</svg></div>'
     what = NAMES.get(quantity, quantity)
     drawing = Markup(caption + body + f'<div class="key">{"".join(key)}</div>')  # every name in it is escaped above
     return _section(f"Predicted against measured {what}", drawing)
@@ -173,39 +182,30 @@ class _Scale:
 
 def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> Markup:
     """`several`: the families are of several quantities."""
-    rows = [
+    rows: list[list[Cell]] = [
         [
-            label(line.family, gpu) + (" (fitted)" if line.fitted else ""),
-            *([line.quantity] if several else []),
-            f"{line.n:,}",
+            (label(line.family, gpu) + (" (fitted)" if line.fitted else ""), None),
+            *([(line.quantity, None)] if several else []),
+            (f"{line.n:,}", float(line.n)),
             *map(_figure, (line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)),
-            f"{line.skipped:,}",
+            (f"{line.skipped:,}", float(line.skipped)),
         ]
         for line in families
     ]
-    heads = ("family", *(["quantity"] if several else []), "rows", "median", "mean |e|", "bias", "largest", "skipped")
-    return _table(heads, rows, 2 if several else 1)
+    numbers = [(head, True) for head in ("rows", "median", "mean |e|", "bias", "largest", "skipped")]
+    heads = [("family", False), *([("quantity", False)] if several else []), *numbers]
+    return frame.part("table", "families", heads, rows)
 
 
 def _rows(scores: Sequence[Score], gpu: str) -> Markup:
-    rows = [
-        [label(s.family, gpu), s.id, s.job, format_value(s, s.measured), format_value(s, s.predicted), f"{s.error_pct:+.1f} %"]
+    rows: list[list[Cell]] = [
+        [(label(s.family, gpu), None), (s.id, None), (str(s.job), None), (format_value(s, s.measured), s.measured or 0.0),
+         (format_value(s, s.predicted), s.predicted or 0.0), (f"{s.error_pct:+.1f} %", s.error_pct or 0.0)]
         for s in scores
-    ]
-    return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
+    ]  # fmt: skip
+    heads = [("family", False), ("row", False), ("what", False), ("measured", True), ("predicted", True), ("error", True)]
+    return frame.part("table", "largest", heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> Markup:
-    """`words`: how many columns at the left hold text; the others are numbers."""
-
-    def line(tag: str, cells: Sequence[str]) -> Markup:
-        style = [Markup() if at < words else Markup(' class="n"') for at in range(len(cells))]
-        each = Markup(f"<{tag}{{}}>{{}}</{tag}>")
-        return Markup("<tr>{}</tr>").format(Markup().join(each.format(kind, text) for kind, text in zip(style, cells, strict=True)))
-
-    table = Markup('<div class="scroll"><table><thead>{}</thead><tbody>{}</tbody></table></div>')
-    return table.format(line("th", heads), Markup().join(line("td", row) for row in rows))
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _figure(value: float | None) -> Cell:
+    return ("-", -1e9) if value is None else (f"{value:.1f}", value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float 
     """A drawing that scrolls where the window is narrow. `inside` is markup whose texts went through `escape`."""
     return Markup(  # noqa: S704 -- every text inside went through escape()
         f'<div class="scroll"><svg class="{kind}" viewBox="0 0 {wide:.0f} {tall:.0f}" role="img" '
-        f'aria-label="{escape(label)}" style="min-width:560px">{inside}</svg></div>'
+        f'aria-label="{escape(label)}" style="min-width:760px">{inside}</svg></div>'
     )
 
 
@@ -115,6 +116,25 @@ def round_ticks(least: float, most: float, about: int) -> list[float]:
     return [float(f"{n * step:.9g}") for n in range(math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9) + 1)]
 
 
+def log_scale(values: Sequence[float], first: float, last: float) -> Callable[[float], float]:
+    """Places on a logarithmic axis, with some room at both ends."""
+    low, high = math.log(min(values)), math.log(max(values))
+    room = 0.06 * (high - low) or 0.1
+    low, high = low - room, high + room
+    return lambda value: first + (math.log(value) - low) / (high - low) * (last - first)
+
+
+def log_ticks(least: float, most: float) -> list[float]:
+    """1, 2 and 5 times powers of ten between two values; round ones where these lie close."""
+    found = [
+        k * 10.0**power
+        for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+        for k in (1, 2, 5)
+        if least * 0.999 <= k * 10.0**power <= most * 1.001
+    ]
+    return found if len(found) > 1 else [value for value in round_ticks(least, most, 4) if value > 0.0]
+
+
 def say_zero(words: Words) -> Words:
     """`words` with a plain 0."""
     return lambda value: "0" if value == 0.0 else words(value)
@@ -126,6 +146,15 @@ def say_number(value: float) -> str:
 
 
 say_seconds = say_zero(say.seconds)
+
+
+def ink_on(colour: str) -> str:
+    """White or black, whichever has more contrast (WCAG's relative luminance) on a colour `#rrggbb`; else the theme's ink."""
+    if not re.fullmatch("#[0-9a-f]{6}", colour):
+        return "var(--ink)"
+    parts = [int(colour[at : at + 2], 16) / 255.0 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return "#fff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "#000"
 
 
 def key_line(entries: Sequence[tuple[str, str]], about: str = "") -> Markup:

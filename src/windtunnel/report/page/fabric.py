@@ -43,7 +43,8 @@ def fabric(traffic: Traffic) -> str:
         wide = (_WIDE - _LEFT) / count
         y = tall - (row + 1) * _ROW + (_ROW - _BOX) / 2
         where += [(_LEFT + i * wide, y, wide) for i in range(count)]
-    out = [f'<svg id="fabric" viewBox="0 0 {_WIDE:.0f} {tall:.0f}" role="img" aria-label="The fabric and the load of its links">']
+    about = 'role="img" aria-label="The fabric and the load of its links" style="min-width:760px"'
+    out = [f'<div class="scroll"><svg id="fabric" viewBox="0 0 {_WIDE:.0f} {tall:.0f}" {about}>']
     for number, edge in sorted(enumerate(traffic.edges), key=lambda e: e[1].load)[-MOST_EDGES:]:
         (x0, y0, w0), (x1, y1, w1) = where[edge.low], where[edge.high]
         cables = f"{edge.cables} cable{'s' if edge.cables != 1 else ''}"
@@ -70,7 +71,7 @@ def fabric(traffic: Traffic) -> str:
         out.append(f'<text x="0" y="{y - 3:.0f}">{total:,}</text>')
         out.append(f'<text x="0" y="{y + 13:.0f}">{escape(_plural(name, total))}</text>')
     key = [f'<span><i style="background:{shade}"></i>{text}</span>' for shade, text in zip(COLOURS, LOAD_WORDS, strict=True)]
-    return "".join(out) + f'</svg><div class="key">{"".join(key)}<span>load of the fullest link</span></div>'
+    return "".join(out) + f'</svg></div><div class="key">{"".join(key)}<span>load of the fullest link</span></div>'
 
 
 def _plural(name: str, number: int) -> str:

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from windtunnel.base.errors import FileError
+from windtunnel.report.page.charts import ink_on
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 
@@ -26,7 +27,9 @@ Cell = tuple[str, float | None]
 @cache
 def _environment() -> Environment:
     loader = FileSystemLoader(_ASSETS)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["ink_on"] = ink_on
+    return made
 
 
 def part(name: str, *arguments: Any) -> Markup:

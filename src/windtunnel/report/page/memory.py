@@ -1,4 +1,4 @@
-"""Memory over one step, one drawing per stage: tensors stacked by content, reserved bytes, and total bytes."""
+"""Memory over one step, one drawing per stage: tensors stacked by content, reserved and total bytes; as a picture or a page."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.memory import PARTS, OverTime
 from windtunnel.memory.over_time import MOMENTS
+from windtunnel.report.page import frame
+from windtunnel.report.page.charts import frame_svg
+from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.job_lines import describe_job
+from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import MEMORY_COLOUR
+from windtunnel.spec import Job
 
 SUFFIXES = (".svg", ".html")
 COLOUR = {part: MEMORY_COLOUR.get(part, MEMORY_COLOUR["workspace"]) for part in PARTS}
 LEFT, WIDE, TALL, GAP = 70.0, 1160.0, 190.0, 62.0
 _STYLE = "text{font:12px system-ui,sans-serif;fill:#5b6472}.strong{fill:#111827;font-weight:600}"
+_THEMED = (("#111827", "var(--ink)"), ("#b91c1c", "var(--bad)"), ("#dfe3e8", "var(--line)"))
+"""Colours of a picture alone, and of the same on a page in any theme."""
 
 
 def check_name(path: str) -> None:
@@ -24,22 +34,67 @@ def check_name(path: str) -> None:
         raise SpecError("--picture", path, "a name that ends in .svg or .html")
 
 
-def write(stages: Sequence[OverTime], name: str, path: str) -> None:
-    """The picture as a file, .svg or .html; FileError where it cannot be written."""
-    drawn = svg(stages, name)
-    text = drawn if path.lower().endswith(".svg") else _page(drawn, name)
+def write(stages: Sequence[OverTime], job: Job, path: str, command: str = "") -> None:
+    """The picture as a file, .svg or .html; FileError where it cannot be written. `command`: in the page's footer."""
+    if not path.lower().endswith(".svg"):
+        frame.write_page(page(stages, job, command), path, "--picture")
+        return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(svg(stages, job.name), encoding="utf-8")
     except OSError as error:
         raise FileError("--picture", path, "a file that can be written", f"{error.strerror}.") from error
 
 
+def page(stages: Sequence[OverTime], job: Job, command: str = "") -> str:
+    """The picture as a page in either theme, with a table of what each stage holds at its highest moment."""
+    inside, height = _drawing(stages, job.name)
+    for fixed, themed in _THEMED:
+        inside = inside.replace(fixed, themed)
+    picture = frame_svg(inside, height, "memory over one step", "memory", WIDE + 20.0)
+    fullest = max(stages, key=lambda stage: float(stage.shown.max()))
+    most = float(fullest.shown.max())
+    cards = [
+        ("the fullest stage", str(fullest.stage), ""),
+        ("at most in nvidia-smi", say.size(most), "bad" if most > fullest.capacity else ""),
+        ("of", say.size(fullest.capacity), ""),
+        ("allocated at most", say.size(float(fullest.allocated.max())), ""),
+    ]
+    heads = [
+        ("stage", True),
+        ("after", True),
+        ("allocated", True),
+        ("reserved", True),
+        ("nvidia-smi", True),
+        *((part, True) for part in PARTS),
+    ]
+    rows: list[list[Cell]] = []
+    for one in stages:
+        at = int(one.allocated.argmax())
+        sizes = [float(one.allocated[at]), float(one.reserved[at]), float(one.shown[at]), *map(float, one.parts[at])]
+        begin: list[Cell] = [(str(one.stage), float(one.stage)), (say.seconds(float(one.time[at])), float(one.time[at]))]
+        rows.append([*begin, *((say.size(size), size) for size in sizes)])
+    lacks = [text for one in stages if (text := no_room_sentence(one))]
+    body = [section("Memory of the fullest GPU over one step", picture + frame.part("reasons", [], lacks) if lacks else picture)]
+    body.append(section("At the highest moment of each stage", frame.part("table", "highest", heads, rows)))
+    title = f"{say.clean(job.name)}: memory"
+    return frame.page(title, describe_job(job), cards, Markup().join(body), None, command)
+
+
 def svg(stages: Sequence[OverTime], name: str) -> str:
     """All stages below each other, on one clock and one scale."""
+    inside, height = _drawing(stages, name)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE + 20:.0f} {height:.0f}" role="img" '
+        f'aria-label="Memory over one step"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
+        f"{inside}</svg>\n"
+    )
+
+
+def _drawing(stages: Sequence[OverTime], name: str) -> tuple[str, float]:
+    """The inside of the picture, and its height."""
     thin = [stage.thin(MOMENTS) for stage in stages]
     end = max(float(stage.time[-1]) for stage in thin) or 1.0
     top = 1.05 * max(max(float(stage.shown.max()) for stage in thin), max(stage.capacity for stage in thin))
-    height = 44.0 + len(thin) * (TALL + GAP)
     body = [f'<text class="strong" x="{LEFT}" y="16">{escape(say.clean(name))}: memory of the fullest GPU over one step</text>']
     x = LEFT
     for label, colour in (*COLOUR.items(), ("reserved", "#111827"), ("nvidia-smi", "#b91c1c")):
@@ -48,11 +103,7 @@ def svg(stages: Sequence[OverTime], name: str) -> str:
         )
         x += 30.0 + 7.5 * len(label)
     body += [_stage(stage, 62.0 + at * (TALL + GAP), end, top) for at, stage in enumerate(thin)]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE + 20:.0f} {height + 20:.0f}" role="img" '
-        f'aria-label="Memory over one step"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
-        f"{''.join(body)}</svg>\n"
-    )
+    return "".join(body), 64.0 + len(thin) * (TALL + GAP)
 
 
 def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
@@ -124,10 +175,3 @@ def _steps(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]
 
 def _text(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def _page(drawn: str, name: str) -> str:
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(say.clean(name))}: memory</title></head>'
-        f'<body style="margin:20px;max-width:1240px">{drawn}</body></html>\n'
-    )

@@ -12,12 +12,14 @@ from windtunnel.compute import PROVENANCES
 from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.page.sharing import sharing
 from windtunnel.report.page.unequal import replica_maps
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
+from windtunnel.report.words.errors import errors_of_figures
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
 from windtunnel.report.words.faults import faults_sentence
 from windtunnel.report.words.headline import headline_figures, parameters_of
@@ -60,6 +62,7 @@ def page(prediction: Prediction, command: str = "") -> str:
     if bill := bill_lines(prediction):
         sections.append(section("Power and money", Markup().join(Markup("<p>{}</p>").format(line) for line in bill)))
     sections.append(section("What this rests on", _evidence(prediction)))
+    sections.append(section("The job", fields_part(prediction.job)))
     body = Markup().join(sections)
     loads = load_data(prediction.traffic)
     data, script = (picture or {}) | loads, "load.js" if loads else ""
@@ -72,27 +75,15 @@ def section(title: str, body: Markup) -> Markup:
 
 
 def _subtitle(prediction: Prediction) -> tuple[str, str]:
-    job, plan = prediction.job, prediction.job.plan
-    parameters = f", {parameters_of(prediction)} parameters" if prediction.parameters else ""
-    who = (
-        f"{job.model.name}{parameters}, {job.cluster.gpus:,} × {job.cluster.gpu.name} ({job.cluster.id}), "
-        f"{job.runtime.framework} {job.runtime.version} {job.runtime.precision}"
-    )
-    experts = (f" · ep {plan.ep}" if plan.ep > 1 else "") + (f" · etp {plan.etp}" if plan.etp > 1 else "")
-    how = (
-        f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp}{experts} · "
-        f"{plan.global_batch} × {plan.seq} tokens a step, "
-        f"{say.micro_batches(job.micro_batches)} of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
-        f"sharding {plan.sharding}"
-    )
-    return who, how
+    return describe_job(prediction.job, parameters_of(prediction) if prediction.parameters else "")
 
 
 def _cards(prediction: Prediction) -> list[tuple[str, str, str]]:
     def mood(name: str, style: str) -> str:
         return "good" if "green" in style and name == "memory" else "bad" if "red" in style else ""
 
-    return [(name, value, mood(name, style)) for name, value, style in headline_figures(prediction)]
+    within = errors_of_figures(prediction)
+    return [(name, within.get(name, value), mood(name, style)) for name, value, style in headline_figures(prediction)]
 
 
 def _reasons(prediction: Prediction) -> Markup:

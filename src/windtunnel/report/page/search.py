@@ -11,7 +11,9 @@ from markupsafe import Markup, escape
 
 from windtunnel.predict.category import StepGroup
 from windtunnel.report.page import frame
+from windtunnel.report.page.charts import COLOURS, say_number
 from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.plots import SHAPES, PlotAxis, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COLOUR, parts_of
@@ -71,8 +73,8 @@ def page(result: SearchResult, command: str = "") -> str:
         ("plans", f"{result.certificate.plans:,}", ""),
         ("predicted", f"{result.certificate.predicted:,}", ""),
         (
-            "could be better by",
-            "nothing" if result.certificate.exact else say.percent(result.certificate.gap),
+            "best of the space" if result.certificate.exact else "a plan may be better by",
+            "proven" if result.certificate.exact else f"at most {say.percent(result.certificate.gap)}",
             "good" if result.certificate.exact else "",
         ),
     ]
@@ -169,40 +171,24 @@ def _groups(breakdown: Mapping[str, float]) -> list[tuple[str, str, float]]:
 
 
 def _front(result: SearchResult) -> Markup:
-    """Predicted plans by the first two objectives; the undominated ones are filled."""
-    points = [
-        (result.objectives[0].shown(one.values[0]), result.objectives[1].shown(one.values[1])) for one in result.ranked[:MOST_PLANS]
-    ]
-    (left, right), (low, high) = _range([x for x, _ in points]), _range([y for _, y in points])
-    dots = []
-    for number, ((x, y), one) in enumerate(zip(points, result.ranked, strict=False)):
-        at = (
-            MARGIN + (x - left) / (right - left) * (WIDTH - 2 * MARGIN),
-            HEIGHT - MARGIN - (y - low) / (high - low) * (HEIGHT - 2 * MARGIN),
-        )
-        colour = _machine_colours(result)[result.jobs[one.frame].cluster.id]
-        style = f'fill="{colour}"' if number < result.front else f'fill="none" stroke="{colour}"'
-        label = result.labels[one.frame]
-        title = escape(
-            f"{x:,.4g} {result.objectives[0].unit}, {y:,.4g} {result.objectives[1].unit}: {label} {plan_words(result.fields(one))}"
-        )
-        dots.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" {style}><title>{title}</title></circle>')
-    axes = (
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">'
-        f"{escape(result.objectives[0].unit)}: {left:,.4g} to {right:,.4g}</text>"
-        f'<text x="6" y="14">{escape(result.objectives[1].unit)}: {low:,.4g} to {high:,.4g}</text>'
-    )
-    return _svg("".join(dots) + axes) + _legend(result)
-
-
-MACHINE_COLOURS = ("var(--good)", "#d98a1f", "#7a5bd0", "#c2476b", "#3a8fb7", "#8a8a3a", "#b0603a", "#4a6fa5")
-"""Colours of machines, which repeat where there are more."""
+    """Predicted plans by the first two objectives, a colour and shape a machine; the undominated ones are filled."""
+    first, second = result.objectives[:2]
+    colours = _machine_colours(result)
+    shapes = {name: SHAPES[place % len(SHAPES)] for place, name in enumerate(colours)}
+    points = []
+    for number, one in enumerate(result.ranked[:MOST_PLANS]):
+        x, y, machine = first.shown(one.values[0]), second.shown(one.values[1]), result.jobs[one.frame].cluster.id
+        tip = f"{x:,.4g} {first.unit}, {y:,.4g} {second.unit}: {result.labels[one.frame]} {plan_words(result.fields(one))}"
+        points.append(PlotPoint(x, y, tip, colours[machine], shapes[machine], number >= result.front))
+    axes = PlotAxis(first.unit, say_number), PlotAxis(second.unit, say_number)
+    about = Markup('<p class="soft">Filled: no other plan beats it in every objective.</p>')
+    return draw_plot(points[::-1], (), *axes, f"{second.unit} against {first.unit}", 320.0) + about + _legend(result)
 
 
 def _machine_colours(result: SearchResult) -> dict[str, str]:
     """A colour for each cluster of the result."""
     names = dict.fromkeys(job.cluster.id for job in result.jobs)
-    return {name: MACHINE_COLOURS[place % len(MACHINE_COLOURS)] for place, name in enumerate(names)}
+    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
 
 
 def _legend(result: SearchResult) -> Markup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,9 @@ from windtunnel.report.page.charts import (
     WIDE,
     frame_svg,
     key_line,
+    log_scale,
+    log_ticks,
     paragraphs,
-    round_ticks,
     say_number,
 )
 from windtunnel.report.page.frame import Cell
@@ -84,7 +84,7 @@ def _cards(found: ServeFront) -> list[tuple[str, str, str]]:
 def _scatter(found: ServeFront, shown: Sequence[ServeChoice]) -> Markup:
     """Points: interactivity across, throughput up, both logarithmic; the front is joined by a line."""
     users, gpus = [one.interactivity for one in shown], [one.throughput for one in shown]
-    x, y = _scale(users, LEFT, WIDE - RIGHT), _scale(gpus, BOTTOM, TOP)
+    x, y = log_scale(users, LEFT, WIDE - RIGHT), log_scale(gpus, BOTTOM, TOP)
     out = [_grid(users, gpus, x, y)]
     line = " ".join(f"{x(one.interactivity):.1f},{y(one.throughput):.1f}" for one in found.front)
     out.append(f'<polyline points="{line}" fill="none" stroke="var(--ink)" stroke-width="1.4" stroke-opacity="0.6"/>')
@@ -113,14 +113,6 @@ def _scatter(found: ServeFront, shown: Sequence[ServeChoice]) -> Markup:
     return frame_svg("".join(out), TALL, "throughput against interactivity") + key_line(entries)
 
 
-def _scale(values: Sequence[float], first: float, last: float) -> Any:
-    """A logarithmic axis with some room at both ends."""
-    low, high = math.log(min(values)), math.log(max(values))
-    room = 0.06 * (high - low) or 0.1
-    low, high = low - room, high + room
-    return lambda value: first + (math.log(value) - low) / (high - low) * (last - first)
-
-
 def _grid(users: Sequence[float], gpus: Sequence[float], x: Any, y: Any) -> str:
     out = []
     for value in log_ticks(min(gpus), max(gpus)):
@@ -136,17 +128,6 @@ def _grid(users: Sequence[float], gpus: Sequence[float], x: Any, y: Any) -> str:
     out.append(f'<text x="{WIDE - RIGHT}" y="{TALL - 6}" text-anchor="end">output tokens/s of a user →</text>')
     out.append(f'<text x="{LEFT + 6}" y="{TOP + 6}">↑ output tokens/s a GPU</text>')
     return "".join(out)
-
-
-def log_ticks(least: float, most: float) -> list[float]:
-    """1, 2 and 5 times powers of ten between two values; round ones where these lie close."""
-    found = [
-        k * 10.0**power
-        for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-        for k in (1, 2, 5)
-        if least * 0.999 <= k * 10.0**power <= most * 1.001
-    ]
-    return found if len(found) > 1 else [value for value in round_ticks(least, most, 4) if value > 0.0]
 
 
 def _command_box() -> Markup:

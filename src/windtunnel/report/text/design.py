@@ -10,6 +10,7 @@ from rich.text import Text
 
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.design import PLAN_FIELDS, tried_lines
 from windtunnel.report.words.search import number_of, plan_words
 from windtunnel.search.design import Design, DesignResult
 
@@ -25,11 +26,7 @@ def render(result: DesignResult, top: int = 10) -> RenderableType:
             Text(f"What sets designs apart that are good in {result.objectives[0].name}", style="bold"),
             Padding(_importance(result), (0, 0, 0, 2)),
         ]
-    failed = sum(result.failed.values())
-    parts.append(Text(f"{result.trials:,} designs were tried; {failed:,} have no plan. A sampler proves nothing about the others."))
-    if failed:
-        why = max(result.failed, key=lambda reason: result.failed[reason])
-        parts.append(Text(f"Most often: {say.clean(why)}"))
+    parts += [Text(line) for line in tried_lines(result)]
     return Group(*parts)
 
 
@@ -43,16 +40,12 @@ def _table(result: DesignResult, shown: tuple[Design, ...]) -> RenderableType:
     table.columns[-1].min_width = 24
     for number, one in enumerate(shown):
         values = [number_of(each, value) for each, value in zip(result.objectives, one.values, strict=True)]
-        plan = {path: value for path, value in one.plan.change.fields if path in SHOWN}
+        plan = {path: value for path, value in one.plan.change.fields if path in PLAN_FIELDS}
         fields = [say.clean(one.fields[axis.path]) for axis in result.axes]
         if made:
             values += ["-", "-"] if one.silicon is None else [f"{one.silicon.area:,.0f}", f"{one.silicon.dollars:,.0f}"]
         table.add_row(str(number + 1), *fields, *values, plan_words(plan) or "the job's own")
     return table
-
-
-SHOWN = tuple(f"plan.{name}" for name in ("tp", "cp", "pp", "vpp", "ep", "micro_batch", "recompute", "sharding"))
-"""Fields of a plan that fit a line."""
 
 
 def _importance(result: DesignResult) -> RenderableType:

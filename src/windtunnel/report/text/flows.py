@@ -16,6 +16,7 @@ from windtunnel.network.flows.run import FlowsResult
 from windtunnel.network.simulate.collisions import EDGES, Collisions
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.flows import collision_sentence, link_name, say_assumed, say_counter
 
 SCHEMA = "windtunnel.flows/1"
 """Version; increases when a key changes its meaning or is removed."""
@@ -43,12 +44,6 @@ def collisions_json(result: FlowsResult, met: Collisions) -> dict[str, Any]:
     plain["histogram_edges"] = list(EDGES)
     plain["worst_link"] = link_name(result, met.worst_link) if met.worst_link >= 0 else None
     return plain
-
-
-def link_name(result: FlowsResult, link: int) -> str:
-    """`leaf0->spine3`."""
-    graph = result.graph
-    return f"{graph.name(int(graph.link_from[link]))}->{graph.name(int(graph.link_to[link]))}"
 
 
 def _rows(result: FlowsResult) -> Iterator[str]:
@@ -84,9 +79,9 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
         done = flows.bytes[~np.isnan(result.fct)].sum()
         yield Text(f"from first start to last end {show_time(span)}; together {show_size(float(done) / span)}/s")
     counters = {k: v for k, v in result.stats.items() if v}
-    yield Text(" · ".join(f"{_words(name)} {_number(value)}" for name, value in counters.items()))
+    yield Text(" · ".join(f"{say_counter(name)} {_number(value)}" for name, value in counters.items()))
     if result.collisions is not None and result.collisions.links:
-        yield _collisions(result, result.collisions)
+        yield Text(collision_sentence(result, result.collisions))
     links = result.hot_links(8)
     if links:
         table = listing(("busiest links", "left"), ("bytes", "right"), ("rate", "right"), ("busy", "right"))
@@ -97,35 +92,9 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
         yield Text()
         yield table
         yield Text()
-    tables = {name: value for name, value in result.assumed.items() if isinstance(value, dict)}
-    for name, value in tables.items():
-        yield Text(f"{_words(name)}: {_table_text(value)}", style="dim")
-    rest = [
-        f"{_words(name)} {_table_text(value)}" for name, value in result.assumed.items() if name not in tables and value is not None
-    ]
-    yield Text(" · ".join(rest), style="dim")
-
-
-def _words(name: str) -> str:
-    """`ack packet hops`; units stay: `cpu_s`, `mtu_B`."""
-    return name if name.endswith(("_s", "_B", "_Bps")) else name.replace("_", " ")
+    for line in say_assumed(result):
+        yield Text(line, style="dim")
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
-
-
-def _table_text(value: object) -> str:
-    """`a=1 b=2` of a table."""
-    if not isinstance(value, dict):
-        return str(value)
-    return " ".join(f"{key}={one:.6g}" if isinstance(one, float) else f"{key}={one}" for key, one in value.items())
-
-
-def _collisions(result: FlowsResult, met: Collisions) -> Text:
-    """One paragraph: hash collisions on the worst link and for the average byte."""
-    worst = f"{met.worst_flows} flows on {link_name(result, met.worst_link)} where {met.worst_flows_even:.3g} would be even"
-    return Text(
-        f"hash collisions: the worst link needs {met.worst_factor:.2f} times as long as an even spread ({worst}); "
-        f"the average byte meets {met.mean_factor:.2f}"
-    )

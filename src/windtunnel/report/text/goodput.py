@@ -16,25 +16,10 @@ from windtunnel.goodput.answer import SCHEMA, Goodput
 from windtunnel.goodput.reasons import reasons, rests_on
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.spec import names
+from windtunnel.report.words.goodput import PART_NAMES, SHOWN_GAIN, name_of_failures, run_figures, say_time, what_follows
 
 GAP = 3
-SHOWN = 5e-5  # gain of goodput that is listed: 0.01 points, rounded
 BARS = " ▁▂▃▄▅▆▇█"
-PART_NAMES = {
-    "useful": "training",
-    "slow": "slow nodes",
-    "save": "stops for checkpoints",
-    "drag": "slower beside flushes",
-    "replay": "work done again",
-    "detect": "detection",
-    "diagnose": "diagnosis",
-    "repair": "repair on the spot",
-    "wait": "waiting for a node",
-    "init": "start",
-    "load": "load of checkpoints",
-}
-"""Parts of a run's wall time, in the order of reports."""
 
 
 def report(answer: Goodput, console: Console | None = None, most: int = 8) -> None:
@@ -51,7 +36,7 @@ def report(answer: Goodput, console: Console | None = None, most: int = 8) -> No
     out.print(_section("Checkpoints", _checkpoints(answer)))
     if answer.spares:
         out.print(_section("Spare nodes", _spares(answer)))
-    if any(lever.gain >= SHOWN for lever in answer.levers):
+    if any(lever.gain >= SHOWN_GAIN for lever in answer.levers):
         out.print(_section("What halving one figure would bring", _levers(answer, most)))
     out.print(_section("What this rests on", Group(*(Text(f"- {line}", style="dim") for line in rests_on(answer)))))
 
@@ -92,7 +77,7 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     title.append(
         f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {name_of_failures(answer.reliability)}", style=""
     )
-    cells = _figures(answer)
+    cells = run_figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
     table = Table.grid(padding=(0, GAP, 0, 0))
@@ -105,41 +90,10 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     return Group(Text(), title, Text(), table)
 
 
-def name_of_failures(reliability: str) -> str:
-    """What to call a table of failures: its entry of the catalogue, or nobody's."""
-    return reliability if reliability in names("reliability") else "the job states them"
-
-
 def _width(cells: Sequence[tuple[str, str, str]], pairs: int) -> int:
     down = -(-len(cells) // pairs)
     columns = [cells[at : at + down] for at in range(0, len(cells), down)]
     return sum(max(len(cell[part]) for cell in column) + GAP for column in columns for part in (0, 1))
-
-
-def _figures(answer: Goodput) -> list[tuple[str, str, str]]:
-    steady, simulated = answer.steady, answer.simulated
-    figures = [("ETTR", say.percent(answer.ettr, 2), "bold cyan"), ("goodput", say.percent(answer.goodput, 2), "bold green")]
-    if answer.work_days is not None:
-        figures.append(("days", f"{answer.expected_days:,.1f}" if answer.expected_days is not None else "never ends", "bold"))
-        if simulated is not None and simulated.finished == 1.0:
-            figures.append(
-                (
-                    "p10 / p50 / p90",
-                    " / ".join(f"{d:,.1f}" for d in (simulated.days.p10, simulated.days.p50, simulated.days.p90)),
-                    "",
-                )
-            )
-        figures.append(("days without failures", f"{answer.work_days:,.1f}", ""))
-    elif simulated is not None:
-        days = simulated.trained_days
-        figures.append((f"training in {say.duration(answer.expected_days or 0.0)}", say.duration(days.mean), "bold"))
-        figures.append(("p10 / p50 / p90", f"{days.p10:,.1f} / {days.p50:,.1f} / {days.p90:,.1f}", ""))
-    figures.append(("a failure every", _time(steady.mtbf), ""))
-    figures.append(("a recovery takes", _time(steady.recovery), ""))
-    figures.append(
-        ("a checkpoint every", f"{_time(answer.interval_s)}, {answer.interval_steps:,} step{'s' * (answer.interval_steps > 1)}", "")
-    )
-    return figures
 
 
 def _parts(answer: Goodput) -> Table:
@@ -181,43 +135,29 @@ def _failures(answer: Goodput) -> RenderableType:
         count = simulated.failures[name] if simulated is not None else rate * (answer.expected_days or 0.0) * 86400.0
         table.add_row(
             Text(name.replace("_", " ")),
-            Text(_time(1.0 / rate)),
+            Text(say_time(1.0 / rate)),
             Text(f"{count:,.1f}" if count else "-"),
-            Text(_follows(kind)),
+            Text(what_follows(kind)),
         )
     return table
 
 
-def _follows(kind: Any) -> str:
-    words = []
-    if kind.slows > 1.0:
-        words.append(f"steps take {kind.slows:g} times as long for {_time(kind.detect.mean)}")
-    elif kind.detect.mean > 0.0:
-        words.append(f"seen after {_time(kind.detect.mean)}")
-    if kind.diagnose.mean > 0.0:
-        words.append(f"diagnosed in {_time(kind.diagnose.mean)}")
-    if kind.automatic < 1.0:
-        words.append(f"{say.percent(1.0 - kind.automatic)} by hand, {_time(kind.by_hand.mean)}")
-    if kind.repair.mean > 0.0:
-        words.append(f"{_time(kind.repair.mean)} on the spot")
-    words += ["another node"] * kind.replaces_node + ["saves first"] * kind.saves_first + ["no restart"] * (not kind.restarts)
-    words += [f"{say.percent(kind.returns, 0)} come again"] * (kind.returns > 0.0)
-    return ", ".join(words) or "restart"
-
-
 def _checkpoints(answer: Goodput) -> RenderableType:
     cost, choice = answer.conditions.checkpoint, answer.interval
-    first = f"{say.size(cost.size)}: training stops {_time(cost.save)}"
+    first = f"{say.size(cost.size)}: training stops {say_time(cost.save)}"
     first += (
-        f", it can be loaded {_time(cost.flush)} later, at {say.percent(cost.drag)} more time a step until then"
+        f", it can be loaded {say_time(cost.flush)} later, at {say.percent(cost.drag)} more time a step until then"
         if cost.flush
         else ""
     )
-    lines = [Text(f"{first}; a load takes {_time(cost.load)}.")]
+    lines = [Text(f"{first}; a load takes {say_time(cost.load)}.")]
     if math.isfinite(answer.steady.mtbf) and choice.goodput > 0.0:
         low, high = choice.flat
         lines.append(
-            Text(f"Best interval {_time(choice.best)}; from {_time(low)} to {_time(high)} goodput is within 1 % of its best.")
+            Text(
+                f"Best interval {say_time(choice.best)}; from {say_time(low)} to {say_time(high)} goodput is within 1 % of its "
+                "best."
+            )
         )
         lines += _picture(choice.curve, answer.interval_s)
     return Group(*lines)
@@ -234,7 +174,7 @@ def _picture(curve: Sequence[tuple[float, float]], here: float, rows: int = 5) -
         label = say.percent(high) if row == rows - 1 else say.percent(low) if row == 0 else ""
         lines.append(Text(f"{label:>8} " + "".join(BARS[min(8, max(0, height - 8 * row))] for height in heights)))
     at = min(range(len(curve)), key=lambda i: abs(math.log(curve[i][0] / here)))
-    left, right = _time(curve[0][0]), _time(curve[-1][0])
+    left, right = say_time(curve[0][0]), say_time(curve[-1][0])
     lines.append(Text(" " * (9 + at) + "^", style="bold cyan"))
     lines.append(Text(" " * 9 + left + right.rjust(len(curve) - len(left)), style="dim"))
     return lines
@@ -275,22 +215,12 @@ def _levers(answer: Goodput, most: int) -> Table:
         ("gain", "right"),
         *((("days less", "right"),) if days is not None and answer.ends else ()),
     )
-    for lever in [one for one in answer.levers if one.gain >= SHOWN][:most]:
+    for lever in [one for one in answer.levers if one.gain >= SHOWN_GAIN][:most]:
         cells = [lever.name, say.percent(lever.goodput, 2), f"{100.0 * lever.gain:+.2f} points"]
         if days is not None and answer.ends:
             cells.append(f"{days / answer.steady.goodput - days / lever.goodput:,.2f}")
         table.add_row(*(Text(cell) for cell in cells))
     return table
-
-
-def _time(seconds: float) -> str:
-    """`45 s`, `12.3 min`, `5.2 h`, `3.1 days`."""
-    if not math.isfinite(seconds):
-        return "never"
-    for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
-        if seconds < limit:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{say.count(seconds / 86400.0)} days"
 
 
 def _section(title: str, body: RenderableType) -> RenderableType:

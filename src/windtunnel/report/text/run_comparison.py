@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from windtunnel.report.text.log_comparison import show_log_comparison
-from windtunnel.report.text.measured_seconds import seconds, signed_seconds
+from windtunnel.report.words.measured.comparison import step_lines, unexplained_lines
+from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import MOST_CAUSES, CallPart, RunComparison
 
 MOST_ROWS = 8
-_ALIKE = 3.0
-"""Times by which a step and its prediction may differ before they are likely of two jobs. Assumed."""
 
 
 def show(comparison: RunComparison, console: Console) -> None:
@@ -27,44 +27,11 @@ def show(comparison: RunComparison, console: Console) -> None:
 
 
 def _headline(comparison: RunComparison, console: Console) -> None:
-    measured, expected = comparison.measured_step, comparison.expected_step
-    if not comparison.steps:
-        console.print(f"The run tells no step's time. We expect {seconds(expected)}.", highlight=False)
-        return
-    over = measured / expected - 1.0
-    update = comparison.log.update if comparison.log is not None else None
-    what = "step" if update is None else "update of the policy"
-    console.print(
-        f"[bold]Your {what} takes {seconds(measured)}[/] (median of {comparison.steps}, ±{seconds(comparison.step_spread)}); "
-        f"we expect {seconds(expected)}: {over:+.1%}.",
-        highlight=False,
-    )
-    if update is not None:
-        console.print(
-            f"A step of reinforcement learning is longer: {update[0]} is its part that the job is.", highlight=False, markup=False
-        )
-    elif comparison.log is not None and comparison.log.rollouts:
-        console.print(
-            "The log is of reinforcement learning: its steps generate text too, the job is the update alone, and the log does not "
-            "say how long that takes.",
-            highlight=False,
-        )
-    _print_verdict(over, comparison, console)
-    if not 1.0 / _ALIKE < measured / expected < _ALIKE:
-        console.print(
-            "So far apart, the run and the job are hardly the same: check the model, its layers, the batch and the number of GPUs.",
-            highlight=False,
-        )
-
-
-def _print_verdict(over: float, comparison: RunComparison, console: Console) -> None:
-    """Whether the difference is more than the prediction may be wrong by."""
-    error = comparison.relative_error
-    words = f"The prediction is good to ±{100 * error:.0f} % (one sigma)"
-    if abs(over) <= error:
-        console.print(f"{words}: the difference is inside, and may be the prediction's.", highlight=False)
-    else:
-        console.print(f"{words}: the difference is {abs(over) / error:.1f} times that.", highlight=False)
+    first, *others = step_lines(comparison)
+    strong, bracket, rest = first.partition(" (") if comparison.steps else ("", "", first)
+    console.print(Text.assemble((strong, "bold"), bracket, rest))
+    for line in others:
+        console.print(line, markup=False, highlight=False)
 
 
 def _causes(comparison: RunComparison, console: Console) -> None:
@@ -76,21 +43,8 @@ def _causes(comparison: RunComparison, console: Console) -> None:
     for number, cause in enumerate(causes, 1):
         console.print(f"  {number}. {cause.words}: {signed_seconds(cause.seconds)}", markup=False, highlight=False)
         console.print(f"     To test it: {cause.test}.", markup=False, highlight=False)
-    rest = comparison.measured_step - comparison.explained_step
-    console.print(
-        f"  With all factors we would expect {seconds(comparison.explained_step)}; {signed_seconds(rest)} stays unexplained.",
-        markup=False,
-        highlight=False,
-    )
-    if comparison.fit is not None:
-        for key, lost in comparison.fit.factors.missing[:2]:
-            console.print(
-                f"  Expected, not in the run: {key.comm.name.lower()} over {key.axis}, {seconds(lost)} a step.", highlight=False
-            )
-        for key, more in comparison.fit.factors.extra[:2]:
-            console.print(
-                f"  In the run, not expected: {key.comm.name.lower()} over {key.axis}, {seconds(more)} a step.", highlight=False
-            )
+    for line in unexplained_lines(comparison):
+        console.print(f"  {line}", markup=False, highlight=False)
 
 
 def _parts(comparison: RunComparison, console: Console) -> None:

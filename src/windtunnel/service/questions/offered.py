@@ -47,6 +47,8 @@ OUTPUTS = {
     "calibrate --out": "calibration.toml",
     "collective --csv": "transfers.csv",
     "collective --html": "page.html",
+    "compare --html": "page.html",
+    "design --html": "page.html",
     "export --out": "exported",
     "fit collectives --record": "record.json",
     "fit host --record": "record.json",
@@ -58,10 +60,13 @@ OUTPUTS = {
     "fleet jobset --out": "jobset.yaml",
     "fleet show --html": "page.html",
     "fleet show --trace": "trace.pftrace",
+    "flows --html": "page.html",
     "flows --series": "series.csv",
+    "goodput --html": "page.html",
     "import --out": "imported",
     "memory --picture": "picture.svg",
     "memory --snapshot": "snapshot.pickle",
+    "plan --html": "page.html",
     "predict --html": "page.html",
     "predict --trace": "trace.pftrace",
     "profile export --csv": "dataset.csv",
@@ -70,6 +75,7 @@ OUTPUTS = {
     "profile transfer --markdown": "tables.md",
     "replay --trace": "trace.pftrace",
     "rl-predict --html": "page.html",
+    "runs show --html": "page.html",
     "search --html": "page.html",
     "search --out": "plans.parquet",
     "sensitivity --html": "page.html",
@@ -79,6 +85,7 @@ OUTPUTS = {
     "validate --html": "page.html",
     "validate --markdown": "accuracy.md",
     "validate --record": "errors.toml",
+    "whatif --html": "page.html",
 }
 """Option that writes a file -> the name of the file; a request names the option in `artefacts`."""
 

@@ -19,7 +19,7 @@
       };
       head.tabIndex = 0;
       head.addEventListener("click", sort);
-      head.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+      head.addEventListener("keydown", e => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); sort(); } });
     });
   }
   for (const box of document.querySelectorAll("input[data-filters]")) {
@@ -34,6 +34,54 @@
       }
       count.textContent = `${shown} of ${table.tBodies[0].rows.length}`;
     });
+  }
+
+  // every table as CSV: what is shown, and behind it the numbers to compute with, in seconds, bytes, shares and dollars
+  const quoted = text => {
+    const plain = /^[+-]?\s?\$?[\d.,]+\s?[%\w/µ±]{0,12}$/.test(text);  // anything else behind such a sign, a spreadsheet would run
+    const safe = /^[=@+\-\t\r]./.test(text) && !plain ? "'" + text : text;
+    return /[",\n\r]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
+  };
+  const csv = table => {
+    const heads = [...table.tHead.rows[0].cells], numeric = heads.map(h => h.dataset.sort === "number");
+    const names = heads.map((h, i) => h.textContent.trim() || (i ? `column ${i + 1}` : "row"));
+    const lines = [[...names, ...names.filter((_, i) => numeric[i]).map(n => n + ", number")]];
+    for (const row of table.tBodies[0].rows) {
+      const cells = [...row.cells].slice(0, heads.length), shown = cells.map(c => c.textContent.trim());
+      lines.push([...shown, ...cells.filter((_, i) => numeric[i]).map(c => /\d/.test(c.textContent) ? c.dataset.value ?? "" : "")]);
+    }
+    return lines.map(line => line.map(quoted).join(",")).join("\r\n") + "\r\n";
+  };
+  for (const table of document.querySelectorAll("table[data-sortable]")) {
+    const button = document.createElement("button");
+    button.type = "button"; button.className = "csv"; button.textContent = "CSV"; button.title = "download this table";
+    button.setAttribute("aria-label", `download the table ${table.id} as CSV`);
+    button.addEventListener("click", () => {
+      const link = document.createElement("a");
+      link.setAttribute("href", URL.createObjectURL(new Blob(["\ufeff", csv(table)], { type: "text/csv" })));
+      link.download = `${table.id || "table"}.csv`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.getAttribute("href")), 1000);
+    });
+    (table.closest(".scroll") ?? table).after(button);
+  }
+
+  // what is wider than the window can be scrolled by keyboard
+  const reach = () => {
+    for (const box of document.querySelectorAll(".scroll, section")) {
+      if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; box.setAttribute("role", "group"); box.setAttribute("aria-label", "scrolls sideways"); }
+      else { box.removeAttribute("tabindex"); box.removeAttribute("role"); box.removeAttribute("aria-label"); }
+    }
+  };
+  new ResizeObserver(reach).observe(document.body);
+
+  // the command that makes this page, to take along
+  const made = document.getElementById("made-by");
+  if (made && navigator.clipboard) {
+    const button = document.createElement("button");
+    button.type = "button"; button.textContent = "copy"; button.style.marginLeft = "8px";
+    button.addEventListener("click", () => navigator.clipboard.writeText(made.textContent).then(() => { button.textContent = "copied"; }, () => {}));
+    made.after(button);
   }
 
   // the pipeline: one row a stage, computation above, transfers in a thin lane below

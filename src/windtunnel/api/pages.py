@@ -1,0 +1,66 @@
+"""Answers as self-contained pages, as `--html` of their commands writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+
+PAGES = {
+    "report.answer.Answer": "prediction",
+    "predict.prediction.Prediction": "prediction",
+    "goodput.answer.Goodput": "goodput",
+    "search.budget.planner.Planned": "plan",
+    "search.result.SearchResult": "search",
+    "search.design.DesignResult": "design",
+    "search.levers.sensitivity.Sensitivity": "sensitivity",
+    "report.comparison.Comparison": "compare",
+    "runs.comparison.RunComparison": "measured.comparison",
+    "runs.report.RunReport": "measured.run",
+    "serving.answer.Served": "served",
+    "rl.answer.RLStep": "rl",
+}
+"""Class of an answer, by its module below `windtunnel` -> the page in `report.page` that takes it and the command."""
+
+
+def write_html(answer: Any, path: str | Path, *, title: str = "", command: str = "") -> None:
+    """Write the page of an answer: one file without a request to anywhere, light and dark, with CSV of each table.
+
+    `answer`: of `predict`, `plan`, `goodput`, `search`, `design`, `sensitivity`, `compare`, `collective`, `flows`, `runs.show`,
+    `serve_predict` (with `record=True`) or `rl_predict`, or what `whatif` returns. `title`: of a collective, or the fabric of
+    flows, which their answers do not know; `command`: shown in the footer, to reproduce the page. Raises SpecError
+    for another answer, and FileError if the path does not end in .html or cannot be written.
+    """
+    from windtunnel.report.page.frame import check_page, write_page
+
+    check_page(path, "path")
+    write_page(_page_of(answer, title, command), path, "path")
+
+
+def _page_of(answer: Any, title: str, command: str) -> str:
+    kind = _kind_of(answer)
+    if kind in PAGES:
+        page: Callable[..., str] = import_module(f"windtunnel.report.page.{PAGES[kind]}").page
+        return page(answer, command=command)
+    if kind == "network.flows.run.FlowsResult":
+        from windtunnel.report.page.flows import page as flows_page
+
+        return flows_page(answer, title or f"{answer.graph.endpoints:,} endpoints", command)
+    several = answer if isinstance(answer, (list, tuple)) else ()
+    if several and all(_kind_of(one) == "runs.whatif.WhatIf" for one in several):
+        from windtunnel.report.page.measured.whatif import page as whatif_page
+
+        return whatif_page(several, command)
+    if several and all(isinstance(one, dict) and "busbw_GBs" in one for one in several):
+        from windtunnel.report.page.collective import CollectiveAnswer
+        from windtunnel.report.page.collective import page as collective_page
+
+        return collective_page(title or "A collective", (), CollectiveAnswer(several), command)
+    raise SpecError("answer", kind, "an answer of a verb that writes pages", "wt.as_dict(answer) has any answer as data.")
+
+
+def _kind_of(answer: Any) -> str:
+    return f"{type(answer).__module__.removeprefix('windtunnel.')}.{type(answer).__name__}"

@@ -1,0 +1,34 @@
+"""Shared by verbs that write a page: the option, checks before any work is done, the file, and the command that is shown on it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.shared.common import notes
+
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with drawings.")]
+
+
+def check_html(html: str | None) -> None:
+    """FileError for a page whose name does not end in .html, before anything is simulated."""
+    if html is not None:
+        from windtunnel.report.page.frame import check_page
+
+        check_page(html)
+
+
+def write_html(text: str, html: str) -> None:
+    """A page into its file, and a line that says so."""
+    from windtunnel.report.page.frame import write_page
+
+    write_page(text, html)
+    notes().print(f"{html}: the report as a page", markup=False)
+
+
+def said_command() -> str:
+    """The command line, to repeat it."""
+    return shlex.join(["windtunnel", *sys.argv[1:]])
