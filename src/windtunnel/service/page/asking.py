@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.3
 """Between two looks at a job."""
 NARROW, NARROW_LABELS = 440, 108
 """Pixels of a chart from which on labels of y are cut, and what they have then."""
+PAGE = ("html",)
+"""The artefact that an answer's own link shows: the page of its verb."""
 _FORMAT = "v => v == null ? '–' : Number(v).toLocaleString('en-US', {maximumSignificantDigits: 7})"
 
 

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command
 from windtunnel.service.page.charts.plans import limit_bars, switch_bars
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card
@@ -26,7 +26,7 @@ def build_limits(context: PageContext) -> None:
         asking = Asking(context, lambda table, asked: _draw_limits(context, table, asked), "limits-answer")
 
     async def ask() -> None:
-        await asking.run(lambda: Wanted("sensitivity", job_arguments(context), dict(context.question.files)))
+        await asking.run(lambda: Wanted("sensitivity", job_arguments(context), dict(context.question.files), PAGE))
 
     go.on_click(ask)
 

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.plans import front_scatter, parallel_plans, plan_number, plan_words, space_bars
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list, sets_of
@@ -91,7 +91,7 @@ def wanted_search(context: PageContext, form: Form, most: float | None, only_spa
         arguments["gap"] = gap / 100
     if most is not None:
         arguments["limit"] = most
-    return Wanted("search", {**arguments, "top": 40}, files, ("html",))
+    return Wanted("search", {**arguments, "top": 40}, files, PAGE)
 
 
 def _draw_space(context: PageContext, table: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, show_command, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command, show_table
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list, sets_of
 from windtunnel.service.page.frame import card
@@ -86,7 +86,8 @@ def wanted_plan(form: Form, mode: str) -> Wanted:
     share = form.number("goodput")
     if share is not None:
         arguments["goodput"] = share / 100
-    return Wanted("plan", sets_list(arguments, {**sets_of(form.value("set")), "cluster.economics.mode": mode}))
+    asked = sets_list(arguments, {**sets_of(form.value("set")), "cluster.economics.mode": mode})
+    return Wanted("plan", asked, artefacts=PAGE if mode == "rent" else ())
 
 
 def sheet_rows(rented: Sequence[Mapping[str, Any]], bought: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.links import completion_steps, link_bars, queue_lines
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form
@@ -55,7 +55,7 @@ def wanted_flows(form: Form) -> Wanted:
         arguments["fault"] = fault
     if engine == "packet":
         arguments["cc"] = form.value("cc").strip() or "dcqcn"
-    return Wanted("flows", arguments, artefacts=("series",) if engine == "packet" else ())
+    return Wanted("flows", arguments, artefacts=(*PAGE, "series") if engine == "packet" else PAGE)
 
 
 def read_queues(text: str, most: int = MOST_QUEUES) -> dict[str, list[tuple[float, float]]]:

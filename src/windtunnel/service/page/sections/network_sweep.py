@@ -11,7 +11,7 @@ from nicegui import ui
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.links import load_heat, sweep_lines
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.fields import Form
@@ -65,7 +65,7 @@ def _machine_fields(context: PageContext, form: Form) -> None:
     form.text("gpus", context.say("network.ranks"), "16")
 
 
-def wanted_calls(form: Form, network: str = "closed", artefacts: Sequence[str] = ()) -> Wanted:
+def wanted_calls(form: Form, network: str = "closed", artefacts: Sequence[str] = PAGE) -> Wanted:
     """The question of a form of collectives."""
     arguments: dict[str, Any] = {
         "cluster": form.value("cluster").strip(),

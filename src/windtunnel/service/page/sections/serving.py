@@ -9,7 +9,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.served import choice_words, latency_bars, serve_scatter
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list, sets_of
@@ -98,7 +98,7 @@ def wanted_front(form: Form) -> Wanted:
     arguments |= {"engine": form.value("engines") or "vllm", "weights": form.value("formats") or "bf16"}
     if users := form.value("users").replace(" ", ""):
         arguments["users"] = users
-    return Wanted("serve-search", arguments)
+    return Wanted("serve-search", arguments, artefacts=PAGE)
 
 
 def point_command(form: Form, choice: Mapping[str, Any]) -> str:
@@ -186,7 +186,8 @@ def wanted_server(form: Form) -> Wanted:
     """The question of one server; with a rate the loop is open, and users are left out."""
     fields = {"tp": "tp", "gpus": "gpus", "rate": "rate"} | ({} if form.number("rate") else {"concurrent": "concurrency"})
     arguments = _with_numbers(form, _shared_arguments(form), fields)
-    return Wanted("serve-predict", {**arguments, "engine": form.value("engine"), "weights": form.value("weights")})
+    asked = {**arguments, "engine": form.value("engine"), "weights": form.value("weights")}
+    return Wanted("serve-predict", asked, artefacts=PAGE)
 
 
 def _draw_server(context: PageContext, form: Form, table: Mapping[str, Any], asked: Asked) -> None:

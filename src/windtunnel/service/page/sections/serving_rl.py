@@ -9,7 +9,7 @@ from nicegui import ui
 
 from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.served import phase_memory, phase_spans
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_of
@@ -63,7 +63,7 @@ def wanted_step(form: Form) -> Wanted:
         arguments["on"] = machine
     if sets := sets_of(form.value("set")):
         arguments["set"] = sets
-    return Wanted("rl-predict", arguments, {name: text})
+    return Wanted("rl-predict", arguments, {name: text}, PAGE)
 
 
 def file_name(text: str) -> str:

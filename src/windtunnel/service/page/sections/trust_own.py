@@ -9,7 +9,7 @@ from nicegui import events, ui
 
 from windtunnel.service.door import Asked
 from windtunnel.service.page import published
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_table
 from windtunnel.service.page.charts.accuracy import accuracy_points
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files
@@ -78,7 +78,7 @@ class OwnMeasurements:
             files["job.json"] = json.dumps(job)
             job = "job.json"
         changes = {"set": asked["set"]} if asked.get("set") else {}
-        return Wanted("compare", {"things": [*self.files, job], **changes}, files)
+        return Wanted("compare", {"things": [*self.files, job], **changes}, files, PAGE)
 
     def draw(self, report: dict[str, Any], asked: Asked) -> None:
         """The scores of a table, or the causes of what a run takes longer than its prediction."""
