@@ -3,9 +3,12 @@
 python benchmarks/training_kernels.py [FOLDER] [--system h100_sxm,...]
 
 FOLDER has the tables (SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet); without it, those of the wheel of `pip install
-'windtunnel[measured]'` are read. Rows are forward kernels of 1,024 tokens and more in captured graphs, cool. Ratio: predicted over
-measured, the median; error: the median of its size. A linear layer in 8 or 4 bits is its product and the kernels that quantise its
-input once. Curves are those of kernels in a loop, without training factors. Without tables the script says so and ends.
+'windtunnel[measured]'` are read. Rows are forward kernels of 1,024 tokens and more in captured graphs, cool. Ratio: predicted
+over measured, the median; error: the median of its size. A linear layer in 8 or 4 bits is its product and the kernels that
+quantise its input once. Experts, evenly loaded, are what a step's graph has for them on one rank: permutation, two grouped
+products, activation, the way back; in 8 bits also the kernels that quantise. DeepEP: dispatch and combine of 1,024 tokens and
+more on 20 SMs inside a node, beside what NCCL's all-to-all of the same bytes would take. Curves are those of kernels in a loop,
+without training factors. Without tables the script says so and ends.
 """
 
 from __future__ import annotations
@@ -20,16 +23,22 @@ import numpy as np
 import windtunnel as wt
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.calibrate.engines.catalogue import SYSTEMS
-from windtunnel.calibrate.engines.columns import EngineRows, linear_rows, pointwise_rows, prefill_rows
+from windtunnel.calibrate.engines.columns import EngineRows, expert_rows, linear_rows, pointwise_rows, prefill_rows
+from windtunnel.calibrate.forward.deepep import LINKS, dispatch_rows, link_of, predict_dispatch
 from windtunnel.calibrate.forward.rows import convolution_rows, scan_rows
 from windtunnel.compute import Estimate, estimate
 from windtunnel.compute.curves import PROVENANCES
+from windtunnel.compute.engines.seconds import padded_rows
+from windtunnel.formats.machines.kernels.measured.collectives_file import NODES
+from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
+from windtunnel.network import collective, flat_group
+from windtunnel.network.closed.deepep import SMS, choose_dispatch
 from windtunnel.records import Dataset
-from windtunnel.spec import GPU, load_gpu, load_runtime
+from windtunnel.spec import GPU, load_cluster, load_gpu, load_runtime
 from windtunnel.workload import Kind, Op, OpTable, Phase
-from windtunnel.workload.blocks.quantise import RECIPES
+from windtunnel.workload.blocks.quantise import RECIPES, QuantisationRecipe
 from windtunnel.workload.identity import Role
-from windtunnel.workload.ops import DTYPES
+from windtunnel.workload.ops import DTYPES, Comm
 
 MOST = 2000
 """Rows of a class, drawn evenly."""
@@ -71,11 +80,62 @@ def products(data: Dataset, gpu: GPU, form: str) -> Line | None:
         a, b, c = int(m[i]), int(n[i]), int(k[i])
         row = [Op("product", Kind.GEMM, Phase.FORWARD, dtype=dtype, m=a, n=b, k=c, flops=2.0 * a * b * c)]
         if recipe:
-            scaling = RECIPES[recipe]
-            row += [Op("amax", Kind.REDUCE, Phase.FORWARD, bytes=2.0 * a * c)] if scaling.amax else []
-            row.append(Op("quantise", Kind.ELEMENTWISE, Phase.FORWARD, bytes=(2.0 + scaling.width) * a * c))
+            row += quantising(RECIPES[recipe], float(a * c))
         rows.append(row)
     return compare(f"linear {form}", gpu, rows, found.seconds[at], recipe) if rows else None
+
+
+def quantising(scaling: QuantisationRecipe, elements: float) -> list[Op]:
+    """Kernels that write `elements` numbers of 16 bits in fewer."""
+    amax = [Op("amax", Kind.REDUCE, Phase.FORWARD, bytes=2.0 * elements)] if scaling.amax else []
+    return [*amax, Op("quantise", Kind.ELEMENTWISE, Phase.FORWARD, bytes=(2.0 + scaling.width) * elements)]
+
+
+def experts(data: Dataset, gpu: GPU, form: str) -> Line | None:
+    """Experts of a rank with the kernels of a step."""
+    found = expert_rows(data, form)
+    if found is None:
+        return None
+    even = np.isclose(found.what["padded"], padded_rows(found.what["copies"], found.what["active"])).all(axis=1)
+    at = thin(len(found), (found.tokens >= 1024) & even)
+    recipe, dtype = FORMS[form], DTYPES.index("fp8" if form == "fp8_block" else form)
+    names = ("tokens", "copies", "active", "hidden", "inner", "matrices")
+    rows = []
+    for i in at:
+        tokens, copies, active, hidden, inner, matrices = (float(found.what[name][i]) for name in names)
+        many, each, wide = round(active), max(1, round(copies / active)), int(inner * (matrices - 1.0))
+        mine = min(tokens, copies)
+        up, down = (
+            Op(name, Kind.GROUPED_GEMM, Phase.FORWARD, dtype=dtype, batch=many, m=each, n=n, k=k, flops=2.0 * many * each * n * k)
+            for name, n, k in (("up", wide, int(hidden)), ("down", int(hidden), int(inner)))
+        )
+        row = [up, down, Op("act", Kind.ELEMENTWISE, Phase.FORWARD, bytes=2.0 * copies * (wide + inner))]
+        row += [Op(name, Kind.COPY, Phase.FORWARD, bytes=2.0 * hidden * (mine + copies)) for name in ("permute", "unpermute")]
+        if recipe:
+            row += [*quantising(RECIPES[recipe], copies * hidden), *quantising(RECIPES[recipe], copies * inner)]
+        rows.append(row)
+    return compare(f"experts {form}", gpu, rows, found.seconds[at], recipe) if rows else None
+
+
+def dispatches(one: MeasuredEngine, gpu: GPU) -> Iterator[Line]:
+    """DeepEP's calls, by its own constants and as NCCL's all-to-all."""
+    chosen = choose_dispatch(gpu.id, gpu.architecture)
+    if chosen is None or gpu.id not in LINKS:
+        return
+    cluster, ranks = load_cluster(LINKS[gpu.id]), NODES.get(gpu.id, (8, 8))[0]
+    for way, curve in chosen[0].items():
+        rows = dispatch_rows(one, way)
+        if rows is None:
+            continue
+        rows = rows.take(rows.sms == SMS)
+        nccl = [collective(cluster, Comm.ALL_TO_ALL, float(moved), flat_group(cluster, ranks)) for moved in rows.moved]
+        for what, took, stated, basis, source in (
+            (f"DeepEP {way}", predict_dispatch(curve, rows, link_of(gpu.id)), curve.error, "modelled", curve.source),
+            (f"DeepEP {way}, as NCCL", np.array([one.seconds for one in nccl]), nccl[0].relative_error, "not used", ""),
+        ):
+            logs = np.log(took / rows.seconds)
+            figures = float(np.exp(np.median(logs))), float(100.0 * np.median(np.abs(logs)))
+            yield what, len(logs), *figures, basis, 100.0 * stated, source
 
 
 def others(data: Dataset, gpu: GPU) -> Iterator[Line]:
@@ -120,10 +180,11 @@ def show(folder: Path | None, systems: list[str], write: Callable[[str], object]
     for system in systems:
         read = wt.read_measured(folder, systems=[system])
         for one in read.engines:
-            if one.data is None:
-                continue
             gpu = load_gpu(one.gpu)
-            lines = [*(products(one.data, gpu, form) for form in FORMS), *others(one.data, gpu)]
+            lines: list[Line | None] = [*dispatches(one, gpu)]
+            if one.data is not None:
+                lines += [read(one.data, gpu, form) for read in (products, experts) for form in FORMS]
+                lines += others(one.data, gpu)
             for line in (found for found in lines if found is not None):
                 what, count, ratio, error, basis, stated, source = line
                 name = f"{one.engine} {one.release}"

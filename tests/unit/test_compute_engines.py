@@ -14,8 +14,9 @@ from windtunnel.base.errors import FileError
 from windtunnel.calibrate.engines.columns import route_tokens
 from windtunnel.calibrate.engines.fit import EXPERTS, FIRST, QuantisedProduct
 from windtunnel.calibrate.engines.solve import solve_curve
-from windtunnel.compute.engines.curves import DecodeCurve, EngineCurves, ExpertsCurve, LinearCurve, ReduceCurve
+from windtunnel.compute.engines.curves import DecodeCurve, EngineCurves, ExpertsCurve, LinearCurve, PrefillCurve, ReduceCurve
 from windtunnel.compute.engines.file import choose_engine, curve_of, engines_text, measured_gpus, read_engines
+from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
     TILES,
     WIDTH,
@@ -34,6 +35,7 @@ from windtunnel.spec import load_gpu
 H100 = load_gpu("h100-sxm-80gb")
 DEV = engine_device(H100)
 ENGINES = ("vllm", "sglang", "trtllm")
+PROMPTS = PrefillCurve(0.7, 128, 0.5, 0.7, 200.0, 60.0, 0.2, 0.1, 8e-6)
 DECODE = DecodeCurve(8e-6, 0.85, 1e-6, 1e-9, 3e-6, 2.0, 2.0)
 
 
@@ -73,6 +75,36 @@ def test_a_large_cache_is_read_at_the_share_of_bandwidth() -> None:
 def test_the_cache_of_the_l2_is_not_counted_for_a_model() -> None:
     small = caches(1, 8192)
     assert decode_seconds(DECODE, DEV, 2.0, small, False)[0] < decode_seconds(DECODE, DEV, 2.0, small, True)[0]
+
+
+def prompts(batch: float, tokens: float, k: float = 128.0, window: float = 0.0, own: float = 0.125) -> Prompts:
+    seen = min(window, tokens) if window else tokens
+    pairs = tokens * seen - seen * (seen - 1.0) / 2.0
+    moved = 4.0 * batch * tokens * k * (1.0 + own)
+    return Prompts(*(np.array([x]) for x in (batch, tokens, tokens, k, 4.0 * batch * pairs * k, moved, window, own)))
+
+
+@given(
+    batch=st.integers(1, 4096),
+    tokens=st.integers(1, 65536),
+    more=st.integers(1, 4096),
+    k=st.sampled_from([64.0, 128.0, 256.0, 512.0]),
+)
+def test_longer_prompts_and_heads_with_keys_of_their_own_never_take_less(batch: int, tokens: int, more: int, k: float) -> None:
+    one = prefill_seconds(PROMPTS, DEV, "bf16", prompts(batch, tokens, k))[0]
+    assert prefill_seconds(PROMPTS, DEV, "bf16", prompts(batch + more, tokens, k))[0] >= one * (1 - 1e-9)
+    assert prefill_seconds(PROMPTS, DEV, "bf16", prompts(batch, tokens, k, own=1.0))[0] >= one * (1 - 1e-9)
+    assert one >= 2.0 * batch * tokens * (tokens + 1) * k / H100.peak["bf16"]
+
+
+@given(batch=st.integers(1, 512), blocks=st.integers(2, 256), window=st.integers(1, 4096), more=st.integers(1, 4096))
+def test_a_wider_window_never_takes_less_and_none_the_most(batch: int, blocks: int, window: int, more: int) -> None:
+    tokens = 128.0 * blocks
+    took = [
+        prefill_seconds(PROMPTS, DEV, "bf16", prompts(batch, tokens, window=float(each)))[0]
+        for each in (min(window, tokens), min(window + more, tokens), 0)
+    ]
+    assert took[0] <= took[1] * (1 + 1e-9) and took[1] <= took[2] * (1 + 1e-9)
 
 
 def test_quantising_reads_sixteen_bits_and_writes_the_format() -> None:

@@ -17,7 +17,8 @@ from windtunnel.calibrate.engines.score import score_curves
 from windtunnel.cli import main
 from windtunnel.compute.engines.curves import DecodeCurve, LinearCurve, PrefillCurve
 from windtunnel.compute.engines.file import choose_engine, choose_other
-from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device, prefill_seconds, product_seconds
+from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
+from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device, product_seconds
 from windtunnel.spec import load_gpu
 
 H100 = load_gpu("h100-sxm-80gb")
@@ -60,8 +61,9 @@ def tables(root: Path, wait: float = 0.0) -> None:
     batch = 2 ** draw.integers(0, 5, 500)
     pairs = length * (length + 1) / 2.0
     work, moved = 4.0 * batch * heads * 128 * pairs, 4.0 * batch * length * 128 * (heads + 8)
-    sizes = (batch * heads * 1.0, length * 1.0, length * 1.0, 128 * one, work, moved, 0.0 * one)
-    took = prefill_seconds(PREFILL, DEV, "bf16", *sizes)
+    own = 1.0 / np.maximum(heads // 8, 1)
+    sizes = (batch * heads * 1.0, length * 1.0, length * 1.0, 128 * one, work, moved, 0.0 * one, own)
+    took = prefill_seconds(PREFILL, DEV, "bf16", Prompts(*sizes))
     prefill = [
         {**shape, "batch_size": int(b), "num_heads": int(h), "isl": int(s), "step": 0, "latency": 1e3 * float(t)}
         for b, h, s, t in zip(batch, heads, length, took, strict=True)

@@ -129,6 +129,17 @@ def test_calls_inside_a_node(tmp_path: Path) -> None:
     assert ways["dispatch"].bytes == 16 * 8 * 7168 and ways["combine"].bytes == 2 * ways["dispatch"].bytes
 
 
+def test_a_dispatch_of_deepep_is_in_eight_bits(tmp_path: Path) -> None:
+    """The collector keeps the best dispatch in FP8 of the normal kernels, and the best combine, in 16 bits."""
+    sizes = {name: DEEP[name] for name in ("node_num", "hidden_size", "num_token", "num_topk", "num_experts")}
+    took = {"dispatch_transmit_us": 30.0, "dispatch_notify_us": 0.0, "combine_transmit_us": 35.0, "combine_notify_us": 0.0}
+    put(tmp_path, {**H100, **sizes, **took, "dispatch_sms": 20, "combine_sms": 20}, table="wideep_deepep_normal")
+    (one,) = wt.read_measured(tmp_path).engines
+    found = {call.what.split(" ")[2]: call for call in one.calls}
+    assert (found["dispatch"].dtype, found["dispatch"].bytes) == ("fp8", 16 * 8 * 7168)
+    assert (found["combine"].dtype, found["combine"].bytes) == ("bfloat16", 2 * 16 * 8 * 7168)
+
+
 def test_their_table_is_one_of_collectives(tmp_path: Path) -> None:
     put(tmp_path / "in", NCCL, table="nccl")
     assert main(["import", "aiconfigurator", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--quiet"]) == 0

@@ -1,12 +1,15 @@
 """Seconds of fused (flash) attention, forward and backward.
 
     blocks  = batch ceil(m / rows)                waves = blocks / SMs + wave * longest, at least longest
-    seconds = latency + work / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
+    read    = min(keys + rows (1 - 2 share), n / 2), at least keys
+    seconds = latency + work / (ceiling fraction) * waves SMs / blocks * (read + setup) / keys * (1 + head / k) * pad * mask
 
 `work`: executed FLOPs, with query rows rounded up to full blocks; `longest`: the longest block's work over the mean (2 under a
-causal mask); `keys`: the mean number of key positions of a query; `pad`: the kernel's head size (multiples of 32 to 128, of 64
-above) over the head size; `mask`: 1 without a mask, `causal` if half of the square is masked, interpolated in between. The form
-follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `calibrate.kernels`.
+causal mask); `keys`: the mean number of key positions of a query, `share` of all n; `read`: those of its block, whose queries see
+different ones where a window or a document ends (what a causal mask alone hides of a block is in `setup`); `pad`: the kernel's head
+size (multiples of 32 to 128, of 64 above) over the head size; `mask`: 1 without a mask, `causal` if half of the square is masked,
+interpolated in between. The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2).
+`calibrate.kernels` fits the constants.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ def attention_seconds(
     step = np.where(size <= 128, 32.0, 64.0)
     pad = np.ceil(size / step) * step / size
     padding = np.ceil(m / curve.rows) * curve.rows / np.maximum(m, 1.0)
-    slow = padding * waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / size) * pad * mask
+    keys = np.maximum(n * share, 1.0)
+    read = np.maximum(keys, np.minimum(keys + curve.rows * np.maximum(1.0 - 2.0 * share, 0.0), 0.5 * n))
+    slow = padding * waves / even * (read + curve.setup) / keys * (1.0 + curve.head / size) * pad * mask
     work = np.where(flops > 0, flops, full)
     seconds = curve.latency + work / (dev.ceiling[dtype] * curve.fraction) * slow
     return np.asarray(np.maximum(seconds, work / dev.peak[dtype]), dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int8s, Int64s
 from windtunnel.compute.alignment import unaligned_seconds
-from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.attention import FULL, attention_seconds
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.device import ELEMENT, NARROW, Device, device
@@ -48,6 +48,12 @@ NARROW_ERROR = 0.15
 """Additional relative error of a product in 8 or 4 bits whose rate was not measured on its GPU: the spread of rates over bf16 of
 published products of one layer (Transformer Engine's docs/examples/gemm_profiling), and half of the distance between its NVFP4 and
 that of TensorRT-LLM's tables (3.48 against 2.65 to 3.0)."""
+
+MASKED_ERROR = 0.35
+"""Additional relative error of attention in which a query sees less than `MASKED` of the keys: the distance to vLLM's and SGLang's
+kernels under a window of 128 (`benchmarks/training_kernels.py`)."""
+
+MASKED = 0.25
 
 BETWEEN = 0.03
 """Relative error of a kernel interpolated between two measured ones; assumed."""
@@ -130,7 +136,7 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
     names = ["communication: see the network model"]
     founded = [(0.0, Provenance.MODELLED)]
 
-    def put(mask: Bools, values: Floats, key: str, narrow: bool = False) -> None:
+    def put(mask: Bools, values: Floats, key: str, narrow: bool = False, masked: bool = False) -> None:
         seconds[mask] = values
         table[mask] = len(names)
         error, found = _founding(choice, key)
@@ -140,6 +146,8 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             error = float(np.hypot(error, NARROW_ERROR if rate is None else rate.error))
             found = max(found, Provenance.TRANSFERRED) if rate is None else found
             name += ", at a rate over bf16" if rate is None else f", at {rate.rate:.2f} of its rate in bf16 ({rate.source})"
+        if masked:
+            error, name = float(np.hypot(error, MASKED_ERROR)), name + ", under a window"
         names.append(name)
         founded.append((error, found))
 
@@ -167,7 +175,13 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
             core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])
-            put(mask, in_training.attention * attention_factor(runtime) * core + around, f"attention.{library}")
+            took = in_training.attention * attention_factor(runtime) * core + around
+            low = (ops.flops[mask] > 0.0) & (ops.flops[mask] < MASKED * FULL[way] * batch * m * n * k)
+            for masked in (False, True):
+                if (chosen := low == masked).any():
+                    part = np.zeros(rows, np.bool_)
+                    part[np.nonzero(mask)[0][chosen]] = True
+                    put(part, took[chosen], f"attention.{library}", masked=masked)
     for kind, key in CLASSES.items():
         mask = ops.kind == kind
         if mask.any():

@@ -18,6 +18,7 @@ from windtunnel.compute import estimate
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import EngineCurves, PointwiseCurve, ReduceCurve
 from windtunnel.compute.engines.file import choose_engine, curve_of
+from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
     Caches,
     Routed,
@@ -26,7 +27,6 @@ from windtunnel.compute.engines.seconds import (
     experts_seconds,
     padded_rows,
     pointwise_seconds,
-    prefill_seconds,
     product_seconds,
     reduce_seconds,
 )
@@ -321,11 +321,13 @@ class StepTimes:
         wide = mixing.dim + mixing.value
         moved = 2.0 * chunks * (queries * mixing.queries * wide + keys * mixing.groups * wide)
         flops = 2.0 * chunks * mixing.queries * queries * seen * wide
+        own = 1.0 if mixing.absorbed else mixing.groups / mixing.queries
         table = self.curves.prefill
         if mixing.absorbed or (mixing.window is not None and mixing.window < keys and self.curves.windowed):
             table = self.curves.latent_prefill if mixing.absorbed else self.curves.windowed
-        sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0)
-        return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", *(np.array([float(size)]) for size in sizes))[0])
+        sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0, own)
+        of = Prompts(*(np.array([float(size)]) for size in sizes))
+        return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", of)[0])
 
     def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""

@@ -165,7 +165,8 @@ class Runtime(Noun):
         "node), by their own kernels",
     )
     moe_dispatch_sms: PositiveInt | None = Field(
-        None, description="SMs that a deepep or hybridep kernel uses; default: as many as NCCL's channels"
+        None,
+        description="SMs that a deepep or hybridep kernel uses; default: 20 for deepep inside a domain, else NCCL's channels",
     )
     moe_host_wait: Flag = Field(
         False, description="the host waits for the token count of each expert before it launches the experts' GEMMs"

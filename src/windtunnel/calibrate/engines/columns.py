@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.compute.engines.prompts import Prompts
 from windtunnel.compute.engines.seconds import TILES, Caches, Routed
 from windtunnel.records import Dataset
 from windtunnel.records.shapes import read_shape
@@ -112,7 +113,13 @@ def prefill_rows(data: Dataset, form: str, kind: str) -> EngineRows | None:
     sequences = np.array([float(name.rsplit(" ", 1)[-1]) for name in part.table["name"].to_pylist()])
     work, moved = _numbers(part, "flops"), _numbers(part, "bytes")
     what = {"batch": batch, "m": m, "n": n, "k": size, "work": work, "moved": moved, "window": window}
+    what["own"] = 1.0 / np.maximum(shared, 1.0)
     return _rows(part, what, m, held_out(batch / np.maximum(sequences, 1.0), shared, dim, window) if len(part) else None)
+
+
+def prompts_of(rows: EngineRows) -> Prompts:
+    """The columns of `prefill_seconds`."""
+    return Prompts(**rows.what)
 
 
 def expert_rows(data: Dataset, form: str) -> EngineRows | None:

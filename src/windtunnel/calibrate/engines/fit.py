@@ -20,7 +20,7 @@ from windtunnel.calibrate.engines.columns import (
 )
 from windtunnel.calibrate.engines.predict import predict_decode, predict_experts, predict_linear, predict_prefill
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
-from windtunnel.compute.curves import AttentionCurve, ErrorStatistics, GemmCurve
+from windtunnel.compute.curves import ErrorStatistics, GemmCurve
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import (
     FORMATS,
@@ -38,6 +38,9 @@ LEAST = 200
 
 MOST = 2500
 """Rows that a fit uses, drawn evenly from the others."""
+
+CAPPED = 0.3
+"""Log error beyond which a row counts no more where two curves are compared."""
 
 LONGEST_SHORT = 30e-6
 """Seconds. Of products and of attention over caches a tenth takes less on every GPU, unless the host launches them one by one."""
@@ -60,9 +63,11 @@ DECODE: Bounds = {
     "merge": (1e-8, 3e-6, 1e-5), "blend": (1.0, 2.0, 8.0), "cache": (1.0, 1.5, 6.0), "rate": (0.05, 0.6, 1.0),
 }  # fmt: skip
 PREFILL: Bounds = {
-    "fraction": (0.05, 0.7, 1.1), "wave": (0.0, 0.6, 1.5), "setup": (0.0, 150.0, 3000.0), "head": (0.0, 20.0, 200.0),
-    "causal": (1.0, 1.1, 2.5), "latency": (1e-6, 8e-6, 5e-5),
+    "fraction": (0.05, 0.7, 1.1), "wave": (0.0, 0.6, 1.5), "alone": (0.0, 0.7, 1.5), "setup": (0.0, 150.0, 3000.0),
+    "head": (0.0, 60.0, 200.0), "wide": (0.0, 0.1, 1.0), "own": (0.0, 0.05, 1.0), "latency": (1e-6, 8e-6, 5e-5),
 }  # fmt: skip
+ROWS = (64, 128, 256)
+"""Query rows of a block that kernels of attention have."""
 EXPERTS: Bounds = {
     "latency": (2e-6, 3e-5, 5e-4), "memory": (0.1, 0.8, 1.1), "fraction": (0.05, 0.6, 1.1), "tile": (0.0, 20.0, 200.0),
     "moved": (0.03, 0.4, 2.0), "spread": (0.03, 5.0, 50.0), "blend": (1.0, 2.5, 8.0),
@@ -133,8 +138,11 @@ class EngineFitter:
     def _fit(
         self, what: str, rows: EngineRows, start: Any, bounds: Bounds, predict: Callable[[Any, EngineRows], Floats]
     ) -> tuple[Any, Mapping[str, ErrorStatistics]]:
+        """The curve from `start`, or from the nearest of several."""
         seen = thin_rows(rows.take(~rows.held))
-        curve = solve_curve(start, bounds, lambda c: predict(c, seen), seen.seconds)
+        starts = start if isinstance(start, list) else [start]
+        found = [solve_curve(one, bounds, lambda c: predict(c, seen), seen.seconds) for one in starts]
+        curve = min(found, key=lambda one: float(np.mean(np.minimum(np.abs(np.log(predict(one, seen) / seen.seconds)), CAPPED))))
         kept = rows.take(rows.held)
         errors = np.log(predict(curve, kept) / kept.seconds)
         self.errors[what] = (errors, kept.tokens)
@@ -191,16 +199,11 @@ class EngineFitter:
         rows = rows.usual_kernel() if rows is not None else None
         if rows is None or len(rows) < LEAST:
             return None
-        start = AttentionCurve(fraction=0.7, rows=128, wave=0.6, setup=150.0, head=20.0, causal=1.1, latency=8e-6)
-
-        core, found = self._fit(
-            f"{kind} {form}",
-            rows,
-            start,
-            PREFILL,
-            lambda core, part: predict_prefill(self.dev, form, PrefillCurve(core), part),
-        )
-        return PrefillCurve(core, found)
+        start = PrefillCurve(0.7, 128, 0.6, 0.7, 150.0, 60.0, 0.1, 0.05, 8e-6)
+        curve: PrefillCurve
+        starts = [replace(start, rows=count) for count in ROWS]
+        curve, found = self._fit(f"{kind} {form}", rows, starts, PREFILL, partial(predict_prefill, self.dev, form))
+        return replace(curve, held_out=found)
 
     def _experts(self, form: str) -> ExpertsCurve | None:
         rows = self._best(lambda one: expert_rows(one, form))

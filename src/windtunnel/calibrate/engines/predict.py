@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.calibrate.engines.columns import EngineRows, caches_of, routed_of
+from windtunnel.calibrate.engines.columns import EngineRows, caches_of, prompts_of, routed_of
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import DecodeCurve, ExpertsCurve, LinearCurve, PrefillCurve
+from windtunnel.compute.engines.prompts import prefill_seconds
 from windtunnel.compute.engines.seconds import (
     WIDTH,
     decode_seconds,
     experts_seconds,
-    prefill_seconds,
     product_seconds,
     quantise_seconds,
 )
@@ -32,7 +32,7 @@ def predict_decode(dev: Device, form: str, curve: DecodeCurve, rows: EngineRows)
 
 def predict_prefill(dev: Device, form: str, curve: PrefillCurve, rows: EngineRows) -> Floats:
     """[rows] seconds of attention over prompts."""
-    return prefill_seconds(curve, dev, form, **rows.what)
+    return prefill_seconds(curve, dev, form, prompts_of(rows))
 
 
 def predict_experts(dev: Device, form: str, curve: ExpertsCurve, rows: EngineRows) -> Floats:

@@ -19,6 +19,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.engines.catalogue import SYSTEMS
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
+from windtunnel.calibrate.forward.deepep import fit_dispatch
 from windtunnel.calibrate.forward.rows import (
     NarrowRows,
     ScanRows,
@@ -38,9 +39,12 @@ from windtunnel.compute.forward_curves import ConvolutionCurve, ForwardCurves, N
 from windtunnel.compute.scan import convolution_seconds, scan_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, read_measured
 from windtunnel.formats.machines.kernels.measured.tables import version_key
+from windtunnel.network.closed.deepep import FILE as DISPATCHES
+from windtunnel.network.closed.deepep import DispatchCurve, dispatch_text
 from windtunnel.spec import load_gpu
 from windtunnel.workload.ops import DTYPES
 
+TABLES = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit forward"
 SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0; catalog/kernels/published/scans.toml: windtunnel fit forward"
 RECIPES = {"fp8": "current", "fp8_block": "blockwise", "nvfp4": "nvfp4"}
 """Formats of the tables -> recipes of a runtime. Delayed scaling has the products of current scaling."""
@@ -91,6 +95,8 @@ class ForwardFit:
 
     gpus: dict[str, ForwardCurves] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
+    dispatches: dict[str, Mapping[str, DispatchCurve]] = field(default_factory=dict)
+    """By GPU and way: DeepEP's kernels."""
 
     def text(self) -> str:
         """The catalogue's file."""
@@ -114,6 +120,7 @@ def fit_forward(
             (one for one in read.engines if one.data is not None), key=lambda one: version_key(one.release), reverse=True
         )
         _fit_gpu(made, engines)
+        _fit_dispatches(made, engines[0].gpu, read.engines)
         if system in SUSTAINED and engines[0].gpu in made.gpus:
             _fit_products(made, fit_sustained(folder, system, choose(load_gpu(engines[0].gpu)).kernels.gemm))
     _carry_state_space(made)
@@ -121,10 +128,12 @@ def fit_forward(
     return made
 
 
-def write_forward(made: ForwardFit, path: Path = FILE) -> None:
-    """Writes the catalogue's file."""
+def write_forward(made: ForwardFit, path: Path = FILE, dispatch: Path = DISPATCHES) -> None:
+    """Writes the catalogue's files: kernels, and DeepEP's calls where tables had them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(made.text(), encoding="utf-8")
+    if made.dispatches:
+        dispatch.write_text(dispatch_text(TABLES, made.dispatches), encoding="utf-8")
 
 
 def _fit_gpu(made: ForwardFit, engines: Sequence[MeasuredEngine]) -> None:
@@ -139,6 +148,14 @@ def _fit_gpu(made: ForwardFit, engines: Sequence[MeasuredEngine]) -> None:
     if rows is None or not scans:
         return
     made.gpus[gpu] = ForwardCurves(scans, _fit_convolution(made, dev, gpu, rows, source), _fit_rates(made, gpu, engines))
+
+
+def _fit_dispatches(made: ForwardFit, gpu: str, engines: Sequence[MeasuredEngine]) -> None:
+    curves, errors = fit_dispatch(engines)
+    if curves:
+        made.dispatches[gpu] = curves
+    for way, found in errors.items():
+        _add_line(made, gpu, f"DeepEP {way} in a node", curves[way].source.removeprefix("aiconfigurator "), found)
 
 
 def _fit_products(made: ForwardFit, found: SustainedFit | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from windtunnel.compute.curves import STRICT, AttentionCurve, ErrorStatistics, Exponent, GemmCurve, Number, Positive
+from windtunnel.compute.curves import STRICT, Count, ErrorStatistics, Exponent, GemmCurve, Number, Positive
 
 FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
 """Formats of products and experts: FP8 with one scale a tensor or row, and with a scale for each block of 128."""
@@ -58,11 +58,28 @@ class DecodeCurve:
 
 @dataclass(frozen=True)
 class PrefillCurve:
-    """Causal attention over prompts."""
+    """Causal attention over prompts; see `prompts.py`."""
 
     __pydantic_config__: ClassVar = STRICT
 
-    core: AttentionCurve
+    fraction: Positive
+    """Share of peak of long prompts, large heads and keys that many query heads share."""
+    rows: Count
+    """Query rows of a block."""
+    wave: Number
+    """Longest blocks' times that SMs idle at the end."""
+    alone: Number
+    """Longest blocks' times that a call takes at least: a block alone on its SM is faster than one that shares it."""
+    setup: Number
+    """Key positions: fixed cost of a block, and of the part of a tile that the mask hides."""
+    head: Number
+    """Elements: an exponential for each score, 1 + head/k."""
+    wide: Number
+    """Slowdown for each 128 elements of a head beyond the first: fewer of them fit an SM."""
+    own: Number
+    """Slowdown where no two query heads share keys and values, which otherwise are in the L2."""
+    latency: Number
+    """Seconds of the shortest call."""
     held_out: Statistics = field(default_factory=dict)
 
 

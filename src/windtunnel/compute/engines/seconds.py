@@ -9,7 +9,7 @@
     reduce   = min(start + n rank + (n-1) S/(one L), starts start + n rank + 2 (n-1)/n S/(two L))
 
 B: memory bandwidth, L: scale-up bandwidth of a GPU, n ranks, S bytes. `blocks` and waves: as of products, half of a partial wave is
-lost. Attention over prompts: attention.py, and its bytes.
+lost. Attention over prompts: `prompts.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import (
     DecodeCurve,
     ExpertsCurve,
     LinearCurve,
     PointwiseCurve,
-    PrefillCurve,
     ReduceCurve,
 )
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
@@ -44,9 +42,6 @@ TILES = np.array([16.0, 32.0, 64.0, 128.0])
 
 PARTIAL = 0.5
 """Share of a partial wave's time that is lost."""
-
-READ = 0.8
-"""Share of memory bandwidth at which prompts' queries, keys, values and results move; assumed."""
 
 
 def engine_device(gpu: GPU) -> Device:
@@ -123,30 +118,6 @@ def decode_seconds(curve: DecodeCurve, dev: Device, width: float, of: Caches, co
     each = curve.setup + of.keys[:, None] / SPLITS * curve.key * of.dim[:, None] / 128.0
     busy = (waves * each + curve.merge * (SPLITS > 1.0)).min(axis=1)
     return np.asarray(curve.latency + (memory**curve.blend + busy**curve.blend) ** (1.0 / curve.blend), np.float64)
-
-
-def prefill_seconds(
-    curve: PrefillCurve,
-    dev: Device,
-    form: str,
-    batch: Floats,
-    m: Floats,
-    n: Floats,
-    k: Floats,
-    work: Floats,
-    moved: Floats,
-    window: Floats,
-) -> Floats:
-    """[calls] seconds of attention over prompts: batch = sequences x heads, m queries, n keys, k head size, FLOP and bytes.
-
-    A block of queries under a window (0: none) reads whole blocks of keys: those of its window and its own.
-    """
-    rows = float(curve.core.rows)
-    within = (window > 0.0) & (window < n)
-    keys = np.where(within, np.minimum(window + rows, n), n)
-    whole = np.where(within, np.maximum(work, 4.0 * batch * m * k * np.minimum(keys, (n + 1.0) / 2.0)), work)
-    core = attention_seconds(curve.core, dev, "forward", batch, m, keys, k, np.full(len(m), code_of(form), np.int8), whole)
-    return np.asarray(np.hypot(core, moved / (READ * dev.bandwidth)), np.float64)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.network.nccl.settings import Settings, parse_settings
 from windtunnel.predict.price.calibrated import call_factor
+from windtunnel.predict.price.dispatch import price_dispatch
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm
 
@@ -61,7 +62,10 @@ class CallBook:
         return replace(estimate, seconds=seconds, bus_bandwidth=estimate.bus_bandwidth * scale)
 
     def _estimate(self, key: CallKey) -> CommEstimate:
-        estimate = collective(self.job.cluster, key.comm, key.size, self.group(key.axis), settings=self.settings)
+        group = self.group(key.axis)
+        estimate = collective(self.job.cluster, key.comm, key.size, group, settings=self.settings)
+        if key.comm is Comm.ALL_TO_ALL and key.axis is Axis.EP:
+            estimate = price_dispatch(self.job, group, key.size, estimate)
         factor = call_factor(key.axis, self.job.calibration)
         if factor == 1.0:
             return estimate

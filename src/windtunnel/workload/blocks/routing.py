@@ -54,7 +54,7 @@ def routing(job: Job, tokens: int, width: float) -> Routing:
     if runtime.moe_dispatch == "allgather":
         sent, counted = float(tokens), float(tokens * plan.ep)
     elif runtime.moe_dispatch in COPIES_ONCE:
-        sent = counted = tokens * load * _targets(job)
+        sent = counted = tokens * load * copies_of(job)
     else:
         sent = counted = tokens * load * float(top_k)
     received = tokens * top_k * load
@@ -64,7 +64,7 @@ def routing(job: Job, tokens: int, width: float) -> Routing:
     return Routing(sent, received, local, each, load, counted * model.expert_hidden * there, counted * model.expert_hidden * width)
 
 
-def _targets(job: Job) -> float:
+def copies_of(job: Job) -> float:
     """Mean number of copies of a token that DeepEP sends over the slowest link: one per rank, or one per scale-up domain across
     them."""
     model, plan = job.model, job.plan

@@ -56,7 +56,8 @@ def engine_calls(cells: Cells) -> tuple[list[InnerCall], tuple[str, ...]]:
 
 def deepep_calls(cells: Cells) -> tuple[list[InnerCall], tuple[str, ...]]:
     """Dispatch and combine of DeepEP on the GPUs of one node. Bytes are those of top-k copies of a rank's tokens: 8 bits a number
-    in the dispatch of its low-latency kernels, else 16."""
+    in a dispatch, 16 in a combine. The collector keeps the best dispatch in FP8 of its normal kernels too
+    (collector/deep_collector/extract_data.py); in 16 bits, H100's would be faster than NVLink."""
     low = "dispatch_avg_t_us" in cells.table.column_names
     nodes = cells.read_whole("node_num")
     part = cells.take(np.asarray(nodes == 1, np.bool_))
@@ -67,7 +68,7 @@ def deepep_calls(cells: Cells) -> tuple[list[InnerCall], tuple[str, ...]]:
         for h, k, e in zip(*(part.read_whole(name) for name in ("hidden_size", "num_topk", "num_experts")), strict=True)
     ]
     calls: list[InnerCall] = []
-    for way, width in (("dispatch", 1 if low else 2), ("combine", 2)):
+    for way, width in (("dispatch", 1), ("combine", 2)):
         took = part.positive(f"{way}_avg_t_us" if low else f"{way}_transmit_us", MICRO)
         sms: Sequence[int] = [0] * len(part) if low else part.read_whole(f"{way}_sms").tolist()
         for b, seconds, text, count in zip(copies.tolist(), took.tolist(), shape, sms, strict=True):
