@@ -42,8 +42,8 @@ class ServedPage:
     def close(self) -> None:
         """Closes it, and fails the test for errors and for requests that left loopback."""
         self.context.close()
-        assert self.errors == []
-        assert self.strangers == []
+        assert self.errors == [], self.errors
+        assert self.strangers == [], self.strangers
 
 
 Window = Callable[..., ServedPage]

@@ -58,8 +58,9 @@ class Asking:
         self._line.set_visibility(False)
         self.result = ui.element("div").classes("wt-result").props(f'id="{name}"')
 
-    async def run(self, wanted: Wanted | Callable[[], Wanted]) -> Asked | None:
-        """Asks, shows progress, and draws the answer; the error stands in its place. None where there is no answer."""
+    async def run(self, wanted: Wanted | Callable[[], Wanted], draw: Draw | None = None) -> Asked | None:
+        """Asks, shows progress, and draws the answer (with `draw`, where that is given); the error stands in its place. None where
+        there is no answer."""
         self._turn += 1
         turn = self._turn
         try:
@@ -68,7 +69,7 @@ class Asking:
                 return None
             self.result.clear()
             with self.result:
-                drawn = self._draw(json.loads(asked.bytes or b"{}"), asked)
+                drawn = (draw or self._draw)(json.loads(asked.bytes or b"{}"), asked)
                 if drawn is not None:
                     await drawn
             return asked

@@ -83,7 +83,7 @@ class WholeRunCard:
         """Asks what the sliders say. The first time of a law it asks for the law's own rates before."""
         await self._form.keep("run", "1")
         if self._form.value("rate") != "0" and self._law_of_rates != self._form.value("law"):
-            await self._asking.run(lambda: self._wanted_run({}))
+            await self._asking.run(lambda: self._wanted_run({}), lambda table, _: self._learn_rates(table))
         rate = self._form.number("rate") or 0.0
         await self._asking.run(lambda: self._wanted_run({name: value * 2**rate for name, value in self._rates.items() if rate}))
 
