@@ -193,18 +193,23 @@ def wanted_server(form: Form) -> Wanted:
 def _draw_server(context: PageContext, form: Form, table: Mapping[str, Any], asked: Asked) -> None:
     say_, memory = context.say, table["memory"]
     show_numbers([
-        (say_("serving.per_gpu"), f"{table['tokens_per_s_gpu']:,.0f}"),
+        (say_("serving.per_gpu"), f"{table['tokens_per_s_gpu']:,.0f}{stated_error(table, 'throughput')}"),
         (say_("serving.requests"), f"{table['requests_per_s']:.3g}"),
-        (say_("serving.dollars"), f"{table['dollars_per_million_tokens']:.3g}"),
+        (say_("serving.dollars"), f"{table['dollars_per_million_tokens']:.3g}{stated_error(table, 'dollars')}"),
         (say_("serving.cache"), f"{memory['cache'] / 1e9:.1f}"), (say_("serving.cache_peak"), say.percent(table["cache_peak"])),
         (say_("serving.batch"), f"{table['batch']:.1f}"),
     ])  # fmt: skip
     with ui.element("div").classes("wt-two"):
         for key, label in (("ttft", "serving.ttft"), ("tpot", "serving.tpot"), ("e2e", "serving.e2e")):
             with ui.element("div"):
-                ui.html(say_(label), tag="h3", sanitize=False)
+                ui.html(say_(label) + stated_error(table, key), tag="h3", sanitize=False)
                 limit = form.number(key) if key != "e2e" else None
                 draw_chart(latency_bars(table[key], limit, say_("serving.seconds")), say_(label), 240)
     for note in table["notes"]:
         ui.label(note).classes("wt-soft wt-small")
     show_command(context, asked.command, asked.key)
+
+
+def stated_error(table: Mapping[str, Any], figure: str) -> str:
+    """The error that an answer states of a figure, to stand behind it: ` ±20 %`; nothing where it states none."""
+    return say.error_words((table.get("relative_errors") or {}).get(figure))

@@ -77,10 +77,10 @@ def file_name(text: str) -> str:
 
 
 def _draw_step(context: PageContext, table: Mapping[str, Any], asked: Asked) -> None:
-    say_ = context.say
+    say_, error = context.say, say.error_words(table.get("relative_error"))
     show_numbers([
-        (say_("serving.step"), say.seconds(table["step_time_s"])),
-        (say_("serving.step_dollars"), f"{table['dollars_per_step']:.3g}"),
+        (say_("serving.step"), say.seconds(table["step_time_s"]) + error),
+        (say_("serving.step_dollars"), f"{table['dollars_per_step']:.3g}{error}"),
         (say_("serving.rl_tokens"), f"{table['tokens_per_s_gpu']:,.0f}"),
         (say_("serving.rollout_time"), say.seconds(table["rollout"]["seconds"])),
         (say_("serving.tail"), say.seconds(table["rollout"]["tail"])),
