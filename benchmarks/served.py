@@ -1,6 +1,6 @@
 """Time to first token and for each further one, predicted against measured servers.
 
-python benchmarks/served.py TABLE.csv [--mode agg|disagg] [--every N] [--first N] [--worst N] [--speculate WORDS] [--record FILE]
+python benchmarks/served.py TABLE.csv [--mode agg|disagg] [--every N[:FIRST],...] [--worst N] [--speculate WORDS] [--record FILE]
 
 TABLE.csv has one row for a server at a stated concurrency, with the columns of aiconfigurator's `silicon_sample.csv`: backend,
 model_path, system, mode, isl, osl, batch_size, tp_size, attention_dp_size, moe_ep_size, gemm_quant_mode, silicon_ttft_ms,
@@ -18,8 +18,8 @@ mtp,drafts=1,rate=0.85` predicts models with such a layer as if they drafted: De
 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
-`is_held_out` picks take no part in it. The catalogue's lines are of every 8th row from the third on, with every 37th and 41st, and
-of `--mode disagg --most 256 --each 3`.
+`is_held_out` picks take no part in it. The catalogue's lines are of `--every 8:2,37,41` (every 8th row from number 2 on, with every
+37th and every 41st), and of `--mode disagg --most 256 --each 3`.
 """
 
 from __future__ import annotations
@@ -215,13 +215,19 @@ def users_of(row: dict[str, str]) -> int:
     return int(row["decode_batch_size"]) * int(row["decode_num_workers"]) * plan_of(row, "decode_").dp
 
 
+def chosen_rows(every: str, count: int) -> list[int]:
+    """Numbers of rows below `count`: those of `8:2,37` are every 8th from number 2 on, and every 37th from 0 on."""
+    steps = [(int(step), int(first or 0)) for step, _, first in (one.partition(":") for one in every.split(","))]
+    return sorted({number for step, first in steps for number in range(first, count, step)})
+
+
 def score(
-    path: Path, every: int, first: int = 0, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS
+    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS
 ) -> Iterator[ServedRow]:
-    """Each `every`-th row of a mode, from the `first` on; those with more than `most` users are left out."""
+    """The rows of a mode that `every` names; those with more than `most` users are left out."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["mode"] == mode]
-    for row in rows[first::every]:
+    for row in (rows[number] for number in chosen_rows(every, len(rows))):
         try:
             if row["mode"] == "disagg" and not row["decode_num_workers"]:
                 raise KeyError("the row leaves its numbers of workers open")
@@ -299,8 +305,7 @@ def main() -> None:
     """Score the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="?", type=Path)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--every", default="1", help="rows: every N-th from FIRST on, N[:FIRST],...")
     parser.add_argument("--worst", type=int, default=0)
     parser.add_argument("--mode", choices=("agg", "disagg"), default="agg")
     parser.add_argument("--speculate", default="")
@@ -311,7 +316,7 @@ def main() -> None:
     if options.table is None or not options.table.is_file():
         print("no table of measured servers: nothing to score")
         sys.exit(0)
-    rows = list(score(options.table, options.every, options.first, options.mode, options.speculate, options.most, options.each))
+    rows = list(score(options.table, options.every, options.mode, options.speculate, options.most, options.each))
     show(rows, options.worst)
     record = record_of(rows)
     inside = inside_of(rows, record)
