@@ -68,8 +68,9 @@ def test_an_engine_says_which_links_are_hottest_and_draws_them(
         assert sum(moved) == pytest.approx(hot["bytes"], rel=1e-3)
 
 
-@pytest.mark.parametrize(("more", "say"), [([], "--network flow"), (["--network", "packet", "--skip"], "no --skip")])
-def test_a_page_that_cannot_be_is_refused(more: list[str], say: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.html"
-    code, _, told = answer(capsys, "collective", "-c", "h100-ib", "-n", "16", "-b", "1M", "--html", str(page), *more)
-    assert code == 2 and say in told and not page.exists()
+def test_a_page_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, call = tmp_path / "page.html", ["collective", "-c", "h100-ib", "-n", "16", "-b", "1M", "--html"]
+    code, _, told = answer(capsys, *call, str(page), "--network", "packet", "--skip")
+    assert code == 2 and "no --skip" in told and not page.exists()
+    assert answer(capsys, *call, str(tmp_path / "page.txt"))[0] == 2
+    assert answer(capsys, *call, str(page))[0] == 0 and "Each algorithm alone" in page.read_text(encoding="utf-8")
