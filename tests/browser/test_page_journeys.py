@@ -71,7 +71,7 @@ def test_own_measurements_are_scored_and_their_names_are_text(window: Window) ->
     with page.expect_file_chooser() as chosen:
         page.get_by_role("button", name="Choose files").click()
     chosen.value.set_files({"name": "mine.csv", "mimeType": "text/csv", "buffer": OWN.encode()})
-    page.locator("#own", has_text="mine.csv").wait_for()
+    page.locator("#own [aria-live]", has_text="mine.csv").wait_for()
     page.get_by_role("button", name="Score these files").click()
     page.locator("#own-scored svg").first.wait_for()
     assert "2" in page.locator("#own-scored dd").first.inner_text()
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_measurement_says_what_to_upload(window: Window) -> No
     with page.expect_file_chooser() as chosen:
         page.get_by_role("button", name="Choose files").click()
     chosen.value.set_files({"name": "mine.csv", "mimeType": "text/csv", "buffer": b"\x00\xff;;;"})
-    page.locator("#own", has_text="mine.csv").wait_for()
+    page.locator("#own [aria-live]", has_text="mine.csv").wait_for()
     page.get_by_role("button", name="Score these files").click()
     page.locator("#own [role=alert]").wait_for()
 
