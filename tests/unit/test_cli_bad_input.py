@@ -392,3 +392,17 @@ def test_any_override_is_answered_or_refused(pairs: list[tuple[str, str]]) -> No
     """Through the whole of `memory`, which loads, checks and builds as `predict` does."""
     code = main(["memory", "megatron-22b-8", "-q", *(word for field, value in pairs for word in ("--set", f"{field}={value}"))])
     assert code in (0, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import {}", "validate {}", "runs show {}", "rl-predict {}", "fleet show {}", "calibrate --job llama3-8b-8xh100 {}",
+        "collective --cluster h100-ib --gpus 8 --bytes 1M --measured {}", "serve-predict llama3-8b --on {}",
+        "flows --fabric fat_tree:k=4,link=400Gb/s --flows {}", "predict {}", "compare {} {}",
+    ],
+)  # fmt: skip
+def test_a_word_that_no_file_can_be_called_is_one_message(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.format("x" * 5000, "y" * 300).split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("windtunnel: ") and "Traceback" not in told

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import WindtunnelError, explain_missing_module, nearest
+from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest
 from windtunnel.cli.shared.verbs import Verbs, bare_application
 
 VERBS: Verbs = {
@@ -87,6 +87,9 @@ codecs.register_error(_PLAIN, _to_ascii)
 _STDOUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What a write to standard output fails with: its reader left, or it is a file on a disk that is full, gone or over its quota."""
 
+_NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What no file of the machine can be called: a word of thousands of letters, or a link that leads to itself."""
+
 app = bare_application(VERBS, completion=True)
 
 
@@ -144,7 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_words(words: Sequence[str]) -> int:
     """Run one command line, and let its errors through: a WindtunnelError, or USAGE for one that typer cannot parse. Returns the
     exit code."""
-    code = typer.main.get_command(app).main(args=list(words) or ["--help"], prog_name="windtunnel", standalone_mode=False)
+    try:
+        code = typer.main.get_command(app).main(args=list(words) or ["--help"], prog_name="windtunnel", standalone_mode=False)
+    except OSError as error:
+        if error.errno not in _NO_FILE or error.filename is None:
+            raise
+        raise FileError(str(error.filename)[:60], error.strerror, "the path of a file") from error
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
