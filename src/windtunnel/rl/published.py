@@ -43,8 +43,8 @@ def catalogue_steps() -> Mapping[str, PublishedRL]:
     """The catalogue's lines by modes."""
     found = {}
     for entry in read_table(ROOT / "rl_accuracy.toml")["steps"]:
-        errors = entry["step"] | {"longer_pct": tuple(entry["step"]["longer_pct"])}
-        found[entry["modes"]] = PublishedRL(entry["modes"], entry["rows"], entry["studies"], FigureErrors(**errors))
+        errors = FigureErrors.of_table(entry["step"])
+        found[entry["modes"]] = PublishedRL(entry["modes"], entry["rows"], entry["studies"], errors)
     return found
 
 
@@ -54,11 +54,8 @@ def rl_record_text(lines: list[PublishedRL], source: str) -> str:
         "# Written by `benchmarks/rl_rows.py --record`; do not edit. Errors in percent of the measured step.\n"
         f'source = "{source}"\n'
     ]
-    for line in lines:
-        one, (low, high) = line.step, line.step.longer_pct
-        rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
-        parts.append(
-            f'[[steps]]\nmodes = "{line.modes}"\nrows = {line.rows}\nstudies = {line.studies}\n'
-            f"step = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"
-        )
+    parts += [
+        f'[[steps]]\nmodes = "{line.modes}"\nrows = {line.rows}\nstudies = {line.studies}\nstep = {line.step.as_text()}\n'
+        for line in lines
+    ]
     return "\n".join(parts)

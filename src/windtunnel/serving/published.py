@@ -55,6 +55,17 @@ class FigureErrors:
         low, high = self.longer_pct
         return low > 0.0 or high < 0.0
 
+    @classmethod
+    def of_table(cls, table: Mapping[str, Any]) -> FigureErrors:
+        """The errors of a table of the catalogue, as `as_text` writes it."""
+        return cls(**{**table, "longer_pct": tuple(table["longer_pct"])})
+
+    def as_text(self) -> str:
+        """The errors as a table in a line of TOML, to a tenth of a per cent."""
+        low, high = self.longer_pct
+        rates = f"median_pct = {self.median_pct:.1f}, bias_pct = {self.bias_pct:.1f}, inside_pct = {self.inside_pct:.1f}"
+        return f"{{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}"
+
     def band(self, value: float) -> tuple[float, float]:
         """The measured values of which a predicted one is within the stated error: (least, most); most is infinite from an error
         of 100 %."""
@@ -102,7 +113,7 @@ def catalogue_servers() -> Mapping[ServerKind, PublishedServers]:
     found = {}
     for entry in read_table(ROOT / "served_accuracy.toml")["servers"]:
         kind = ServerKind(*(entry[name] for name in ("gpu", "engine", "trained", "sides")))
-        figures = {name: FigureErrors(**entry[name] | {"longer_pct": tuple(entry[name]["longer_pct"])}) for name in FIGURES}
+        figures = {name: FigureErrors.of_table(entry[name]) for name in FIGURES}
         found[kind] = PublishedServers(kind, entry["rows"], entry["servers"], figures)
     return found
 
@@ -116,10 +127,6 @@ def record_text(lines: Sequence[PublishedServers], source: str) -> str:
     for line in lines:
         text = "".join(f'{name} = "{value}"\n' for name, value in vars(line.kind).items())
         text += f"rows = {line.rows}\nservers = {line.servers}\n"
-        for name in FIGURES:
-            one = line.figures[name]
-            low, high = one.longer_pct
-            rates = f"median_pct = {one.median_pct:.1f}, bias_pct = {one.bias_pct:.1f}, inside_pct = {one.inside_pct:.1f}"
-            text += f"{name} = {{ {rates}, longer_pct = [{low:.1f}, {high:.1f}] }}\n"
+        text += "".join(f"{name} = {line.figures[name].as_text()}\n" for name in FIGURES)
         parts.append("[[servers]]\n" + text)
     return "\n".join(parts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from nicegui import events, ui
 
 from windtunnel.service.page.context import PageContext
 
+OPENED = 0.05
+"""Seconds after a page was built in which it asks what its address says."""
 _INPUT = "outlined dense stack-label hide-bottom-space"
 
 
@@ -71,6 +73,18 @@ class Form:
         """Puts a field into the address; its first value is left out there."""
         kept = None if value == self._first.get(name, "") else value
         await self.context.show(self.context.view.with_field(self._prefix + name, kept))
+
+
+def ask_on_click(form: Form, flag: str, go: ui.button, ask: Callable[[], Awaitable[object]]) -> None:
+    """Asks when `go` is pressed, and at once where the address says that it was: the form's field `flag` keeps that there."""
+
+    async def keep_and_ask() -> None:
+        await form.keep(flag, "1")
+        await ask()
+
+    go.on_click(keep_and_ask)
+    if form.value(flag):
+        ui.timer(OPENED, keep_and_ask, once=True)
 
 
 def choose_files(label: str, take: Callable[[events.UploadEventArguments], Any], **limits: Any) -> ui.upload:

@@ -16,7 +16,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.plans import front_scatter, parallel_plans, plan_number, plan_words, space_bars
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, sets_list, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.studies import job_arguments
 
@@ -44,7 +44,6 @@ def build_search(context: PageContext, form: Form) -> None:
         found = Asking(context, lambda table, asked: _draw_plans(context, form, table, asked), "plans")
 
     async def search() -> None:
-        await form.keep("run", "1")
         longest = form.number("limit")
         for most in (*(seconds for seconds in ROUNDS if seconds < (longest or math.inf)), longest):
             asked = await found.run(partial(wanted_search, context, form, most))
@@ -54,10 +53,8 @@ def build_search(context: PageContext, form: Form) -> None:
     async def show_space() -> None:
         await space.run(lambda: wanted_search(context, form, None, only_space=True))
 
-    go.on_click(search)
+    ask_on_click(form, "run", go, search)
     look.on_click(show_space)
-    if form.value("run"):
-        ui.timer(0.05, search, once=True)
 
 
 def _objectives(context: PageContext) -> dict[str, str]:

@@ -12,7 +12,7 @@ from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command, show_table
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, sets_list, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
 from windtunnel.service.page.frame import card
 
 PRINT = (
@@ -43,7 +43,7 @@ def build_sheet(context: PageContext, form: Form) -> None:
 
         async def draw(table: Mapping[str, Any], asked: Asked) -> None:
             """Draws the rented machines; then the same bought, when that is known."""
-            sheet["rent"], sheet["command"], sheet["key"] = table, asked.command, asked.key
+            sheet["rent"] = table
             _draw_sheet(context, table, None, asked)
 
         rented = Asking(context, draw, "sheet-answer")
@@ -54,16 +54,13 @@ def build_sheet(context: PageContext, form: Form) -> None:
         _draw_sheet(context, sheet["rent"], table, sheet["asked"])
 
     async def ask() -> None:
-        await form.keep("run", "1")
         bought.result.clear()
         asked = await rented.run(lambda: wanted_plan(form, "rent"))
         if asked is not None:
             sheet["asked"] = asked
             await bought.run(lambda: wanted_plan(form, "buy"))
 
-    go.on_click(ask)
-    if form.value("run"):
-        ui.timer(0.1, ask, once=True)
+    ask_on_click(form, "run", go, ask)
 
 
 def _copy_link() -> None:

@@ -14,7 +14,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.links import completion_steps, link_bars, queue_lines
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form
+from windtunnel.service.page.fields import Form, ask_on_click
 from windtunnel.service.page.frame import card
 
 ENGINES = ("closed", "flow", "packet")
@@ -38,13 +38,7 @@ def build_flows(context: PageContext, form: Form) -> None:
             go = ui.button(say_("network.flows_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda table, asked: _draw_flows(context, table, asked), "flows-answer")
 
-    async def ask() -> None:
-        await form.keep("run", "1")
-        await asking.run(lambda: wanted_flows(form))
-
-    go.on_click(ask)
-    if form.value("run"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "run", go, lambda: asking.run(lambda: wanted_flows(form)))
 
 
 def wanted_flows(form: Form) -> Wanted:

@@ -14,7 +14,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.links import load_heat, sweep_lines
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.fields import Form
+from windtunnel.service.page.fields import Form, ask_on_click
 from windtunnel.service.page.frame import card, show_error
 
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "reduce", "gather", "scatter")
@@ -37,7 +37,6 @@ def build_sweep(context: PageContext, form: Form) -> None:
         problem = ui.element("div")
 
     async def ask() -> None:
-        await form.keep("run", "1")
         problem.clear()
         measured.clear()
         if text := str(log.value or "").strip():
@@ -49,9 +48,7 @@ def build_sweep(context: PageContext, form: Form) -> None:
                     show_error(context, error_of(error))
         await asking.run(lambda: wanted_calls(form))
 
-    go.on_click(ask)
-    if form.value("run"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "run", go, ask)
 
 
 def _machine_fields(context: PageContext, form: Form) -> None:
@@ -141,13 +138,7 @@ def build_fabric(context: PageContext, form: Form) -> None:
             go = ui.button(say_("network.fabric_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda table, asked: _draw_fabric(context, table, asked), "fabric-answer")
 
-    async def ask() -> None:
-        await form.keep("run", "1")
-        await asking.run(lambda: wanted_calls(form, form.value("network"), ("html",)))
-
-    go.on_click(ask)
-    if form.value("run"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "run", go, lambda: asking.run(lambda: wanted_calls(form, form.value("network"), ("html",))))
 
 
 def _draw_fabric(context: PageContext, table: Mapping[str, Any], asked: Asked) -> None:

@@ -12,7 +12,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.served import choice_words, latency_bars, serve_scatter
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, sets_list, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
 from windtunnel.service.page.frame import card, heading
 from windtunnel.service.page.sections.serving_rl import build_rl
 from windtunnel.service.page.studies import use_looks
@@ -83,13 +83,7 @@ def build_front(context: PageContext, form: Form) -> None:
             go = ui.button(say_("serving.front_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda table, asked: _draw_front(context, form, table, asked), "front-answer")
 
-    async def ask() -> None:
-        await form.keep("front", "1")
-        await asking.run(lambda: wanted_front(form))
-
-    go.on_click(ask)
-    if form.value("front"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "front", go, lambda: asking.run(lambda: wanted_front(form)))
 
 
 def wanted_front(form: Form) -> Wanted:
@@ -173,13 +167,7 @@ def build_server(context: PageContext, form: Form) -> None:
             go = ui.button(say_("serving.server_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda table, asked: _draw_server(context, form, table, asked), "server-answer")
 
-    async def ask() -> None:
-        await form.keep("server", "1")
-        await asking.run(lambda: wanted_server(form))
-
-    go.on_click(ask)
-    if form.value("server"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "server", go, lambda: asking.run(lambda: wanted_server(form)))
 
 
 def wanted_server(form: Form) -> Wanted:

@@ -12,7 +12,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.served import phase_memory, phase_spans
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, sets_of
 from windtunnel.service.page.frame import card
 
 EXAMPLE = """workload = "rl"
@@ -45,13 +45,7 @@ def build_rl(context: PageContext, form: Form) -> None:
             go = ui.button(say_("serving.rl_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda table, asked: _draw_step(context, table, asked), "rl-answer")
 
-    async def ask() -> None:
-        await form.keep("run", "1")
-        await asking.run(lambda: wanted_step(form))
-
-    go.on_click(ask)
-    if form.value("run"):
-        ui.timer(0.05, ask, once=True)
+    ask_on_click(form, "run", go, lambda: asking.run(lambda: wanted_step(form)))
 
 
 def wanted_step(form: Form) -> Wanted:
