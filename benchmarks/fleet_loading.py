@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.fleet.loading.loader import SharedLoader
-from windtunnel.fleet.loading.placement import NodePlace
+from windtunnel.fleet.loading.loader import NodePlace, SharedLoader
 from windtunnel.fleet.loading.sample_order import EpochOrder
 from windtunnel.fleet.loading.serialization import stack
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from windtunnel.formats.simulators.simai.workload import read_workload
 from windtunnel.replay.simai.arithmetic import end_to_end
-from windtunnel.replay.simai.differences import differences
+from windtunnel.replay.simai.run import csv_lines, differences
 from windtunnel.replay.simai.setting import SimaiSetting
-from windtunnel.replay.simai.table import csv_lines
 
 EXAMPLES = {
     "example": {"nvlink": 360.0, "nic": 48.5},

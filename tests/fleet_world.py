@@ -16,11 +16,10 @@ from typing import Any
 import msgspec
 
 from tests.helpers.virtual_network import VirtualLoop, Wire
-from windtunnel.fleet.driver.clock import DriverClock
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.roster import AgentNode, Roster
+from windtunnel.fleet.driver.roster import AgentNode, DriverClock, Roster
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.messages import (
     AgentBeat,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.compute import estimate
-from windtunnel.compute.alignment import WHOLE
+from windtunnel.compute.estimate import WHOLE
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.spec.runtime import Host, Runtime

@@ -19,9 +19,8 @@ from windtunnel.predict.category import HOST_PART, Category, idle_key
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.program.lower import lower
 from windtunnel.predict.program.periods import periods_of, without_periods
-from windtunnel.predict.runs.folded import fold
+from windtunnel.predict.runs.equal import fold, steady_state
 from windtunnel.predict.runs.setting import Setting
-from windtunnel.predict.runs.steady import steady_state
 from windtunnel.spec import Job
 from windtunnel.workload import build
 from windtunnel.workload.graph import Orders

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from windtunnel.base.errors import FileError
 from windtunnel.formats.traces.kineto.batches import Around, batches, scan_nothing
 from windtunnel.formats.traces.kineto.columns import EventColumns
-from windtunnel.formats.traces.kineto.scan import TraceScan
+from windtunnel.formats.traces.kineto.reader import TraceScan
 
 PLAIN = st.one_of(st.integers(-5, 2000), st.floats(0, 1e7, width=32), st.integers(10**15, 10**16).map(lambda n: n + 0.125))
 ODD = st.one_of(

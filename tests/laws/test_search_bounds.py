@@ -8,7 +8,7 @@ import pytest
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.bound.bounds import bounds
-from windtunnel.search.bound.held import GROWING, SETTLED, _count_held, micro_batches_held
+from windtunnel.search.bound.memory import GROWING, SETTLED, _count_held, micro_batches_held
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, Space
 from windtunnel.spec import load_job
 from windtunnel.spec.shapes import SHAPES

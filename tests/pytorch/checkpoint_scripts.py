@@ -31,8 +31,10 @@ from forked_ranks import serve  # noqa: E402
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
 from windtunnel.fleet.checkpoint.hashing import hash_of  # noqa: E402
 from windtunnel.fleet.checkpoint.states import PerRank, RandomState  # noqa: E402
-from windtunnel.fleet.loading.loader import SharedLoader  # noqa: E402
-from windtunnel.fleet.loading.placement import NodePlace  # noqa: E402
+from windtunnel.fleet.loading.loader import (
+    NodePlace,  # noqa: E402
+    SharedLoader,  # noqa: E402
+)
 
 MICRO_BATCHES = 2
 

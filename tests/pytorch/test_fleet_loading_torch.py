@@ -16,8 +16,11 @@ pytest.importorskip("torch")
 import torch  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, DistributedSampler  # noqa: E402
 
-from windtunnel.fleet.loading.loader import SharedLoader  # noqa: E402
-from windtunnel.fleet.loading.placement import NodePlace, place_in_mesh  # noqa: E402
+from windtunnel.fleet.loading.loader import (  # noqa: E402
+    NodePlace,
+    SharedLoader,  # noqa: E402
+    place_in_mesh,
+)
 from windtunnel.fleet.loading.serialization import pack, unpack  # noqa: E402
 
 names = itertools.count()

@@ -110,7 +110,7 @@ dist.destroy_process_group()
 
 def test_missing_ranks_are_named(forge: RankForge) -> None:
     body = """
-from windtunnel.fleet.startup.address_exchange import StartupTimeout
+from windtunnel.fleet.startup.groups import StartupTimeout
 if rank != 2:
     try:
         init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, timeout=timedelta(seconds=3))
@@ -125,7 +125,7 @@ if rank != 2:
 
 @NEEDS_REDIS
 def test_redis_is_a_store_as_torch_expects_one() -> None:
-    from windtunnel.fleet.startup.redis_store import RedisStore
+    from windtunnel.fleet.startup.store import RedisStore
 
     with servers(StartCase("dp=2", store="redis"), 1) as (port, _):
         store = RedisStore("127.0.0.1", port, "a[1]*", timedelta(seconds=20))

@@ -15,16 +15,18 @@ from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.closure import Way  # noqa: E402
 from windtunnel.profile.device import Device, open_device  # noqa: E402
 from windtunnel.profile.layer_timing import Run, slope, time_phases  # noqa: E402
-from windtunnel.profile.layers.build import LayerBench  # noqa: E402
-from windtunnel.profile.layers.parts import time_parts  # noqa: E402
+from windtunnel.profile.layers.study import LayerBench, time_parts  # noqa: E402
 from windtunnel.profile.layers.trace import busy_times, by_part, shares  # noqa: E402
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
-from windtunnel.profile.modules.attention import Attention  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402
 from windtunnel.profile.modules.family import Own, family_of  # noqa: E402
-from windtunnel.profile.modules.layer import DecoderLayer, Stack  # noqa: E402
-from windtunnel.profile.modules.mlp import MLP  # noqa: E402
-from windtunnel.profile.modules.moe import MoE  # noqa: E402
+from windtunnel.profile.modules.layer import (  # noqa: E402
+    MLP,  # noqa: E402
+    Attention,  # noqa: E402
+    DecoderLayer,
+    MoE,  # noqa: E402
+    Stack,
+)
 from windtunnel.profile.modules.rotary import rotate, tables  # noqa: E402
 from windtunnel.profile.power import Silent  # noqa: E402
 from windtunnel.profile.trace import Slice, Trace  # noqa: E402

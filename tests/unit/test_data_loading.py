@@ -7,7 +7,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.predict import predict
-from windtunnel.predict.runs.loading import Loading
+from windtunnel.predict.runs.setting import Loading
 from windtunnel.spec import Job, check, load_job
 
 

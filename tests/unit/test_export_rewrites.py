@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from windtunnel.cli import main
 from windtunnel.exports.exporters import Written, export_job
-from windtunnel.exports.flags import by_name, change_flags, differences, in_shell
+from windtunnel.exports.megatron import by_name, change_flags, differences, in_shell
 from windtunnel.formats.jobs.megatron.arguments import parse
 from windtunnel.jobs.load import load_described_job
 

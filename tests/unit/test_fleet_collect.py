@@ -20,11 +20,10 @@ from tests import postgres
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import encode
 from windtunnel.fleet.collect import RunStore, open_run
-from windtunnel.fleet.collect.collector import Collector
+from windtunnel.fleet.collect.collector import Collector, expired_files
 from windtunnel.fleet.collect.compact import Compactor
 from windtunnel.fleet.collect.index import RunFile, RunIndex
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.collect.retention import expired_files
 from windtunnel.fleet.collect.spans import SpanExporter
 
 SMALL = {"policy": {"segment_bytes": 3000}}

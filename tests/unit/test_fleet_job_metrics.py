@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from windtunnel.cli import app
 from windtunnel.fleet.batch import OPEN_ROWS, SUMMARIES, Batch, BatchMeta, BatchTable, RankBeat, encode, table_of_rows
+from windtunnel.fleet.collect.collector import JOB_METRICS
 from windtunnel.fleet.collect.dashboard import grafana_dashboard
-from windtunnel.fleet.collect.job_metrics import JOB_METRICS
 from windtunnel.fleet.ring import ROW, RowState
 from windtunnel.records.incidents import FILE, Incident, append_incident
 from windtunnel.records.sections import Section

@@ -19,10 +19,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.launch.limits import BesideLimits
 from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
 from windtunnel.fleet.launch.run_folder import LAUNCHES, RunFolder
-from windtunnel.fleet.launch.sidecars import Sidecars
+from windtunnel.fleet.launch.sidecars import BesideLimits, Sidecars
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import has_all_ranks, ring_path

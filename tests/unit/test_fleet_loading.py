@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.loading.loader import SharedLoader
-from windtunnel.fleet.loading.placement import NodePlace
+from windtunnel.fleet.loading.loader import NodePlace, SharedLoader
 from windtunnel.fleet.loading.sample_order import EpochOrder
 from windtunnel.fleet.loading.serialization import ReaderError, pack, stack, unpack
 

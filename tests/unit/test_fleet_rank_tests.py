@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from windtunnel.fleet.findings.rank_tests import chance_of_greater, fit_theil_line
+from windtunnel.fleet.findings.decline import chance_of_greater, fit_theil_line
 
 
 @pytest.mark.parametrize("seed", range(40))

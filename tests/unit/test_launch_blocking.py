@@ -10,7 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.compute import estimate
-from windtunnel.compute.alignment import SIMT
+from windtunnel.compute.estimate import SIMT
 from windtunnel.predict import predict
 from windtunnel.spec import Host, Job
 from windtunnel.workload import Kind, build

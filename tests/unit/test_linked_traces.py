@@ -18,7 +18,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content
-from windtunnel.formats.traces.pytorch_et.alignment import align
+from windtunnel.formats.traces.pytorch_et.links import align
 from windtunnel.formats.traces.pytorch_et.process_groups import groups_of
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay import ReplayOptions, replay

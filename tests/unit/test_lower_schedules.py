@@ -17,7 +17,7 @@ from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
 from windtunnel.predict.program.passes import PassRows, half, interleave_passes
-from windtunnel.spec.data import Data
+from windtunnel.spec.runtime import Data
 from windtunnel.workload import Axis, Comm, Phase, Stream, build
 from windtunnel.workload.ops import Kind, Op, OpTable
 from windtunnel.workload.schedules import SCHEDULES

@@ -14,11 +14,10 @@ from jobs import make_job
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import dumps, memory_of, replay, snapshot
 from windtunnel.memory.habits import habits
-from windtunnel.memory.lifetimes import lifetimes, shorten_order
+from windtunnel.memory.lifetimes import lifetimes, raw_gradient_bytes, shorten_order
 from windtunnel.memory.outputs import output_bytes, passes_of
 from windtunnel.memory.replay import replay_pool
 from windtunnel.memory.result import USABLE
-from windtunnel.memory.stage import raw_gradient_bytes
 from windtunnel.memory.state import state_of
 from windtunnel.memory.walk import activation_walk, block_needs
 from windtunnel.predict import predict

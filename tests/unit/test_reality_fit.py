@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.calibrate import training as fit
 from windtunnel.calibrate.recipes import TrainingRecipe, fits
 from windtunnel.calibrate.record import FitRecord, compare_errors
-from windtunnel.calibrate.search import GRIDS, search
+from windtunnel.calibrate.training import GRIDS, search
 from windtunnel.compute import training
 from windtunnel.compute.training import TrainingFactor, training_factor
 from windtunnel.predict import predict

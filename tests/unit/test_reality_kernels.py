@@ -12,8 +12,8 @@ from windtunnel.compute import estimate
 from windtunnel.reality import validate
 from windtunnel.reality.page.html import page
 from windtunnel.reality.page.labels import label, shared_gpu
-from windtunnel.reality.score.collective_tables import NCCL
 from windtunnel.reality.score.kernel_rows import gpu_of, score_rows
+from windtunnel.reality.score.kernel_tables import NCCL
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.records import About, dataset, write

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.jobs.framework_names import framework_named
-from windtunnel.reality.jobs.gpu_names import gpu_named
+from windtunnel.reality.jobs.job import framework_named
+from windtunnel.reality.jobs.machine import gpu_named
 from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 

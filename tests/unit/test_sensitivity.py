@@ -13,8 +13,7 @@ from windtunnel.predict import predict
 from windtunnel.report.page.sensitivity import page
 from windtunnel.report.text.sensitivity import show
 from windtunnel.report.words.sensitivity import notable_limits
-from windtunnel.search.levers.rates import CALLS, KERNELS, rates_of, seconds_faster
-from windtunnel.search.levers.sensitivity import Sensitivity, sensitivity
+from windtunnel.search.levers.sensitivity import CALLS, KERNELS, Sensitivity, rates_of, seconds_faster, sensitivity
 from windtunnel.spec import Job, load_job
 
 COMPUTE = ("model.hidden=8192", "model.heads=64", "model.kv_heads=64", "model.ffn=65536", "model.layers=2", "model.vocab=1024")

@@ -16,9 +16,8 @@ from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, ratio, re
 from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, read_workload
 from windtunnel.replay.simai.arithmetic import EndToEnd, end_to_end
 from windtunnel.replay.simai.busbw import bus_bandwidth
-from windtunnel.replay.simai.differences import differences
+from windtunnel.replay.simai.run import csv_lines, differences, summary_of
 from windtunnel.replay.simai.setting import SimaiSetting, scale_ns, ticks
-from windtunnel.replay.simai.table import csv_lines, summary_of
 
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MIB = 2**20

@@ -7,8 +7,7 @@ import pytest
 
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.loads import LinkLoads, Sent
-from windtunnel.network.simulate.drawing import tiers
-from windtunnel.network.simulate.traffic import Traffic, link_name, traffic
+from windtunnel.network.simulate.traffic import Traffic, link_name, tiers, traffic
 from windtunnel.report.page.fabric import colour, fabric
 from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.words.network import filled_by, network_sentence, shown_hot

@@ -1,3 +1,5 @@
+from .lifetimes import curve as curve
+from .lifetimes import memory_of as memory_of
 from .over_time import PARTS as PARTS
 from .over_time import NoRoom as NoRoom
 from .over_time import OverTime as OverTime
@@ -7,8 +9,6 @@ from .replay import replay as replay
 from .result import StageMemory as StageMemory
 from .snapshot import dumps as dumps
 from .snapshot import snapshot as snapshot
-from .stage import curve as curve
-from .stage import memory_of as memory_of
 from .tiers import NAMES as NAMES
 from .tiers import TierMemory as TierMemory
 from .walk import activation_walk as activation_walk

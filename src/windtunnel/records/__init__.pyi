@@ -2,8 +2,6 @@ from .build import concat as concat
 from .build import dataset as dataset
 from .kernel_dataset import About as About
 from .kernel_dataset import Dataset as Dataset
-from .parquet import read as read
-from .parquet import write as write
 from .repeats import merge as merge
 from .schema import COLUMNS as COLUMNS
 from .schema import DTYPES as DTYPES
@@ -16,5 +14,7 @@ from .shapes import read_shape as read_shape
 from .shapes import write_shape as write_shape
 from .tell import describe as describe
 from .text import from_csv as from_csv
+from .text import read as read
 from .text import read_any as read_any
 from .text import to_csv as to_csv
+from .text import write as write

@@ -1,22 +1,32 @@
-"""A trace graph on a cluster: what each task takes, on which lane it runs, whom it meets; then the executor."""
+"""A trace graph on a cluster: what each task takes, on which lane it runs, whom it meets; then the executor.
+
+Seconds of computations and of copies to other memories, alone.
+
+What calls of a trace graph take on a cluster: in closed form, and as traffic for an engine.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.base.fidelity import check_fidelity
+from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import SpecError
+from windtunnel.base.fidelity import CLOSED, check_fidelity
+from windtunnel.engine import _core
 from windtunnel.engine.dag import ChannelKind, ChannelTable, LaneTable, TaskTable, run
+from windtunnel.network.closed.collective import collective
+from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
-from windtunnel.replay.calls import Calls, live_network, price_calls
-from windtunnel.replay.durations import durations
 from windtunnel.replay.groups import PlacedGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.result import MOVES, ReplayResult
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine.cluster import GPU, Cluster
+from windtunnel.spec.machine.host import Place
 
 
 def replay(
@@ -139,3 +149,173 @@ def _stuck_notes(graph: TraceGraph, start: Floats, end: Floats) -> tuple[str, ..
     told = ", ".join(f"{count} of kind {kind}" for kind, count in sorted(kinds.items()))
     why = f"partners never come to {told}: {', '.join(first)}" if len(waiting) else "they wait for each other"
     return (f"{len(lost):,} of {len(graph):,} tasks never end; {why}",)
+
+
+PRODUCTS = ("gemm", "matmul", "::mm", "::bmm", "addmm", "linear", "conv", "attention", "flash", "cutlass", "cublas", "einsum")
+"""Parts of the names of computations that FLOPs bound, where neither FLOPs nor bytes are stated."""
+
+
+def durations(graph: TraceGraph, cluster: Cluster, options: ReplayOptions) -> tuple[Floats, list[str]]:
+    """Seconds [N] of all tasks that meet nobody, and what was assumed for them."""
+    notes: list[str] = []
+    seconds = np.where(np.isfinite(graph.seconds), graph.seconds, 0.0)
+    device = (graph.kind == TaskKind.COMPUTE) & ~graph.on_host
+    unknown = device & ~np.isfinite(graph.seconds)
+    stated = (np.nan_to_num(graph.flops) > 0) | (np.nan_to_num(graph.bytes) > 0)
+    scaled = device & np.isfinite(graph.seconds)
+    if options.compute == "kernels":
+        from windtunnel.replay.kernels import kernel_seconds
+
+        own, notes = kernel_seconds(graph, cluster.node.gpu, device)
+        found = np.isfinite(own)
+        seconds[found] = own[found]
+        scaled, unknown = scaled & ~found, unknown & ~found
+    if options.compute == "roofline":
+        scaled &= ~stated
+        unknown = unknown | (device & stated)
+    if unknown.any():
+        seconds[unknown] = roofline(graph, cluster.node.gpu, options.precision)[unknown]
+        if options.compute != "roofline":
+            notes.append(f"{int(unknown.sum())} computations without a time take what their FLOPs and bytes need at the GPU's peak")
+    if options.source is not None:
+        seconds[scaled] = seconds[scaled] * _factor(graph, options.source, cluster.node.gpu, options.precision)[scaled]
+    memory = (graph.kind == TaskKind.LOAD) | (graph.kind == TaskKind.STORE)
+    open_ = memory & ~np.isfinite(graph.seconds)
+    if open_.any():
+        seconds[open_] = _copies(graph, cluster)[open_]
+        notes.append(f"{int(open_.sum())} memory nodes run to the pool, the expansion or the host memory of the cluster")
+    seconds[graph.kind == TaskKind.MARK] = 0.0
+    return seconds, notes
+
+
+def roofline(graph: TraceGraph, gpu: GPU, precision: str) -> Floats:
+    """The longer of FLOPs over the peak and bytes over the memory's bandwidth [N]."""
+    flops, moved = np.nan_to_num(graph.flops), np.nan_to_num(graph.bytes)
+    return np.maximum(flops / peak(gpu, precision), moved / gpu.memory_bandwidth)
+
+
+def peak(gpu: GPU, precision: str) -> float:
+    """Peak FLOP/s of a number format. SpecError for one that the GPU does not state."""
+    rates: dict[str, float] = {str(name): float(rate) for name, rate in gpu.peak.items()}
+    if precision not in rates:
+        raise SpecError("--precision", precision, ", ".join(rates))
+    return rates[precision]
+
+
+def _factor(graph: TraceGraph, source: GPU, target: GPU, precision: str) -> Floats:
+    """Time there over time here [N]: by FLOP rate where FLOPs bind on the source, else by memory bandwidth."""
+    by_flops = peak(source, precision) / peak(target, precision)
+    by_bytes = source.memory_bandwidth / target.memory_bandwidth
+    return np.where(_bound_by_flops(graph, source, precision), by_flops, by_bytes)
+
+
+def _bound_by_flops(graph: TraceGraph, gpu: GPU, precision: str) -> Bools:
+    flops, moved = np.nan_to_num(graph.flops), np.nan_to_num(graph.bytes)
+    named = np.array([any(part in name.lower() for part in PRODUCTS) for name in graph.names] or [False])[graph.name]
+    counted = (flops > 0) | (moved > 0)
+    return np.asarray(np.where(counted, flops / peak(gpu, precision) >= moved / gpu.memory_bandwidth, named), np.bool_)
+
+
+def _copies(graph: TraceGraph, cluster: Cluster) -> Floats:
+    """Seconds [N] to and from the memory that the cluster has beyond its GPUs': the pool, the node's expansion, or the host's."""
+    from windtunnel.memory.host_copies import legs
+
+    place: Place = "pool" if cluster.memory_pool is not None else "expansion" if cluster.node.expansion is not None else "host"
+    size = np.nan_to_num(graph.bytes)
+    out = sum(leg.latency + size / leg.rate for leg in legs(cluster, place, out=True))
+    back = sum(leg.latency + size / leg.rate for leg in legs(cluster, place, out=False))
+    return np.where(size > 0, np.where(graph.kind == TaskKind.STORE, out, back), 0.0)
+
+
+Key = tuple[int, float, int, int]
+"""A distinct call: its Comm, its bytes, and its group (of a message: sender and receiver)."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Of the graph's tasks [N]: `seconds` of calls alone, NaN for other tasks and for calls of unknown size; `which` of the
+    distinct calls `keys` each one is, -1 none."""
+
+    seconds: Floats
+    which: Int64s
+    keys: tuple[Key, ...]
+
+
+def price_calls(placed: PlacedGraph) -> Calls:
+    """Closed-form seconds of every call and message."""
+    graph = placed.graph
+    seconds, which = np.full(len(graph), np.nan), np.full(len(graph), -1, np.int64)
+    number: dict[Key, int] = {}
+    prices: list[float] = []
+    ranks = graph.rank_of()
+    grouped = (graph.kind == TaskKind.COLLECTIVE) & (graph.group >= 0)  # a call of unknown ranks has no price
+    moves = grouped | (graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE)
+    for at in np.nonzero(moves & np.isfinite(graph.bytes))[0].tolist():
+        key = key_of(graph, at, int(graph.numbers[ranks[at]]))
+        if key not in number:
+            number[key] = len(number)
+            prices.append(collective(placed.cluster, Comm(key[0]), key[1], group_of(placed, key)).seconds)
+        which[at] = number[key]
+        seconds[at] = prices[number[key]]
+    return Calls(seconds, which, tuple(number))
+
+
+def key_of(graph: TraceGraph, at: int, own: int) -> Key:
+    """The distinct call that a task of rank `own` is."""
+    size = float(graph.bytes[at])
+    if graph.kind[at] == TaskKind.COLLECTIVE:
+        return int(graph.comm[at]), size, int(graph.group[at]), -1
+    peer = int(graph.peer[at])
+    if graph.kind[at] == TaskKind.SEND and peer < 0:  # to nobody that is known
+        peer = own
+    return (int(Comm.SEND_RECV), size, own, peer) if graph.kind[at] == TaskKind.SEND else (int(Comm.SEND_RECV), size, peer, own)
+
+
+def group_of(placed: PlacedGraph, key: Key) -> Group:
+    """The shape of a call's group."""
+    if key[0] != Comm.SEND_RECV or key[3] < 0:
+        return placed.shape(key[2])
+    if key[2] == key[3] or min(key[2:]) < 0:
+        return Group(1, 1, 1)
+    return shape_of(placed.cluster, placed.pairs(key[2], key[3]), pair=True)
+
+
+def live_network(
+    placed: PlacedGraph, calls: Calls, options: ReplayOptions, used: Int64s, progress: Callable[[float], object] | None = None
+) -> tuple[_core.Network | None, Int64s]:
+    """A network for the calls that leave a scale-up domain, and the number [N] by which it knows each task's call, -1 where the
+    closed form's seconds count. `used` [keys]: how often each distinct call runs."""
+    none = np.full(len(calls.which), -1, np.int64)
+    if options.network == CLOSED:
+        return None, none
+    from windtunnel.network.simulate.axis_calls import machine, plan_of  # slow to import
+    from windtunnel.predict.engines.flow import FlowStep
+    from windtunnel.predict.engines.packet import PacketStep
+    from windtunnel.predict.program.calls import NetworkCall
+    from windtunnel.workload import Axis
+
+    on = machine(placed.cluster, placed.cluster.gpus, seed=options.seed)
+    plans, named, live = [], [], []
+    for index, key in enumerate(calls.keys):
+        shape = group_of(placed, key)
+        if (shape.nodes < 2 and shape.grid is None) or shape.ranks < 2 or key[1] <= 0:
+            continue
+        if key[0] == Comm.SEND_RECV:
+            rows = np.array([key[2:]], np.int64) if placed.has_all_ranks else placed.pairs(key[2], key[3])
+        else:
+            rows = placed.group_by_itself(key[2]) if placed.has_all_ranks else placed.rows(key[2])
+        plans.append(plan_of(on, Comm(key[0]), key[1], rows, shape))
+        named.append(NetworkCall(Comm(key[0]), Axis.WORLD, key[1], None))
+        live.append(index)
+    if not plans:
+        return None, none
+    order = np.full(len(calls.keys), -1, np.int64)
+    order[live] = np.arange(len(live))
+    keys = np.arange(len(live), dtype=np.int64)
+    network: _core.Network | None
+    if options.network == "flow":
+        network = FlowStep.of_plans(on, named, plans).network(keys, keys)
+    else:
+        step = PacketStep.of_plans(on, named, plans, options.skip, options.threads)
+        network = step.network(keys, keys, progress, used[live])
+    return network, np.where(calls.which >= 0, order[calls.which], -1)

@@ -1,10 +1,13 @@
-"""Fits a job's calibration to runs of it: a handful of physical factors, with their errors and the error on steps left out."""
+"""Fits a job's calibration to runs of it: a handful of physical factors, with their errors and the error on steps left out.
+
+Parts of a run.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +15,13 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.predict import predict
-from windtunnel.records.run import Run
+from windtunnel.records.run import Events, Run, Steps
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.factors import Factor, Factors, factors_of
 from windtunnel.runs.observed import Observed, observe
-from windtunnel.runs.select import with_steps
 from windtunnel.spec import Job
 from windtunnel.spec.calibration import Calibration
+from windtunnel.traces.windows import windows_of
 
 ROUNDS = 5
 """Rounds of prediction and correction: computation beside longer calls is slower itself, so factors depend on each other."""
@@ -132,3 +135,25 @@ def _mean(fits: list[CalibrationFit], counts: list[int], job: Job, source: str) 
         merged.append(replace(mine[0][0], value=value, error=errors[path], samples=sum(factor.samples for factor, _ in mine)))
     factors = replace(fits[0].factors, factors=tuple(merged))
     return CalibrationFit(calibration.model_copy(update={"errors": errors, "source": source}), factors)
+
+
+def with_steps(run: Run, numbers: Sequence[int]) -> Run:
+    """The run with the steps of these numbers alone: their lines, the device's events in their windows, and what launched those."""
+    kept = np.isin(run.steps.step, list(numbers))
+    steps = Steps(**{f.name: getattr(run.steps, f.name)[kept] for f in fields(Steps)})
+    ranks = []
+    for trace in run.ranks:
+        events = trace.events
+        inside = np.zeros(len(events), np.bool_)
+        for window in windows_of(run, trace):
+            if window.step in numbers:
+                inside |= (events.begin >= window.begin - 1e-9) & (events.begin < window.end)
+        launches = np.isin(events.correlation, events.correlation[inside & (events.correlation >= 0)]) & (events.correlation >= 0)
+        chosen = inside | launches
+        columns = {
+            f.name: getattr(events, f.name)[chosen] for f in fields(Events) if f.name not in ("names", "groups", "group_names")
+        }
+        ranks.append(
+            replace(trace, events=Events(**columns, names=events.names, groups=events.groups, group_names=events.group_names))
+        )
+    return replace(run, steps=steps, ranks=tuple(ranks))

@@ -1,20 +1,198 @@
-"""All that is read off a run alone: the breakdown, the calls, the clocks and the waiting, as data."""
+"""All that is read off a run alone: the breakdown, the calls, the clocks and the waiting, as data.
+
+The communication calls of a run by kind, group and size: how often, how long, at what bus bandwidth.
+
+HolisticTraceAnalysis' figures of a rank, by its definitions, so that a user can check a run against the tool.
+
+Source: hta/analyzers/breakdown_analysis.py and communication_analysis.py of facebookresearch/HolisticTraceAnalysis (0.5.0;
+0.6.0 no longer books `Stream Wait Event` as computation).
+They differ from `breakdown` in three ways. With several profiler steps the last is left out, with what it launched. Times of
+traces that have fractions of a microsecond are cut to whole ones, begins up and ends down. Whatever has a stream counts as busy,
+synchronisations too, and calls are known by NCCL's and HCCL's names alone. One thing differs on purpose: HTA gives a kernel whose
+launch is not in the trace the time of the file's first row, which moves its gap among host_wait and kernel_wait.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from windtunnel.records.run import Run
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.comm import Comm
+from windtunnel.records.intervals import length, overlap, union
+from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.runs.breakdown import StepTime, breakdown
-from windtunnel.runs.calls import CallRow, call_table
-from windtunnel.runs.hta import HtaFigures, hta_figures
 from windtunnel.runs.waits import Waits, waits_of
 from windtunnel.traces.clocks import Clocks, align
 from windtunnel.traces.matching import match_calls
+from windtunnel.traces.windows import launch_of
+
+NEAR_US = 30.0
+"""Gap under which HTA takes an idle stream as the delay of a launch (its default `consecutive_kernel_delay`)."""
+
+_COMM = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
+_MEMORY = re.compile(r"^(?:hip)?Memcpy|^(?:hip)?Memset|^dma")
+_NOT_COMPUTE = re.compile(r"^nccl|.*Memcpy|.*Memset|.*dma|^.*Sync|^hip|^hccl")
+
+
+@dataclass(frozen=True)
+class StreamIdle:
+    """Idle microseconds of a stream by HTA's category."""
+
+    stream: int
+    host_wait: float
+    kernel_wait: float
+    other: float
+
+
+@dataclass(frozen=True)
+class HtaFigures:
+    """HTA's `get_temporal_breakdown`, `get_comm_comp_overlap` and `get_idle_time_breakdown` of one rank. Microseconds; NaN overlap
+    where no call ran."""
+
+    rank: int
+    kernel_time: float
+    idle_time: float
+    compute_time: float
+    non_compute_time: float
+    overlap_percent: float
+    streams: tuple[StreamIdle, ...]
+
+
+def hta_figures(run: Run) -> tuple[HtaFigures, ...]:
+    """The figures of every rank with events on a device."""
+    return tuple(figures for trace in run.ranks if (figures := _of_rank(run, trace)) is not None)
+
+
+def _of_rank(run: Run, trace: RankTrace) -> HtaFigures | None:
+    events = trace.events
+    begin, end = _whole_us(events)
+    has_stream = np.isin(events.kind, ON_DEVICE) | (
+        (events.kind == EventKind.SYNC) & _events_named(events, r"Stream|Event Sync|Context Sync")
+    )
+    has_stream &= events.lane >= 0
+    chosen = has_stream & _kept_events(run, trace)
+    if not chosen.any():
+        return None
+    comm, compute = _events_named(events, _COMM), ~_events_named(events, _NOT_COMPUTE)
+    busy = union(begin[chosen], end[chosen])
+    kernel_time = float(busy[1][-1] - busy[0][0])
+    idle = kernel_time - length(busy)
+    computing = union(begin[chosen & compute], end[chosen & compute])
+    calls = union(begin[chosen & comm], end[chosen & comm])
+    together = 100.0 * overlap(computing, calls) / length(calls) if length(calls) > 0 else float("nan")
+    work = length(computing)
+    streams = _stream_idle(events, begin, end, chosen & np.isin(events.kind, ON_DEVICE))
+    return HtaFigures(trace.rank, kernel_time, idle, work, kernel_time - work - idle, together, streams)
+
+
+def _whole_us(events: Events) -> tuple[Floats, Floats]:
+    begin = np.round(events.begin * 1e6, 3)
+    end = np.round((events.begin + events.seconds) * 1e6, 3)
+    if np.all(begin == np.round(begin)):
+        return begin, end
+    begin, end = np.ceil(begin), np.floor(end)
+    return begin, end
+
+
+def _kept_events(run: Run, trace: RankTrace) -> Bools:
+    """Events of the device that the host launched before the last profiler step began; all of them with fewer than two steps."""
+    mine = run.steps.rank == trace.rank
+    begins = run.steps.begin[mine]
+    if len(np.unique(run.steps.step[mine])) < 2:
+        return np.ones(len(trace.events), bool)
+    events = trace.events
+    owner = launch_of(events)
+    sync = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
+    early = np.unique(events.correlation[np.isin(events.kind, (EventKind.LAUNCH, EventKind.SYNC)) & (events.begin < begins.max())])
+    launched: Bools = (owner >= 0) & (events.begin[owner] < begins.max())
+    rows = np.flatnonzero(sync)
+    launched[rows] |= np.isin(events.correlation[rows], early)
+    return launched
+
+
+def _stream_idle(events: Events, begin: Floats, end: Floats, chosen: Bools) -> tuple[StreamIdle, ...]:
+    owner = launch_of(events)
+    streams = []
+    for lane in np.unique(events.lane[chosen]):
+        rows = np.flatnonzero(chosen & (events.lane == lane))
+        rows = rows[np.argsort(begin[rows], kind="stable")]
+        gap = begin[rows][1:] - end[rows][:-1]
+        launched = np.where(owner[rows] >= 0, begin[owner[rows]], -np.inf)[1:]
+        host = launched > end[rows][:-1]
+        near = ~host & (gap < NEAR_US)
+        streams.append(StreamIdle(int(lane), float(gap[host].sum()), float(gap[near].sum()), float(gap[~host & ~near].sum())))
+    return tuple(streams)
+
+
+def _events_named(events: Events, pattern: str | re.Pattern[str]) -> Bools:
+    matcher = re.compile(pattern)
+    hit = np.array([matcher.match(name) is not None for name in events.names] or [False])
+    return np.asarray(hit[events.name], bool)
+
+
+@dataclass(frozen=True)
+class CallRow:
+    """Calls of one kind, group and size on all traced ranks. `bytes`: the total buffer, NaN unknown; `size`: ranks of the group,
+    0 unknown; seconds of all, of the fastest and of the median; `bus`: B/s of the median call as nccl-tests defines it, NaN
+    unknown.
+    """
+
+    comm: str
+    group: str
+    size: int
+    bytes: float
+    count: int
+    seconds: float
+    shortest: float
+    median: float
+    bus: float
+
+
+def call_table(run: Run) -> tuple[CallRow, ...]:
+    """Rows by total time. Calls of the host count only where no rank has a device."""
+    kind = EventKind.CALL if any(np.any(t.events.kind == EventKind.CALL) for t in run.ranks) else EventKind.OPERATOR
+    book: dict[tuple[int, str, int, float], list[float]] = {}
+    for trace in run.ranks:
+        events = trace.events
+        rows = np.flatnonzero((events.kind == kind) & (events.comm != Comm.NONE))
+        for row in rows.tolist():
+            group = int(events.group[row])
+            name = events.group_names[group] if 0 <= group < len(events.group_names) else ""
+            size = (
+                len(events.groups[group])
+                if group >= 0
+                else 2
+                if events.comm[row] == Comm.SEND_RECV and events.peer[row] >= 0
+                else 0
+            )
+            number = float(events.bytes[row])
+            book.setdefault((int(events.comm[row]), name, size, number if number == number else -1.0), []).append(
+                float(events.seconds[row])
+            )
+    table = [_row(*key, np.array(times)) for key, times in book.items()]
+    return tuple(sorted(table, key=lambda row: -row.seconds))
+
+
+def bus_factor(comm: Comm, size: int) -> float:
+    """What nccl-tests multiplies the algorithm bandwidth with (its PERFORMANCE.md); NaN for a group of unknown size."""
+    if comm in (Comm.BROADCAST, Comm.REDUCE, Comm.SEND_RECV):
+        return 1.0
+    if size < 1:
+        return float("nan")
+    return (2.0 if comm is Comm.ALL_REDUCE else 1.0) * (size - 1) / size
+
+
+def _row(comm: int, group: str, size: int, number: float, times: Floats) -> CallRow:
+    median = float(np.median(times))
+    known = number if number >= 0 else float("nan")
+    bus = known / median * bus_factor(Comm(comm), size) if median > 0 else float("nan")
+    return CallRow(Comm(comm).name.lower(), group, size, known, len(times), float(times.sum()), float(times.min()), median, bus)
+
 
 _LOOSE = 1e-3
 """Seconds between the ends of matched calls above which a match is doubtful: a collective ends everywhere within microseconds."""

@@ -1,4 +1,17 @@
-"""Leave-one-GPU-out: predicts each GPU by every method from the others, and compares with its measurements."""
+"""Leave-one-GPU-out: predicts each GPU by every method from the others, and compares with its measurements.
+
+The data-sheet method: every time scales with the ratio of peak FLOP/s.
+
+windtunnel's method: tile and wave curves with the new GPU's SMs, cache and bandwidth, limited by its power and special
+functions.
+
+The curves are those of a relative of the same architecture, scaled by the laws of `law.py`; without a relative, those fitted on all
+measured GPUs together. A measured best matmul caps the rate, if one is known.
+
+Two formulas: compute-bound time scales with peak FLOP/s, memory-bound time with bandwidth; launches do not change.
+
+The form that SimAI's authors describe for GPUs that are not out yet ("SimAI-CP-Model"; their own code is not open).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +22,53 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.calibrate.transfer import fit
-from windtunnel.calibrate.transfer.method import Known, Method, Relative
-from windtunnel.calibrate.transfer.naive import naive
+from windtunnel.calibrate.transfer import evaluate, fit
+from windtunnel.calibrate.transfer.method import Known, Method, Predicted, Relative, nearest
 from windtunnel.calibrate.transfer.native import MADE_FOR, foreign, native
-from windtunnel.calibrate.transfer.ours import ours
 from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
-from windtunnel.calibrate.transfer.two_formula import two_formula
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.joint import JointCurves, stored_curves
 from windtunnel.compute.transfer.law import sheet, sheet_of
+from windtunnel.compute.transfer.moved import attention_for, gemm_for
+from windtunnel.spec.machine.cluster import GPU
+
+
+def two_formula(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
+    """Times of the nearest relative, each scaled by its bound there: FLOP / peak or bytes / bandwidth.
+
+    The time of the relative's shortest kernel is subtracted first and added again unchanged.
+    """
+    on = sheet(gpu)
+    one = nearest(kind, on, known)
+    if kind == "gemm":
+        launch = np.full(len(rows), one.gemm.latency if one.gemm is not None else 0.0)
+    else:
+        launch = np.array([one.attention[way].latency for way in rows.way])
+    computes = rows.flops / one.on.peak >= rows.moved / one.on.bandwidth
+    ratio = np.where(computes, one.on.peak / on.peak, one.on.bandwidth / on.bandwidth)
+    return Predicted(launch + (one.seconds(kind, rows) - launch) * ratio, one.on.id)
+
+
+def ours(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
+    """Seconds by a relative of the same architecture, else by the curves shared by all."""
+    on = sheet(gpu)
+    same = Known([one for one in known.relatives if one.on.architecture == on.architecture and one.has(kind)], known.joint)
+    base = nearest(kind, on, same) if same.relatives else None
+    source = base.on.id if base is not None else ", ".join(known.joint.fitted_on)
+    if kind == "gemm":
+        own = None if base is None or base.gemm is None else (base.gemm, base.on)
+        return Predicted(evaluate.gemm(gemm_for(gpu, known.joint, own), on, rows), source)
+    curves = attention_for(gpu, known.joint, None if base is None else (base.attention, base.on))
+    return Predicted(evaluate.attention(curves, on, rows), source)
+
+
+def naive(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
+    """Times of the nearest relative (by its own curves at these shapes) times peak over peak."""
+    on = sheet(gpu)
+    one = nearest(kind, on, known)
+    return Predicted(one.seconds(kind, rows) * one.on.peak / on.peak, one.on.id)
+
 
 METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
 

@@ -1,4 +1,11 @@
-"""The collector of one run: recovers its folder, accepts batches, compacts the log in a thread."""
+"""The collector of one run: recovers its folder, accepts batches, compacts the log in a thread.
+
+Retention of files: the oldest sections beyond their age or total bytes, and summaries beyond their age, are deleted.
+
+Prometheus metrics of the collector, and of the job that it watches.
+
+Prometheus metrics of the job that a collector watches.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +15,25 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import head_of
 from windtunnel.fleet.batch.message import decode_meta
 from windtunnel.fleet.collect.compact import Compactor
+from windtunnel.fleet.collect.dead_letters import dead_letters
 from windtunnel.fleet.collect.decode import read_segment_meta
-from windtunnel.fleet.collect.index import RunIndex, default_url
+from windtunnel.fleet.collect.index import RunFile, RunIndex, default_url
 from windtunnel.fleet.collect.log import BatchLog, map_file, segment_path, segments, truncate_torn_end
-from windtunnel.fleet.collect.metrics import CollectorMetrics
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.collect.retention import drop_expired
+from windtunnel.fleet.collect.registry import Rings
 from windtunnel.fleet.collect.spans import SpanExporter
 
 LOG = logging.getLogger("windtunnel.fleet.collect")
@@ -189,3 +201,185 @@ def _lock_folder(path: Path) -> int:
         os.close(file)
         raise FileError(str(path), "a collector that runs", "one collector a folder", "End it, or name another --dir.") from error
     return file
+
+
+def expired_files(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
+    """Files to delete. `ages`: seconds since each was written. The newest file of sections is always kept."""
+    gone = [
+        file for file, age in zip(files, ages, strict=True)
+        if age > (policy.raw_seconds if file.kind == "sections" else policy.summary_seconds)
+    ]  # fmt: skip
+    raw = sorted((file for file in files if file.kind == "sections"), key=lambda file: file.segment, reverse=True)
+    total = 0
+    for file in raw:
+        total += file.bytes
+        if total > policy.raw_bytes and file not in gone:
+            gone.append(file)
+    return [file for file in gone if not raw or file != raw[0]]
+
+
+def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: float) -> int:
+    """Deletes expired files, from the index first; returns their number."""
+    files = index.files()
+    ages = []
+    for file in files:
+        try:
+            ages.append(now - (folder / file.path).stat().st_mtime)
+        except FileNotFoundError:
+            ages.append(float("inf"))
+    gone = expired_files(files, ages, policy)
+    index.remove_files([file.path for file in gone])
+    for file in gone:
+        (folder / file.path).unlink(missing_ok=True)
+    return len(gone)
+
+
+class CollectorState(Protocol):
+    """What the gauges are read from: a `Collector`."""
+
+    folder: Path
+    rings: Rings
+    log: BatchLog
+    compactor: Compactor
+    spans: SpanExporter | None
+    failures: int
+
+    def backlog_bytes(self) -> int: ...
+
+
+class CollectorMetrics:
+    """Counters that the ingest increments, and gauges that are read from the collector on each scrape."""
+
+    def __init__(self, collector: CollectorState) -> None:
+        self._collector = collector
+        self.job: dict[str, Any] | None = None
+        """Figures of the job, as `job_figures` returns them."""
+        self._registry = CollectorRegistry()
+        self._registry.register(self)  # any object with a method `collect` works
+        self.batches = self._counter("batches", "Batches that are durable")
+        self.bytes = self._counter("bytes", "Bytes of durable batches")
+        self.duplicates = self._counter("duplicates", "Batches that came again and were acknowledged only")
+        self.refused = self._counter("refused", "Batches refused, by status", ["status"])
+
+    def _counter(self, name: str, text: str, labels: list[str] | None = None) -> Counter:
+        return Counter(f"windtunnel_collector_{name}", text, labels or [], registry=self._registry)
+
+    def text(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Any]:
+        """Current values of the gauges."""
+        now, it = time.time(), self._collector
+        rings = list(it.rings.by_key.values())
+        values = {
+            "log_groups": (it.log.groups, "Groups of batches that were synchronised together"),
+            "pending_bytes": (it.log.pending_bytes, "Bytes received and not yet durable"),
+            "backlog_bytes": (it.backlog_bytes(), "Bytes of the log that are not yet compacted"),
+            "compacted_rows": (it.compactor.rows, "Rows compacted since start"),
+            "compaction_failures": (it.failures, "Compactions that failed and are repeated"),
+            "dead_letters": (dead_letters(it.folder), "Acknowledged batches that cannot be read, kept in the folder dead"),
+            "rings": (len(rings), "Rings that are known"),
+            "rows_lost": (sum(ring.beat.lost for ring in rings), "Rows that rings dropped before they were read"),
+            "rows_reduced": (sum(ring.beat.reduced for ring in rings), "Rows that came as a part of a summary only"),
+            "step_first": (min((ring.beat.step for ring in rings), default=-1), "Step of the rank that is furthest behind"),
+            "step_last": (max((ring.beat.step for ring in rings), default=-1), "Step of the rank that is furthest ahead"),
+            "oldest_report_seconds": (
+                max((now - ring.received_ns / 1e9 for ring in rings if ring.beat.ended is None), default=0.0),
+                "Since the last report of the rank that has been silent longest",
+            ),
+        }
+        if it.spans is not None:
+            values |= {"spans_sent": (it.spans.sent, "Spans sent"), "spans_dropped": (it.spans.dropped, "Spans dropped")}
+        for name, (value, text) in values.items():
+            yield GaugeMetricFamily(f"windtunnel_collector_{name}", text, value=value)
+        states = GaugeMetricFamily("windtunnel_collector_ranks", "Rings by the state of their process", labels=["process"])
+        for process, count in Tally(ring.beat.process for ring in rings).items():
+            states.add_metric([process], count)
+        yield states
+        yield from job_metrics(self.job)
+
+
+JOB_METRICS = {
+    "up": "1 if the figures of the job could be read, else 0",
+    "info": "1; the run's name and its number of ranks",
+    "ranks": "Ranks by the state of their process",
+    "step": "Step of the rank that is furthest behind",
+    "step_seconds": "Seconds of a step, median of the last 100",
+    "tokens_per_second": "Tokens a second, if the run's fact tokens_per_step says how many a step has",
+    "rank_own_seconds": "Seconds of a step that a rank computes itself, median of the last 100",
+    "rank_waiting_seconds": "Seconds of a step that calls block a rank, median of the last 100",
+    "rank_data_seconds": "Seconds of a step that a rank waits for data, median of the last 100",
+    "rank_late_seconds": "Seconds by which a rank enters its calls after the median of its group, median of the last 100",
+    "rank_slow_ratio": "How much longer a rank computes than its equals, where a finding names it; else 0",
+    "findings": "Findings now, by verdict",
+    "finding_cost_seconds": "Seconds of every step that a finding costs, by verdict and ranks",
+    "alarms_total": "Alarms that were raised, by verdict",
+    "last_alarm_timestamp_seconds": "When the last alarm was raised, unix time, by verdict",
+    "incidents_total": "Incidents of a kept job, by class",
+    "incident_attempt": "Attempt of a kept job in which its last incident was",
+}
+"""Name, after `windtunnel_job_`, and what it is."""
+_OF_RANKS = {
+    "rank_own_seconds": "own", "rank_waiting_seconds": "blocked", "rank_data_seconds": "data", "rank_late_seconds": "late",
+    "rank_slow_ratio": "slow",
+}  # fmt: skip
+
+
+def job_metrics(figures: Mapping[str, Any] | None) -> Iterator[Any]:
+    """Metric families of `job_figures`; None: they could not be read."""
+    yield _gauge("up", float(figures is not None))
+    if figures is None:
+        return
+    info = _gauge("info", labels=["run", "world"])
+    info.add_metric([str(figures["run"]), str(figures["world"])], 1.0)
+    yield info
+    yield _by("ranks", "process", figures["states"])
+    yield _gauge("step", float(figures["step"]))
+    for name in ("step_seconds", "tokens_per_second"):
+        if figures[name] is not None:
+            yield _gauge(name, float(figures[name]))
+    for name, key in _OF_RANKS.items():
+        family = _gauge(name, labels=["rank", "host"])
+        for rank in figures["ranks"]:
+            if rank[key] is not None:
+                family.add_metric([str(rank["rank"]), str(rank["host"])], float(rank[key]))
+        yield family
+    yield from _of_findings(figures)
+
+
+def _of_findings(figures: Mapping[str, Any]) -> Iterator[Any]:
+    counts: dict[str, float] = {}
+    costs: dict[tuple[str, str], float] = {}
+    for one in figures["findings"]:
+        verdict = str(one["verdict"])
+        counts[verdict] = counts.get(verdict, 0.0) + 1
+        key = (verdict, ",".join(map(str, one["ranks"])))
+        costs[key] = costs.get(key, 0.0) + float(one["cost"])
+    yield _by("findings", "verdict", counts)
+    cost = _gauge("finding_cost_seconds", labels=["verdict", "ranks"])
+    for (verdict, ranks), seconds in costs.items():
+        cost.add_metric([verdict, ranks], seconds)
+    yield cost
+    alarms = CounterMetricFamily("windtunnel_job_alarms", JOB_METRICS["alarms_total"], labels=["verdict"])
+    for alarm in figures["alarms"]:
+        alarms.add_metric([alarm["verdict"]], float(alarm["count"]))
+    yield alarms
+    yield _by("last_alarm_timestamp_seconds", "verdict", {alarm["verdict"]: alarm["last"] for alarm in figures["alarms"]})
+    incidents = CounterMetricFamily("windtunnel_job_incidents", JOB_METRICS["incidents_total"], labels=["class"])
+    for what, count in figures["incidents"].items():
+        incidents.add_metric([what], float(count))
+    yield incidents
+    if figures["incident_attempt"] is not None:
+        yield _gauge("incident_attempt", float(figures["incident_attempt"]))
+
+
+def _gauge(name: str, value: float | None = None, labels: list[str] | None = None) -> Any:
+    return GaugeMetricFamily(f"windtunnel_job_{name}", JOB_METRICS[name], value=value, labels=labels)
+
+
+def _by(name: str, label: str, values: Mapping[str, float]) -> Any:
+    family = _gauge(name, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], float(value))
+    return family

@@ -1,18 +1,32 @@
-"""The agents that a driver knows: their last reports, and orders to them."""
+"""The agents that a driver knows: their last reports, and orders to them.
+
+The two clocks that the driver uses; tests replace them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.clock import DriverClock
 from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
+
+
+@dataclass(frozen=True)
+class DriverClock:
+    """Clocks of a driver."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds from an arbitrary origin, for waiting."""
+    unix: Callable[[], float] = time.time
+    """Seconds since 1970, for records."""
+
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
 LATE_SECONDS = 1.5

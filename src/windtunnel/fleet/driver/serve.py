@@ -1,5 +1,9 @@
 """Runs a driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed
 one continues its job.
+
+Ownership of a job by lease: which driver holds it in the database, and its renewal.
+
+Ranks' output on the driver's terminal, line by line, as `--tee` asks.
 """
 
 from __future__ import annotations
@@ -8,21 +12,21 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.text import clean
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
-from windtunnel.fleet.driver.lease import Lease
-from windtunnel.fleet.driver.log_tee import LogTee
 from windtunnel.fleet.driver.plan import JobPlan, JobState, requeued_state
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.snapshot import DetectedFault
@@ -260,3 +264,82 @@ def _reachable_address(address: str) -> str:
     if address.startswith(UNIX) or not address.startswith("0.0.0.0:"):
         return address
     return f"{socket.gethostname()}:{address.rpartition(':')[2]}"
+
+
+SECONDS = 3.0
+"""Length of a lease; a killed driver can be replaced after this time."""
+
+
+@dataclass
+class Lease:
+    """The lease of this process."""
+
+    store: DriverStore
+    seconds: float = SECONDS
+    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}")
+    fence: int = -1
+    """Fencing number that its commands carry."""
+
+    async def acquire(self) -> int:
+        """Waits until the lease is free; returns the fencing number."""
+        while (fence := self.store.acquire(self.owner, self.seconds, time.time())) is None:
+            await asyncio.sleep(self.seconds / 10)
+        self.fence = fence
+        return fence
+
+    async def keep_renewing(self) -> None:
+        """Renews the lease until it is cancelled. FencedError if another driver holds it."""
+        while True:
+            await asyncio.sleep(self.seconds / 4)
+            if not self.store.renew(self.fence, self.seconds, time.time()):
+                raise FencedError(f"driver {self.fence} has lost its lease")
+
+    def release(self) -> None:
+        """Releases the lease, so that the next driver need not wait."""
+        self.store.release(self.fence)
+
+
+READ_AT_ONCE = 1 << 18
+LONGEST = 4096
+"""Longest line that is printed, in characters; of a longer one the first."""
+_ENDS = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass
+class LogTee:
+    """Follows the logs of all ranks in the shared folder of a run. Escape sequences are removed: what a rank prints cannot drive
+    the terminal."""
+
+    folder: Path
+    """Folder of the run."""
+    emit: Callable[[str], object]
+    _at: dict[Path, int] = field(default_factory=dict)
+    _rest: dict[Path, bytes] = field(default_factory=dict)
+
+    def skip(self, attempt: int) -> None:
+        """Leaves out what the ranks of `attempt` have printed so far: an earlier driver has shown it."""
+        for path, _ in self._logs(attempt):
+            with contextlib.suppress(OSError):
+                self._at[path] = path.stat().st_size
+
+    def look(self, attempt: int, ended: bool = False) -> None:
+        """Prints what was written since the last call; with `ended` also a last line without an end."""
+        for path, rank in self._logs(attempt):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                while os.fstat(file.fileno()).st_size > self._at.get(path, 0):
+                    file.seek(self._at.get(path, 0))
+                    raw = file.read(READ_AT_ONCE)
+                    self._at[path] = self._at.get(path, 0) + len(raw)
+                    *lines, self._rest[path] = _ENDS.split(self._rest.get(path, b"") + raw)
+                    self._print(rank, lines)
+            if ended and self._rest.get(path):
+                self._print(rank, [self._rest.pop(path)])
+
+    def _print(self, rank: int, lines: list[bytes]) -> None:
+        for line in lines:
+            if text := clean(line[: 4 * LONGEST].decode("utf-8", "replace"))[:LONGEST]:
+                self.emit(f"[rank {rank}] {text}")
+
+    def _logs(self, attempt: int) -> list[tuple[Path, int]]:
+        found = sorted((self.folder / "logs" / f"attempt-{attempt:04d}").glob("rank-*.log"))
+        return [(path, int(path.stem.partition("-")[2])) for path in found if path.stem.partition("-")[2].isdigit()]

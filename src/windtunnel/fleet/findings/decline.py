@@ -11,6 +11,9 @@ significantly, or if it seems to grow and a part that explains this grows signif
 Both tests take steps for independent, but other work on a machine lasts for many steps. So their z is reduced by the correlation of
 the residuals, as Hamed and Rao do for the Mann-Kendall test (J. Hydrology 204, 1998), and a growth has to exceed the noise of the
 run itself: the spread of its steps about the fitted line or levels.
+
+Theil's line and Mann and Whitney's test for a few dozen values. scipy.stats has both, but its import takes 1.4 s of a core in
+every process that judges a run.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
-from windtunnel.fleet.findings.rank_tests import chance_of_greater, fit_theil_line
 from windtunnel.fleet.findings.slow_links import Transfers, quickest_calls
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
@@ -296,3 +299,34 @@ def _transfer_seconds(steps: Int64s, transfers: Transfers) -> Floats:
     fits = (place < len(steps)) & (np.take(steps, np.minimum(place, len(steps) - 1)) == transfers.step)
     total = np.bincount(place[fits], transfers.seconds[fits], len(steps))
     return np.where(np.bincount(place[fits], minlength=len(steps)) > 0, total, np.nan)
+
+
+def fit_theil_line(places: Floats, values: Floats) -> tuple[float, float]:
+    """Slope and intercept of Theil and Sen's line through points [S] at increasing places: the median of all pairs' slopes, and
+    the intercept through both medians."""
+    first, second = np.triu_indices(len(places), 1)
+    slope = float(np.median((values[second] - values[first]) / (places[second] - places[first])))
+    return slope, float(np.median(values) - slope * np.median(places))
+
+
+def chance_of_greater(upper: Floats, lower: Floats) -> float:
+    """Exact probability, by Mann and Whitney's test, that values of one distribution are so much greater in `upper` than in
+    `lower`. Ties count as half."""
+    beats = (upper[:, None] > lower).sum() + 0.5 * (upper[:, None] == lower).sum()
+    ways = _ways(*sorted((len(upper), len(lower))))
+    return min(1.0, float(ways[int(beats) :].sum() / ways.sum()))
+
+
+@lru_cache(maxsize=64)
+def _ways(few: int, many: int) -> Any:
+    """In how many orders of both samples U is 0, 1, … `few * many`: the coefficients of a Gaussian binomial."""
+    size = few * many + 1
+    ways = np.zeros(size)
+    ways[0] = 1.0
+    for part in range(1, few + 1):
+        up = many + part
+        if up < size:
+            ways[up:] -= ways[: size - up].copy()
+        for at in range(part, size):
+            ways[at] += ways[at - part]
+    return ways

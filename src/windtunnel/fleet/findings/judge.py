@@ -1,21 +1,37 @@
-"""Evaluation of a run that makes progress: all findings from its sections."""
+"""Evaluation of a run that makes progress: all findings from its sections.
+
+Time of a step that is no computing: waiting for the next batch, Python between the sections, saves, garbage collections.
+
+A rank is compared with its equals by all that it does itself, computing included (`busy`), with the tests of `slow_ranks`; waiting
+in calls is not counted. If it stands out, the part that explains most of it is named. If all ranks spend much of each step in such
+a part, nothing stands out, and the part is named for all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from windtunnel.fleet.findings.beside import time_beside
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.decline import decline
-from windtunnel.fleet.findings.finding import Finding
+from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
-from windtunnel.fleet.findings.slow_ranks import RankPace, pace_of, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_ranks import (
+    WARM_UP,
+    WINDOW,
+    RankPace,
+    cost_of,
+    find_outliers,
+    pace_of,
+    slow_ranks,
+    starved_ranks,
+)
 from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.fleet.findings.waits import waited_for
-from windtunnel.records.sections import Sections
+from windtunnel.records.sections import Section, Sections
 
 LEAST_COST = 0.01
 """Share of a step that a finding on ranks has to cost to be named: twice as long for a hundredth of a step slows nothing down."""
@@ -51,3 +67,141 @@ def _worth_naming(found: Sequence[Finding], table: StepTable) -> list[Finding]:
     known = table.step[np.isfinite(table.step)]
     least = LEAST_COST * float(np.median(known)) if len(known) else 0.0
     return [one for one in found if one.cost >= least]
+
+
+LEAST_STEPS = 8
+LEAST_SECONDS = 2e-3
+"""Seconds of a step below which a part is shown but not named."""
+LEAST_EXCESS = 0.5
+"""Share of a rank's excess that a part has to explain to be named for it."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A part of a step that is no computing."""
+
+    verdict: Verdict
+    does: str
+    """What ranks do in it: "wait {} for …"."""
+    share: float
+    """Share of a step, without waits for a core, from which on it is named for all ranks."""
+
+
+_KINDS = {
+    "data": _Kind(Verdict.DATA, "wait{s} {time} of a step for the next batch", 0.1),
+    "outside": _Kind(
+        Verdict.OUTSIDE,
+        "spend{s} {time} of a step outside of forward, backward, optimizer, data and calls (Python between them)",
+        0.1,
+    ),
+    "saves": _Kind(Verdict.SAVING, "spend{s} {time} of a step on saving", 0.1),
+    "gaps": _Kind(Verdict.LAUNCH_SKEW, "collect{s} garbage for {time} of a step", 0.1),
+}
+
+
+def parts_beside(table: StepTable) -> dict[str, Floats]:
+    """Seconds of the parts that are no computing, each [R, S]; 0 where a rank has none in a step that it ended."""
+    ended = np.isfinite(table.step)
+    named = {"data": table.work[Section.DATA], "saves": table.work[Section.CHECKPOINT], "gaps": table.work[Section.HOST_GAP]}
+    parts = {name: np.where(ended, np.nan_to_num(values), np.nan) for name, values in named.items()}
+    return {**parts, "outside": np.where(ended, np.nan_to_num(table.outside), np.nan)}
+
+
+def time_beside(table: StepTable, waited: Mapping[int, float]) -> list[Finding]:
+    """Findings on parts of a step that are no computing. `waited`: rank → seconds of a step that the others wait for it."""
+    parts = parts_beside(table)
+    if len(table.steps) < WARM_UP + LEAST_STEPS:
+        return []
+    return [*_of_all_ranks(table, parts), *_of_single_ranks(table, parts, waited)]
+
+
+def _of_single_ranks(table: StepTable, parts: Mapping[str, Floats], waited: Mapping[int, float]) -> list[Finding]:
+    usual = {name: _last(values) for name, values in parts.items()}
+    busy = table.own + parts["data"] + parts["outside"] + parts["gaps"] + _regular(parts["saves"])
+    pace = pace_of(replace(table, own=busy))
+    found = []
+    for index in find_outliers(pace).tolist():
+        equals = np.flatnonzero((table.roles == table.roles[index]) & (np.arange(len(table.ranks)) != index))
+        extra = {name: _typical(values[index] - np.median(values[equals], axis=0)) for name, values in usual.items()}
+        work = _typical(_last(table.own)[index] - np.median(_last(table.own)[equals], axis=0))
+        name = max(extra, key=lambda one: extra[one])
+        total = sum(max(one, 0.0) for one in extra.values()) + max(work, 0.0)
+        if extra[name] < max(LEAST_EXCESS * total, LEAST_SECONDS):
+            continue
+        rank, host, kind = int(table.ranks[index]), table.hosts[index], _KINDS[name]
+        mine, theirs = _typical(usual[name][index]), _typical(np.median(usual[name][equals], axis=0))
+        cost = min(cost_of(busy[[index]], np.delete(busy, index, axis=0)), extra[name])
+        where = f"rank {rank}{f' on {host}' if host else ''}"
+        doing = kind.does.format(s="s", time=_ms(mine))
+        text = f"{where} {doing}, its equals {_ms(theirs)}; without that a step is {_ms(cost)} shorter"
+        computes = work < 0.04 * _typical(_last(table.own)[index])
+        evidence = [_describe_parts(table, usual, index, equals)]
+        if waited.get(rank, 0.0) >= LEAST_SECONDS:
+            evidence.append(f"the others wait {_ms(waited[rank])} of a step for it in calls")
+        found.append(Finding(
+            kind.verdict, (rank,), (host,) if host else (), 1.0 - min(1.0, float(pace.chance[index]) * len(table.ranks)),
+            float(pace.excess[index]), cost, -1, text, tuple(evidence),
+            ("a slow device: its computing takes as long as that of its equals",) if computes else (),
+        ))  # fmt: skip
+    return found
+
+
+def _of_all_ranks(table: StepTable, parts: Mapping[str, Floats]) -> list[Finding]:
+    step = _last(table.step)
+    fed = step - np.minimum(np.nan_to_num(_last(table.unfed)), 0.9 * step)  # on a busy machine all parts are small beside the waits
+    found = []
+    for name, kind in _KINDS.items():
+        values = _regular(_last(parts[name])) if name == "saves" else _last(parts[name])
+        shares = values / np.maximum(fed, 1e-9)
+        known = np.isfinite(shares)
+        if not known.any(axis=0).sum() >= LEAST_STEPS:
+            continue
+        typical = np.array([_typical(row) for row in shares])
+        low = np.array([np.quantile(row[here], 0.25) if here.any() else 0.0 for row, here in zip(shares, known, strict=True)])
+        much = (typical >= kind.share) & (low >= kind.share / 2)
+        seconds = float(np.median([_typical(row) for row in values]))
+        if much.mean() <= 0.5 or seconds < LEAST_SECONDS:
+            continue
+        length = _typical(np.array([_typical(row) for row in step]))
+        work = _typical(np.array([_typical(row) for row in _last(table.own)]))
+        who = "all ranks" if much.all() else format_ranks([int(rank) for rank in table.ranks[much]])
+        doing = kind.does.format(s="", time=f"{_ms(seconds)} of {_ms(length)}").replace(" of a step", "")
+        found.append(Finding(
+            kind.verdict, () if much.all() else tuple(int(rank) for rank in table.ranks[much]), (),
+            1.0 - 0.5 ** int(known.any(axis=0).sum()), seconds / length, seconds, -1, f"{who} {doing} in each step",
+            (f"{float(np.median(typical)):.0%} of a step; own work is {_ms(work)}",),
+            ("one slow rank: most ranks spend that time alike",),
+        ))  # fmt: skip
+    return found
+
+
+def _last(values: Floats) -> Floats:
+    """The steps that are judged."""
+    return values[:, WARM_UP:][:, -WINDOW:]
+
+
+def _regular(saves: Floats) -> Floats:
+    """Saves of ranks that save in most steps; 0 for those that do so now and then."""
+    known = np.isfinite(saves)
+    often = (known & (saves > 0)).sum(axis=1, keepdims=True) > 0.5 * known.sum(axis=1, keepdims=True)
+    return np.where(often, saves, np.where(known, 0.0, np.nan))
+
+
+def _typical(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _describe_parts(table: StepTable, usual: Mapping[str, Floats], index: int, equals: Int64s) -> str:
+    """The parts of the rank's step beside those of its equals, in absolute times."""
+    every = {"own work": _last(table.own), **usual}
+    texts = [
+        f"{name} {_ms(_typical(values[index]))} (its equals {_ms(_typical(np.median(values[equals], axis=0)))})"
+        for name, values in every.items()
+        if _typical(values[index]) >= LEAST_SECONDS / 4
+    ]
+    return f"of a step of {_ms(_typical(_last(table.step)[index]))}: " + ", ".join(texts)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"

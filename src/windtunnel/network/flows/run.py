@@ -2,6 +2,8 @@
 
 Routes and sizes are the same at every fidelity; the times differ. A flow of zero bytes, or to its own endpoint, ends when it
 starts.
+
+Plain flows packet by packet: user settings, and the packet engine's options for them.
 """
 
 from __future__ import annotations
@@ -15,16 +17,19 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
+from windtunnel.engine import packet as engine
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.flow import Demands, Variables, latency
 from windtunnel.engine.flow import run as run_fluid
 from windtunnel.engine.graph import Graph, Paths
-from windtunnel.engine.packet import PacketSeries
+from windtunnel.engine.packet import PacketOptions, PacketResult, PacketSeries, plain_lanes
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
+from windtunnel.network.congestion import Congestion
+from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
-from windtunnel.network.flows.packet import describe_run, packet_flows
 from windtunnel.network.simulate.collisions import Collisions, collisions, loads
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.network.simulate.small_buffers import small_buffers_named
 
 ACK = 64.0
 """Bytes of an ACK on the wire, for completion times at the sender."""
@@ -245,3 +250,51 @@ def slowest_flow(result: FlowsResult, most: int = 100_000) -> tuple[int, tuple[i
     some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
     paths, at = _paths(result.graph, some, options.route_options()), int(np.count_nonzero(sends[:number]))
     return number, tuple(paths.links[paths.start[at] : paths.start[at + 1]].tolist())
+
+
+def packet_flows(
+    graph: Graph,
+    flows: Flows,
+    paths: Paths,
+    settings: PacketSettings,
+    options: PacketOptions,
+    routes: RouteOptions,
+    acked: bool,
+    progress: Callable[[float], bool],
+) -> tuple[Floats, PacketResult]:
+    """([F] seconds from each flow's start until its sender has the last ACK, or its last byte has arrived; NaN if the run was
+    stopped before; the run)."""
+    lanes = plain_lanes(flows.src, flows.dst, flows.bytes, flows.start)
+    faults = None
+    if settings.flaps:
+        events = [engine.Flap(*event) for event in flap_events(graph, settings.flaps)]
+        paths, detours = engine.reroute(graph, paths, lanes, events, settings.convergence, routes)
+        faults = engine.Faults(flaps=events, detours=detours)
+    if settings.sample > 0:
+        busy = loads(graph, paths, flows.bytes) / graph.link_rate
+        busiest = np.lexsort((np.arange(graph.links), -busy))[: settings.watched]
+        options = replace(
+            options,
+            sample=settings.sample,
+            sample_links=np.sort(busiest[busy[busiest] > 0]).tolist(),
+            sample_lanes=range(min(len(flows), settings.watched)),
+        )
+    with small_buffers_named(graph, "--buffer"):
+        result = engine.run_packets(graph, paths, lanes, options, faults, progress=progress)
+    return np.asarray((result.acked if acked else result.delivered) - flows.start), result
+
+
+def describe_run(graph: Graph, control: Congestion, options: PacketOptions) -> dict[str, object]:
+    """Assumptions of a packet run, for the result: constants of the congestion control, marking, buffers, recovery."""
+    outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
+    fastest = float(graph.link_rate[outside].max(initial=0.0))
+    marking = control.marking(fastest) if fastest else None
+    pauses = {"xoff_B": options.xoff, "xon_B": options.xon} if options.xoff else {"alpha": options.alpha}
+    units = {"kmin_B": marking.kmin, "kmax_B": marking.kmax, "pmax": marking.pmax} if marking else None
+    return {
+        "congestion_control": {"preset": control.id, "algorithm": control.algorithm, **control.parameters},
+        "ecn": None if units is None else {**units, "at_Bps": fastest},
+        "loss": options.loss.name.lower(), "recovery": options.recovery.name.lower(), "routing": options.spread.name.lower(),
+        "buffer_B": options.buffer, **pauses, "mtu_B": options.mtu, "header_B": options.header,
+        "ack_every": options.ack_every,
+    }  # fmt: skip

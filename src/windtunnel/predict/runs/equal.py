@@ -1,4 +1,15 @@
-"""Steps of equal ranks: all calls in closed form, or all but those of the whole job over a network engine."""
+"""Steps of equal ranks: all calls in closed form, or all but those of the whole job over a network engine.
+
+Steps of equal ranks whose middle repeats: a few periods of it are run, and the rest is more of the same.
+
+See docs/decisions/0058-folded-steady-state.md.
+
+Whether the middle of a step is steady: each period runs as the one before it, later by the same time.
+
+An operator starts at the latest of the times that it waits for, and the compute tax looks at what is in flight; both stay the
+same if all times move by the same amount. So where every event of a stretch of time lies one period's time behind the same event
+a period before, on all ranks, the next period does so, too, and all that follow (docs/decisions/0058-folded-steady-state.md).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +22,6 @@ from windtunnel.memory import memory_of
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import Lowered, lower
-from windtunnel.predict.runs.folded import fold
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun, breakdown
 from windtunnel.workload import Workload
@@ -19,6 +29,123 @@ from windtunnel.workload import Workload
 if TYPE_CHECKING:
     from windtunnel.network.simulate.traffic import Traffic
     from windtunnel.predict.engines.fidelity import EngineRun
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.engine import HOST_SYNC, Program
+from windtunnel.predict.category import Task
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.program.lower import MOST_INSTANCES, MOST_OPERATORS, finish_program, write_stages
+from windtunnel.predict.program.periods import Periods, periods_of, without_periods
+from windtunnel.predict.program.pipeline import PipelineTransfers
+from windtunnel.predict.program.stage import Stage
+from windtunnel.workload.graph import Orders
+from windtunnel.workload.schedules import fewer_micro_batches, micro_batches_of_period
+
+TOLERANCE = 1e-13
+"""Largest difference of two times that are the same, as a share of the step."""
+
+TOGETHER = (1, 2, 3, 4, 6, 8, 12)
+"""Periods that may repeat together: ranks that wait for each other may take turns."""
+
+
+@dataclass(frozen=True)
+class SteadyPeriods:
+    """`together` periods take `seconds` on every rank."""
+
+    together: int
+    seconds: float
+
+
+def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, ...]) -> SteadyPeriods | None:
+    """The steady state of a run whose operators were all recorded; None if it had none at the end of its periods."""
+    events = _events(program)
+    ranks = [_RankTimes(program, timeline, events, rank, of) for rank, of in enumerate(periods)]
+    until = min(rank.until for rank in ranks)
+    off = TOLERANCE * timeline.makespan
+    for together in TOGETHER:
+        seconds = ranks[0].advance(together, until)
+        if seconds is not None and all(rank.repeats(together, seconds, until, off) for rank in ranks):
+            return SteadyPeriods(together, seconds)
+    return None
+
+
+def behind_moves(whole: Timeline, fewer: Timeline, periods: tuple[Periods, ...], steady: SteadyPeriods) -> bool:
+    """Whether all that follows the periods is later by the seconds of the periods that a run has more than another."""
+    off = TOLERANCE * whole.makespan
+    for rank, of in enumerate(periods):
+        gone = steady.together * of.size
+        begin, end = int(whole.rank_start[rank]) + of.last, int(whole.rank_start[rank + 1])
+        back = int(fewer.rank_start[rank + 1]) - end
+        for after, before in ((whole.begin, fewer.begin), (whole.end, fewer.end), (whole.transfer_begin, fewer.transfer_begin)):
+            moved = after[begin - gone : end] - before[begin - gone + back : end + back] - steady.seconds
+            if not bool((np.isnan(moved) | (np.abs(moved) <= off)).all()):
+                return False
+    return True
+
+
+def _events(program: Program) -> Int64s:
+    """[instances + 1] operators and rendezvous before each instance."""
+    template = program.template
+    size = np.append(np.diff(program.template_start), 1)[template]  # -1, a rendezvous, is the last
+    return np.concatenate([[0], np.cumsum(size * program.times)])
+
+
+class _RankTimes:
+    """Times of one rank's periods, by instance and by operator."""
+
+    def __init__(self, program: Program, timeline: Timeline, events: Int64s, rank: int, periods: Periods) -> None:
+        begin, self.periods = int(program.rank_start[rank]), periods
+        at = slice(begin + periods.first, begin + periods.last)
+        whole = slice(begin, int(program.rank_start[rank + 1]))
+        ops = slice(int(events[at.start]), int(events[at.stop]))
+        self.host = timeline.host_begin[at]
+        self.times = np.stack([timeline.begin[at], timeline.end[at], timeline.transfer_begin[at]])
+        self.op_times = np.stack([timeline.recorded.start[ops], timeline.recorded.end[ops]])
+        self.op_size = int(events[at.start + periods.size] - events[at.start])
+        self.before = timeline.end[whole][: periods.first].max(initial=0.0)
+        self.until = float(timeline.begin[whole][periods.last - 1 :].min())
+        flags, template = program.flags[at], program.template[at]
+        syncs = np.append(np.add.reduceat(np.append(program.op_sync, 0), program.template_start[:-1]) > 0, False)
+        self.syncs = bool((flags & HOST_SYNC).any() or syncs[template].any())
+
+    def advance(self, together: int, until: float) -> float | None:
+        """Seconds between the last end before `until` and the same end `together` periods before it."""
+        gone, ends = together * self.periods.size, self.times[1]
+        known = np.flatnonzero(ends <= until)
+        if not len(known) or known[-1] < gone:
+            return None
+        return float(ends[known[-1]] - ends[known[-1] - gone])
+
+    def repeats(self, together: int, seconds: float, until: float, off: float) -> bool:
+        """Whether all times of the last two times `seconds` before `until` lie `seconds` behind those `together` periods before."""
+        since, gone = until - 2.0 * seconds, together * self.periods.size
+        if self.before > since:
+            return False
+        for times, back in ((self.times, gone), (self.op_times, together * self.op_size)):
+            seen = (times[0] >= since) & (times[1] <= until)
+            if seen[:back].any():
+                return False
+            moved = (times[:, back:] - times[:, :-back])[:, seen[back:]] - seconds
+            if not bool((np.isnan(moved) | (np.abs(moved) <= off)).all()):
+                return False
+        return self._host_follows(gone, seconds, since, until, off)
+
+    def _host_follows(self, gone: int, seconds: float, since: float, until: float, off: float) -> bool:
+        """Whether the host is as far ahead as before, or gets further ahead by the same time in each period and never waits."""
+        seen = (self.times[0] >= since) & (self.times[1] <= until)
+        moved: Floats = (self.host[gone:] - self.host[:-gone])[seen[gone:]]
+        if not len(moved):
+            return False
+        if bool((np.abs(moved - seconds) <= off).all()):
+            return True
+        return not self.syncs and bool((np.abs(moved - moved[0]) <= off).all()) and float(moved[0]) < seconds
+
 
 Progress = Callable[[float], object]
 
@@ -94,3 +221,133 @@ def _read(program: StepProgram, costs: Costs, timeline: Timeline, traffic: Traff
         peak=job.cluster.gpus * job.cluster.gpu.peak[job.runtime.precision],
         traffic=traffic,
     )
+
+
+MOST_TRIED = 0.3
+"""Micro batches of all shorter steps that are tried, as a share of the step's: what a step without a steady state costs more."""
+
+PERIODS = (2, 12)
+"""Periods of the shorter steps that are tried, one after the other."""
+
+PERIODS_OF = {"dualpipe": (6, 12)}
+"""The same of schedules that are steady later: DualPipe's two directions meet in the middle of the pipeline first."""
+
+
+@dataclass(frozen=True)
+class FoldedStep:
+    """The accounts of a step that was not run in full.
+
+    `workload` and `lowered` are those of a shorter step, but `lowered.calls` count the whole one. `timeline`: makespan, accounts
+    and ends of ranks are of the whole step, its instances are those of the shorter one.
+    """
+
+    workload: Workload
+    lowered: Lowered
+    timeline: Timeline
+
+
+class _Shorter(NamedTuple):
+    """A run of fewer micro batches, and one of fewer yet, by the periods of `steady`."""
+
+    lowered: Lowered
+    stages: Sequence[Stage]
+    whole: Timeline
+    less: Timeline
+    periods: tuple[Periods, ...]
+    steady: SteadyPeriods
+
+
+def fold(workload: Workload, costs: Costs) -> FoldedStep | None:
+    """The step of `workload` from a shorter one; None if its schedule does not repeat, or it does not reach a steady state within
+    the micro batches that may be tried."""
+    job, plan = workload.job, workload.job.plan
+    shape = (plan.schedule_name, plan.pp, plan.vpp, job.micro_batches)
+    period = micro_batches_of_period(*shape, job.runtime.moe_a2a_overlap)
+    if period is None:
+        return None
+    tried = 0
+    for periods in PERIODS_OF.get(plan.schedule_name, PERIODS):
+        fewer = fewer_micro_batches(*shape, periods, job.runtime.moe_a2a_overlap)
+        if fewer is None or (tried := tried + fewer) > MOST_TRIED * job.micro_batches:
+            return None
+        shorter = _run_shorter(replace(workload, schedule=Orders(job, fewer)), costs, period // job.copies)
+        if shorter is None:
+            continue
+        together = period * shorter.steady.together
+        if (job.micro_batches - fewer) % together:
+            return None
+        return _extend(replace(workload, schedule=Orders(job, fewer)), costs, shorter, (job.micro_batches - fewer) // together)
+    return None
+
+
+def _run_shorter(workload: Workload, costs: Costs, step: int) -> _Shorter | None:
+    """Runs a shorter step; None if it has no steady state."""
+    builder, stages = write_stages(workload, costs)
+    lowered = finish_program(builder, stages)
+    program = lowered.program
+    if _is_too_long(workload, program):
+        return None
+    periods = []
+    for rank, labels in enumerate(lowered.labels):
+        of = periods_of(program, rank, labels, step)
+        if of is None or of.number < 3:
+            return None
+        periods.append(of)
+    found = tuple(periods)
+    whole = run(program, "all", critical_path=False)
+    steady = steady_state(program, whole, found)
+    if steady is None:
+        return None
+    cut = without_periods(program, found, steady.together)
+    if cut is None:
+        return None
+    less = run(cut, critical_path=False)
+    return _Shorter(lowered, stages, whole, less, found, steady) if behind_moves(whole, less, found, steady) else None
+
+
+def _is_too_long(workload: Workload, program: Program) -> bool:
+    """Whether the whole step is one that `lower` refuses, or nearly so: it gives the reason."""
+    times = workload.job.micro_batches * workload.job.plan.pp / sum(map(len, workload.schedule))
+    passes = 2.0 * workload.job.plan.vpp
+    more = times * passes
+    size = np.append(np.diff(program.template_start), 1)[program.template]
+    operators = int((size * program.times).sum())
+    return more * len(program.template) > 0.8 * MOST_INSTANCES or more * operators > 0.8 * MOST_OPERATORS
+
+
+def _extend(workload: Workload, costs: Costs, shorter: _Shorter, more: int) -> FoldedStep:
+    """The step with `more` times the periods of its steady state."""
+    whole, less = shorter.whole, shorter.less
+
+    def grow(longer: Floats, short: Floats) -> Floats:
+        return np.asarray(longer + more * (longer - short))
+
+    timeline = replace(
+        whole,
+        makespan=whole.makespan + more * shorter.steady.seconds,
+        ops=whole.ops + more * (whole.ops - less.ops),
+        busy=grow(whole.busy, less.busy),
+        idle=grow(whole.idle, less.idle),
+        stretch=grow(whole.stretch, less.stretch),
+        rank_end=grow(whole.rank_end, less.rank_end),
+        host_end=grow(whole.host_end, less.host_end),
+    )
+    transfers = PipelineTransfers(workload, costs)
+    calls = []
+    for stage, labels, of, counted in zip(
+        shorter.stages, shorter.lowered.labels, shorter.periods, shorter.lowered.calls, strict=True
+    ):
+        in_period = _calls(stage, transfers, labels[:, 0], of, shorter.steady.together)
+        calls.append(counted + Counter({key: more * number for key, number in in_period.items()}))
+    return FoldedStep(workload, replace(shorter.lowered, calls=tuple(calls)), timeline)
+
+
+def _calls(stage: Stage, transfers: PipelineTransfers, tasks: np.ndarray, of: Periods, together: int) -> Counter[CallKey]:
+    """Calls of a stage in the periods that repeat together."""
+    first = of.last - together * of.size
+    counts = Counter(key for instance, key in stage.collectives if first <= instance < of.last)
+    for key, task in ((transfers.sent, Task.SEND), (transfers.gathered, Task.RECEIVE)):
+        number = int((tasks[first : of.last] == task).sum())
+        if key is not None and number:
+            counts[key] += number
+    return counts

@@ -1,17 +1,22 @@
-"""Implementations of the measured modules: windtunnel's own, or Hugging Face's, behind one interface."""
+"""Implementations of the measured modules: windtunnel's own, or Hugging Face's, behind one interface.
+
+The head without the final norm: logits over this rank's slice of the vocabulary, and the loss.
+
+Token (and learned position) embedding, this rank's slice of the vocabulary.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Protocol, cast
 
-from torch import Tensor, nn
+from torch import Tensor, arange, nn
+from torch.nn import functional
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.embedding import Embedding
-from windtunnel.profile.modules.head import OutputHead
 from windtunnel.profile.modules.layer import Angles, DecoderLayer
+from windtunnel.profile.modules.norms import norm
 
 LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""
@@ -80,3 +85,32 @@ def family_of(library: str, case: Case) -> ModuleFamily | str:
     except ImportError as error:
         return f"this version of transformers is not known: {error}; type: pip install 'windtunnel[hf]'"
     return twin_of(case)
+
+
+class OutputHead(nn.Module):
+    """(batch, seq, hidden) and labels (batch, seq) -> mean cross-entropy, in fp32 from the logits on."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.logits = nn.Linear(case.model.hidden, case.vocab, bias=False)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        scores = self.logits(x).float()
+        return cast(Tensor, functional.cross_entropy(scores.view(-1, scores.shape[-1]), labels.reshape(-1)))
+
+
+class Embedding(nn.Module):
+    """(batch, seq) whole numbers below the slice's size -> (batch, seq, hidden)."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        model = case.model
+        self.words = nn.Embedding(case.vocab, model.hidden)
+        self.positions = nn.Embedding(max(model.max_seq, case.seq), model.hidden) if model.position == "learned" else None
+        self.norm = norm(case) if model.embedding_norm else nn.Identity()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens)
+        if self.positions is not None:
+            x = x + self.positions(arange(tokens.shape[1], device=tokens.device))
+        return cast(Tensor, self.norm(x))

@@ -1,21 +1,27 @@
-"""A decoder layer, a stack of them, and the whole small model of a step."""
+"""A decoder layer, a stack of them, and the whole small model of a step.
+
+Mixture of experts: a router picks `top_k` experts a token, and the tokens of one expert go through its MLP together.
+
+The feed-forward part: up (and gate) projection, activation, down projection.
+
+Causal self-attention with grouped key-value heads, local heads of one tensor-parallel rank.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.attention import Attention
-from windtunnel.profile.modules.mlp import MLP
-from windtunnel.profile.modules.moe import MoE
 from windtunnel.profile.modules.norms import norm
-from windtunnel.profile.modules.rotary import tables
+from windtunnel.profile.modules.rotary import rotate, tables
 
 Angles = tuple[Tensor, Tensor] | None
 
@@ -97,3 +103,128 @@ class Small(nn.Module):
 
 TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """PyTorch's name of a number format."""
+
+
+class MoE(nn.Module):
+    """(batch, seq, hidden) -> the same; all experts on this GPU, inner width cut over tp, no token dropped.
+
+    The weights of the chosen experts are the softmax over all experts, scaled to a sum of 1 (as Mixtral does).
+    """
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        hidden, experts, inner = case.model.hidden, case.experts, case.ffn
+        self.top_k, self.experts = case.top_k, experts
+        self.act, self.gated = ACTIVATIONS[case.model.activation], case.model.gated
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.up = nn.Parameter(torch.empty(experts, hidden, inner * (2 if self.gated else 1)))
+        self.down = nn.Parameter(torch.empty(experts, inner, hidden))
+        for weight in (self.up, self.down):
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.shape[-1])
+        share, chosen = self.router(tokens).float().softmax(dim=-1).topk(self.top_k, dim=-1)
+        share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype).reshape(-1)
+        order = chosen.reshape(-1).argsort(stable=True)
+        ends = functional.one_hot(chosen.reshape(-1), self.experts).sum(dim=0).cumsum(dim=0).to(torch.int32)
+        source = order // self.top_k
+        inner = grouped_product(tokens[source], self.up, ends)
+        if self.gated:
+            gate, up = inner.chunk(2, dim=-1)
+            inner = self.act(gate) * up
+        else:
+            inner = self.act(inner)
+        out = grouped_product(inner, self.down, ends) * share[order].unsqueeze(-1)
+        return torch.zeros_like(tokens).index_add(0, source, out).view_as(x)
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0)²."""
+    return functional.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+    "squared_relu": squared_relu,
+    "swiglu": functional.silu,
+    "geglu": functional.gelu,
+}
+
+
+class MLP(nn.Module):
+    """(…, hidden) -> (…, hidden): the partial sum of this rank's inner width; down(act(gate x) · up x), or down(act(up x))."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        hidden, bias = case.model.hidden, case.model.linear_bias
+        self.act = ACTIVATIONS[case.model.activation]
+        self.gate = nn.Linear(hidden, case.ffn, bias=bias) if case.model.gated else None
+        self.up = nn.Linear(hidden, case.ffn, bias=bias)
+        self.down = nn.Linear(case.ffn, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.act(self.up(x)) if self.gate is None else self.act(self.gate(x)) * self.up(x)
+        return cast(Tensor, self.down(inner))
+
+
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """x (tokens, in), sorted by expert, times each expert's weight (experts, in, out); `ends`: where each expert's tokens end.
+
+    One grouped kernel where PyTorch has it (bf16 on CUDA), else one product an expert.
+    """
+    if x.is_cuda and x.dtype is torch.bfloat16:
+        return cast(Tensor, functional.grouped_mm(x, weight, offs=ends))
+    parts = x.tensor_split(ends[:-1].tolist())
+    return torch.cat([part @ w for part, w in zip(parts, weight.unbind(), strict=True)])
+
+
+class Attention(nn.Module):
+    """(batch, seq, hidden) -> (batch, seq, hidden): the partial sum of this rank's heads.
+
+    The core is PyTorch's fused attention, or (`attention` = unfused) scores, softmax and context as products of their own.
+    """
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        model = case.model
+        self.heads, self.kv_heads, self.dim, self.window = case.heads, case.kv_heads, model.dim_per_head, model.window
+        self.fused, self.again = case.attention == "flash", case.recompute == "selective"
+        self.q = nn.Linear(model.hidden, self.heads * self.dim, bias=model.attention_bias)
+        self.k = nn.Linear(model.hidden, self.kv_heads * self.dim, bias=model.attention_bias)
+        self.v = nn.Linear(model.hidden, self.kv_heads * self.dim, bias=model.attention_bias)
+        self.o = nn.Linear(self.heads * self.dim, model.hidden, bias=model.linear_bias)
+        self.q_norm = norm(case, self.dim) if model.qk_norm else nn.Identity()
+        self.k_norm = norm(case, self.dim) if model.qk_norm else nn.Identity()
+
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
+        batch, seq, _ = x.shape
+        q = self.q_norm(self.q(x).view(batch, seq, self.heads, self.dim)).transpose(1, 2)
+        k = self.k_norm(self.k(x).view(batch, seq, self.kv_heads, self.dim)).transpose(1, 2)
+        v = self.v(x).view(batch, seq, self.kv_heads, self.dim).transpose(1, 2)
+        if angles is not None:
+            q, k = rotate(q, *angles), rotate(k, *angles)
+        core = partial(checkpoint, self.core, use_reentrant=False, preserve_rng_state=False) if self.again else self.core
+        mixed = core(q, k, v)
+        return cast(Tensor, self.o(mixed.transpose(1, 2).reshape(batch, seq, self.heads * self.dim)))
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """softmax(q kᵀ / sqrt(dim)) v over (batch, heads, seq, dim), no key after its query."""
+        seq = q.shape[-2]
+        windowed = self.window is not None and self.window < seq
+        if self.fused and not windowed:
+            return cast(
+                Tensor, functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+            )
+        visible = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril()
+        if windowed:
+            visible = visible.triu(1 - cast(int, self.window))
+        if self.fused:
+            return cast(
+                Tensor, functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=self.heads != self.kv_heads)
+            )
+        group = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~visible, float("-inf"))
+        return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)

@@ -2,6 +2,8 @@
 
 Columns that the row leaves blank and that a plan needs (micro batch, virtual stages, recompute) give several candidate jobs;
 `blanks.choose` then takes one by the same rule for all rows.
+
+The catalogue framework that a table names: spellings, descendants, and substitutes for frameworks outside the catalogue.
 """
 
 from __future__ import annotations
@@ -16,14 +18,13 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
-from windtunnel.reality.jobs.framework_names import framework_named
 from windtunnel.reality.jobs.machine import cluster_of
 from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, runtime_of, software_date
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.publications import FrameworkHabits
 from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import TrainingRow
-from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
+from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, names
 from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
 
@@ -302,3 +303,23 @@ def _sharding(row: TrainingRow, ranks: int, habits: FrameworkHabits, assumed: li
     if kind == "fsdp" and row.shard_group is not None and row.shard_group < ranks:
         return {"sharding": "hsdp", "shard_group": row.shard_group}
     return {"sharding": kind}
+
+
+DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
+
+
+def framework_named(published: str, sharding: str | None) -> tuple[str, str | None]:
+    """(name, None) if the catalogue or a publication file has the name; else (substitute, reason).
+
+    The substitute is FSDP if parameters are sharded, else Megatron, from which most training frameworks descend.
+    """
+    entries = (*publications.releases(), *names("frameworks"))
+    name = published.strip().lower().replace("_", "-")
+    if name in entries:
+        return name, None
+    for entry, others in publications.spellings().items():
+        if name in others and entry in entries:
+            return entry, f"framework {published} is the catalogue's {entry}"
+    stand_in = "fsdp" if sharding in DIVIDES_STATE else "megatron"
+    what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
+    return stand_in, f"{what}: taken as {stand_in}"

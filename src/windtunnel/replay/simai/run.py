@@ -1,18 +1,163 @@
-"""SimAI's analytical mode for the file of a workload: its table, and where it departs from its own formulas."""
+"""SimAI's analytical mode for the file of a workload: its table, and where it departs from its own formulas.
+
+The file that SimAI_analytical writes: `<run>EndToEnd.csv`.
+
+Where SimAI's arithmetic departs from its own formulas: units, whole-number divisions, and terms that it leaves out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.simulators.simai.ratios import DEFAULT, read_ratios
-from windtunnel.formats.simulators.simai.workload import read_workload
-from windtunnel.replay.simai.arithmetic import EndToEnd, end_to_end
-from windtunnel.replay.simai.differences import Difference, differences
+from windtunnel.formats.simulators.simai.ratios import DEFAULT, Ratios, read_ratios
+from windtunnel.formats.simulators.simai.workload import SimaiWorkload, read_workload
+from windtunnel.replay.simai.arithmetic import (
+    EMBEDDING,
+    GIB,
+    SMALL,
+    SMALL_NS,
+    Degrees,
+    EndToEnd,
+    TimedLayer,
+    Timer,
+    end_to_end,
+    group_of,
+)
+from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
 from windtunnel.replay.simai.setting import SimaiSetting
-from windtunnel.replay.simai.table import csv_lines, summary_of
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A departure: how many calls it touches, and the us that the total would change by without it; None: not known."""
+
+    what: str
+    count: int
+    microseconds: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    call: str
+    group: str
+    ranks: int
+    bytes: int
+    nanoseconds: int
+    shown: float  # us that are not hidden
+
+
+def differences(
+    workload: SimaiWorkload, setting: SimaiSetting, result: EndToEnd, ratios: Ratios = DEFAULT
+) -> tuple[Difference, ...]:
+    """Each departure that this workload meets, alone."""
+    sizes = Degrees.of(workload, setting.gpus)
+    calls = [call for line in result.lines for call in _calls(line)]
+    listed = [
+        _units(calls),
+        _small_sizes(calls),
+        *_nics(calls, setting, sizes, ratios),
+        _one_server(calls, setting, sizes),
+        _one_rank_calls(calls),
+        *_stages(workload, setting, sizes, result),
+        _lists(workload),
+    ]
+    return tuple(one for one in listed if one is not None and one.count)
+
+
+def _calls(line: TimedLayer) -> list[_Call]:
+    out = []
+    for at in range(3):
+        call, group = group_of(line.layer.calls[at], weight=at == 2)
+        if call and line.bytes[at]:
+            out.append(_Call(call, group, line.ranks[at], line.bytes[at], line.calls[at], line.exposed[at] / 1000.0))
+    return out
+
+
+def _units(calls: list[_Call]) -> Difference:
+    large = [call for call in calls if call.bytes >= SMALL and 0 < call.nanoseconds < 2**62]
+    longer = sum(call.shown for call in large) * (GIB / 1e9 - 1)
+    return Difference("rates in GB/s are taken as GiB/s: calls of 1 MiB and more are 6.9 % too short", len(large), longer)
+
+
+def _small_sizes(calls: list[_Call]) -> Difference:
+    """Sizes between two that have a constant would take about that of the larger one."""
+    missing = [call for call in calls if 1 < call.bytes < SMALL and call.ranks not in SMALL_NS and call.ranks > 1]
+    most = max(SMALL_NS)
+    lost = sum(SMALL_NS[min((size for size in SMALL_NS if size >= call.ranks), default=most)] / 1000.0 for call in missing)
+    sizes = ", ".join(str(size) for size in SMALL_NS)
+    return Difference(f"a call below 1 MiB takes no time unless its group has {sizes} ranks", len(missing), lost)
+
+
+def _nics(calls: list[_Call], setting: SimaiSetting, sizes: Degrees, ratios: Ratios) -> list[Difference | None]:
+    """NICs of a group as fractions."""
+    exact = Timer(setting, sizes, ratios, parts=True)
+    none, fewer = [], []
+    for call in calls:
+        if call.group == "TP" or call.bytes < SMALL or call.ranks <= 1:
+            continue
+        rate = group_rate(setting, call.call, call.group, sizes.tp, sizes.ep, call.ranks)
+        time = exact.nanoseconds(call.call, call.group, call.ranks, call.bytes)
+        if rate is not None and rate[0] == NO_RATE:
+            none.append(time / 1000.0 - call.shown)
+        elif time != call.nanoseconds:
+            fewer.append((time - call.nanoseconds) / 1000.0)
+    return [
+        Difference("NICs of a group are a whole number: less than one gives no time", len(none), sum(none)),
+        Difference("NICs of a group are rounded down to a whole number", len(fewer), sum(fewer)),
+    ]
+
+
+def _one_server(calls: list[_Call], setting: SimaiSetting, sizes: Degrees) -> Difference:
+    inside = sizes.tp * sizes.dp <= setting.gpus_per_server
+    touched = [call for call in calls if inside and call.group in ("DP", "DP_EP") and call.ranks > 1 and call.bytes >= SMALL]
+    change = 0.0
+    for call in touched:
+        used = group_rate(setting, call.call, call.group, sizes.tp, sizes.ep, call.ranks)
+        right = bus_bandwidth(setting, call.call, 1, call.ranks, setting.nics_per_server)[0]
+        change += call.shown * (used[0] / right - 1) if used is not None and used[0] > 0 else 0.0
+    return Difference("data-parallel groups inside one server are timed over NICs", len(touched), change)
+
+
+def _one_rank_calls(calls: list[_Call]) -> Difference:
+    touched = [call for call in calls if call.ranks == 1 and call.nanoseconds >= 2**62]
+    what = "a call among one rank divides by zero and takes 2^63 ns"
+    return Difference(what, len(touched), -sum(call.shown for call in touched))
+
+
+def _stages(workload: SimaiWorkload, setting: SimaiSetting, sizes: Degrees, result: EndToEnd) -> list[Difference | None]:
+    size = workload.keys.get("pp_bytes", 0)
+    if sizes.pp < 2:
+        return []
+    messages = 2 * sizes.ga
+    carried = messages * size / (setting.nic_rate * 1e9) * 1e6
+    sent = Difference(
+        "messages between stages go at --pp-overlap GiB/s and not at --nic; they are hidden where that is 1, which is the default",
+        messages if size else 0,
+        carried - result.pp,
+    )
+    embedding = [line for line in result.lines if line.layer.name == EMBEDDING]
+    per_us = (sizes.pp - 1) / (sizes.ga * sizes.vpp)
+    more = sum(line.calls[0] + line.calls[1] + sum(line.compute) for line in embedding) / 1000.0 * per_us
+    bubble = Difference(
+        "the bubble is divided by vpp, the layers of a stage, as if each were a virtual stage; without it, it is vpp times as long",
+        1 if sizes.vpp > 1 else 0,
+        result.bubble * (sizes.vpp - 1),
+    )
+    return [sent, bubble, Difference(f"lines called {EMBEDDING} are left out of the bubble", len(embedding), more)]
+
+
+def _lists(workload: SimaiWorkload) -> Difference:
+    lost = max(0, len(workload.checkpoints) - 1) + max(0, len(workload.initiates) - 1)
+    return Difference("of the lists of checkpoints only the first number is read", lost, None)
 
 
 @dataclass(frozen=True)
@@ -72,3 +217,65 @@ def run_simai(
     missing = tuple(key for key in ("ep", "pp", "vpp", "ga") if key not in source.keys)
     departures = tuple(differences(source, setting, result, tables))
     return SimaiRun(name if name is not None else path.name.split(".txt")[0], result, departures, tuple(source.broken), missing)
+
+
+SUMMARY = (
+    "File name", "Expose DP comm", "Expose DP_EP comm", "Expose TP comm", "Expose_EP_comm", "Expose_PP_comm", "bubble time",
+    "total comp", "total exposed comm", "Total time",
+)  # fmt: skip
+COLUMNS = (
+    "fwd compute,wg compute,ig compute,fwd exposed comm,wg exposed comm,ig exposed comm,fwd total comm,algbw,busbw,"
+    "wg total comm,algbw,busbw,ig total comm,algbw,busbw"
+)
+RUN = "Analytical_test"
+
+
+def summary_of(result: EndToEnd, name: str) -> dict[str, str]:
+    """Cells of the summary row: us, and the share of the total time."""
+    times = (result.dp, result.dp_ep, result.tp, result.ep, result.pp, result.bubble, result.compute, result.exposed)
+    cells = [f"{_format_whole(one)} ({_share(one, result.total)}%)" for one in times]
+    return dict(zip(SUMMARY, (name, *cells, _format_whole(result.total)), strict=True))
+
+
+def csv_lines(result: EndToEnd, name: str) -> Iterator[str]:
+    """The file's lines."""
+    yield ", ".join(SUMMARY)
+    yield ", ".join(summary_of(result, name).values())
+    yield f"layer_name,{RUN},{COLUMNS}"
+    for line in result.lines:
+        yield ",".join((line.layer.name, RUN, *_cells(line)))
+
+
+def _cells(line: TimedLayer) -> Iterator[str]:
+    order = (0, 2, 1)
+    for values in (line.compute, line.exposed):
+        for at in order:
+            yield _format_whole(values[at] / 1000.0)
+    for at in order:
+        algbw, busbw = rates(line, at)
+        yield _format_whole(line.calls[at] / 1000.0)
+        yield _rate(algbw)
+        yield _rate(busbw)
+
+
+def rates(line: TimedLayer, at: int) -> tuple[float, float]:
+    """GiB/s of a call: of the buffer, and times the collective's factor; NaN without bytes and time, infinite without time."""
+    size, us, ranks = line.bytes[at], line.calls[at] / 1000.0, line.ranks[at]
+    algbw = size / us * 1e6 / GIB if us else (math.inf if size else math.nan)
+    call = line.layer.calls[at]
+    if call.startswith("ALLREDUCE"):
+        return algbw, algbw * 2 * (ranks - 1) / ranks if ranks else math.nan
+    known = call.startswith(("ALLGATHER", "REDUCESCATTER", "ALLTOALL"))
+    return algbw, algbw * (ranks - 1) / ranks if known and ranks else 0.0
+
+
+def _format_whole(value: float) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else "NaN or Inf"
+
+
+def _share(value: float, total: float) -> str:
+    return _rate(value / total * 100 if total else math.nan)
+
+
+def _rate(value: float) -> str:
+    return "-nan" if math.isnan(value) else f"{value:.2f}"

@@ -1,4 +1,7 @@
-"""Loads a Job, Model, Cluster, GPU or Runtime from a catalogue name, a file or a table."""
+"""Loads a Job, Model, Cluster, GPU or Runtime from a catalogue name, a file or a table.
+
+Numbers of `--set` as people write them: `plan.seq=128k`, `clock_hz=2.52GHz`, `power_w=700W`, `price_per_gpu_hour=$2.5`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from windtunnel.spec.loading.degrees import follow, follow_node, names_another_c
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
-from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Node
 from windtunnel.spec.machine.economics import Region
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from windtunnel.spec.reliability import Reliability
     from windtunnel.spec.runtime import Runtime
     from windtunnel.spec.scaling import LossLaw
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from windtunnel.base.units import parse_count, parse_hertz, parse_watts, parse_whole
 
 Source = str | Path | Mapping[str, Any]
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
@@ -261,3 +268,31 @@ def _build(noun: type[AnyNoun], table: object, path: str) -> AnyNoun:
         raise explain(error, noun, path) from None
     except (RecursionError, OverflowError) as error:
         raise SpecError(path or "job", type(error).__name__, "finite values of at most 50 levels") from None
+
+
+LENGTHS = ("seq", "max_seq", "document", "window", "original_max_seq")
+"""Fields in tokens of a sequence: their k is 1,024, as in a context of 128k."""
+
+
+def spelled_number(path: Sequence[str], value: object) -> object:
+    """The number that a text stands for in the field at `path`; other values, and texts that are no number there, as they are."""
+    if not isinstance(value, str) or not value[:1].isdigit() and value[:1] != "$":
+        return value
+    parse = _parser(path)
+    if parse is not None:
+        with suppress(ValueError):
+            return parse(value)
+    return value
+
+
+def _parser(path: Sequence[str]) -> Callable[[str], float] | None:
+    name = path[-1]
+    if name.endswith("_hz"):
+        return parse_hertz
+    if name.endswith("_w"):
+        return parse_watts
+    if "dollars" in name or "price" in name:
+        return parse_count
+    if path[0] in ("plan", "model") or list(path) in (["cluster", "gpus"], ["gpus"]):
+        return lambda text: parse_whole(text, binary=name in LENGTHS)
+    return None

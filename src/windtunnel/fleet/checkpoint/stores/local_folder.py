@@ -1,4 +1,7 @@
-"""Steps in a local folder, and which storage a path or a URL names."""
+"""Steps in a local folder, and which storage a path or a URL names.
+
+Writing one file of a step to a local folder.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from windtunnel.fleet.checkpoint.commit import (
     owner_of,
 )
 from windtunnel.fleet.checkpoint.folder import FoundStep, folder_problem, steps_in, superseded_folder, torn_folders
+from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.manifest import ShardFile, hash_errors
 from windtunnel.fleet.checkpoint.paths.store_path import is_cut_url, is_url
 from windtunnel.fleet.checkpoint.retention import collect_garbage, delete, remove_leftovers
 from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore
-from windtunnel.fleet.checkpoint.stores.shard_file import write_file
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 from windtunnel.fleet.disk import sync
 
@@ -157,3 +160,19 @@ def storage_of_job(folder: str | Path) -> StepStorage:
         raise SpecError("folder", text, "a store that other processes see: the process beside a rank writes", hint)
     storage = storage_at(folder)
     return LocalFolder(storage.folder.resolve()) if isinstance(storage, LocalFolder) else storage
+
+
+def write_file(path: Path, data: memoryview) -> str:
+    """Writes a new file, fsyncs it and returns its hash. FileExistsError if it exists: nothing is written twice."""
+    hasher, done = Hasher(), 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        while done < len(data):
+            written = os.write(descriptor, data[done : done + PIECE])
+            hasher.update(data[done : done + written])
+            done += written
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()

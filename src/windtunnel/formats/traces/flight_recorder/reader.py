@@ -2,12 +2,25 @@
 
 A dump has `pg_config` (process groups with their ranks), `entries` (the last calls in the order in which they were enqueued) and
 `pg_status`; see torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
+
+Pickles of plain data: no name is looked up and nothing is called, whatever the file says.
+
+The first call that not all ranks of its group enqueued, or that they enqueued differently.
+
+Dumps of the flight recorder as what each rank was in, for the analysis of hangs.
+
+A dump lists calls that were enqueued and, by state or by absence, those that ended: newer recorders drop a call when it is
+retired, so a number below the first pending one of its group is over. `pg_status` says the same in three numbers where the version
+writes it.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import pickle
+import pickletools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,11 +33,9 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_plain
 from windtunnel.base.units import show_counted
+from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.traces.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
-from windtunnel.formats.traces.flight_recorder.mismatch import first_mismatch
-from windtunnel.formats.traces.flight_recorder.state import hang_of, has_pending
-from windtunnel.formats.traces.flight_recorder.unpickle import load_plain
 from windtunnel.formats.traces.kineto.calls import element_bytes, ranks_of, total_bytes
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
@@ -184,3 +195,152 @@ def _counts(dump: Mapping[str, Any]) -> dict[str, Any]:
             number_of(last.get("collective_seq_id")), "state": str(last.get("state")), "sizes": last.get("input_sizes"),
         }  # fmt: skip
     return facts
+
+
+_WANTED = "a pickle of plain data: numbers, texts, lists and tables"
+_REFUSED = frozenset(
+    {
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "INST",
+        "OBJ",
+        "REDUCE",
+        "NEWOBJ",
+        "NEWOBJ_EX",
+        "BUILD",
+        "EXT1",
+        "EXT2",
+        "EXT4",
+        "PERSID",
+        "BINPERSID",
+    }
+)
+_MEMO = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it refers to something outside")
+
+
+def load_plain(name: str, data: bytes) -> Any:
+    """The value of a pickle. FileError for one that is broken or would run or import anything."""
+    try:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if opcode.name in _REFUSED:
+                raise pickle.UnpicklingError(f"it holds the opcode {opcode.name}")
+            if opcode.name in _MEMO and int(argument or 0) > count:  # the unpickler would reserve memory up to that number
+                raise pickle.UnpicklingError(f"it numbers an object {argument}")
+        return _Plain(io.BytesIO(data)).load()
+    except FileError:
+        raise
+    except Exception as error:  # a broken pickle raises nearly anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise FileError(name, "a pickle that cannot be read", _WANTED, f"{reason}.") from None
+
+
+_Call = tuple[str, int]
+
+
+def first_mismatch(dumps: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The earliest of the collectives that a rank of the group lacks (with later ones on other ranks), or has as another call.
+
+    A rank lacks a call if its last of that group has a lower number: what was enqueued long ago has left the recorder's buffer.
+    None where all agree. Later mismatches follow from the first as a rule: the ranks that lack it are the ones to look at.
+    """
+    calls: dict[_Call, dict[int, Mapping[str, Any]]] = {}
+    last: dict[tuple[str, int], int] = {}
+    ranks: dict[str, tuple[int, ...]] = {}
+    for rank, dump in dumps.items():
+        for name, group in dump["pg_config"].items():
+            if listed := ranks_of(group.get("ranks")):
+                ranks[str(name)] = listed
+        for entry in dump["entries"]:
+            number, group_name = entry.get("collective_seq_id"), group_of(entry)[0]
+            if entry.get("is_p2p") or not isinstance(number, int):
+                continue
+            calls.setdefault((group_name, number), {})[rank] = entry
+            last[group_name, rank] = max(last.get((group_name, rank), -1), number)
+    wrong = []
+    for (group_name, number), entries in calls.items():
+        members = [rank for rank in ranks.get(group_name, ()) if rank in dumps]
+        missing = [rank for rank in members if rank not in entries and last.get((group_name, rank), -1) < number]
+        kinds = {str(entry.get("profiling_name")) for entry in entries.values()}
+        if missing or len(kinds) > 1:
+            created = [entry.get("time_created_ns") for entry in entries.values()]
+            known = [at for at in created if isinstance(at, (int, float))]
+            wrong.append((min(known, default=float("inf")), group_name, number, missing, sorted(kinds), entries))
+    if not wrong:
+        return None
+    _, group_name, number, missing, names, entries = min(wrong, key=lambda one: one[:3])
+    entry = next(iter(entries.values()))
+    group = entry.get("process_group")
+    return {
+        "group": group_name,
+        "description": str(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else "",
+        "op": names[0] if len(names) == 1 else names,
+        "sequence": number,
+        "sizes": entry.get("input_sizes"),
+        "dtypes": entry.get("input_dtypes"),
+        "missing_ranks": missing,
+        "of_ranks": list(ranks.get(group_name, ())),
+    }
+
+
+def hang_of(dumps: Mapping[int, Mapping[str, Any]]) -> HangReport:
+    """Who holds the job of these dumps up."""
+    groups: dict[str, tuple[int, ...]] = {}
+    labels: dict[str, str] = {}
+    for dump in dumps.values():
+        for name, group in dump["pg_config"].items():
+            if ranks := ranks_of(group.get("ranks")):
+                groups[str(name)] = ranks
+                labels[str(name)] = f"group {name} ({group['desc']})" if group.get("desc") else f"group {name}"
+    states = {rank: _state(rank, dump, groups, labels) for rank, dump in dumps.items()}
+    return hang_report(states, {labels[name]: ranks for name, ranks in groups.items()})
+
+
+def has_pending(dump: Mapping[str, Any]) -> bool:
+    """Whether a dump has a call that has not ended."""
+    return any(not _has_ended(entry) for entry in dump["entries"])
+
+
+def _has_ended(entry: Mapping[str, Any]) -> bool:
+    return entry.get("state") == "completed" or bool(entry.get("retired"))
+
+
+def _state(rank: int, dump: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]], labels: Mapping[str, str]) -> RankState:
+    pending: list[PendingCall] = []
+    begun: dict[str, int] = {}
+    first: dict[str, int] = {}  # first pending number of a group
+    finished: dict[str, int] = {}
+    for entry in sorted(dump["entries"], key=lambda one: number_of(one.get("record_id"))):
+        name = group_of(entry)[0]
+        label = labels.get(name, f"group {name}")
+        number = number_of(entry.get("collective_seq_id"))
+        over = _has_ended(entry)
+        point = bool(entry.get("is_p2p"))
+        if not point and number >= 0:
+            begun[label] = max(begun.get(label, -1), number)
+            if over:
+                finished[label] = max(finished.get(label, -1), number)
+            else:
+                first.setdefault(label, number)
+        if not over:
+            text = str(entry.get("profiling_name", ""))
+            comm = comm_of(text.split(":", 1)[-1])
+            peer = peer_of(text, groups.get(name, ()), rank) if point else -1
+            pending.append(PendingCall(label, number, Comm(comm), text.split(" ")[0], peer, "send" in text, time_of(entry)))
+    for label, number in first.items():
+        finished[label] = max(finished.get(label, -1), number - 1)
+    status = dump.get("pg_status")
+    for name, group in status.items() if isinstance(status, Mapping) else ():
+        label = labels.get(str(name), "")
+        if isinstance(group, Mapping) and label:
+            begun[label] = max(begun.get(label, -1), number_of(group.get("last_enqueued_collective")))
+            finished[label] = max(finished.get(label, -1), number_of(group.get("last_completed_collective")))
+    doing = f"{pending[0].name} of {pending[0].group}" if pending else ""
+    return RankState(rank, tuple(pending), begun, finished, doing=doing)
