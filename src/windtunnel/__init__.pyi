@@ -46,8 +46,8 @@ from .formats.reading import Content as Content
 from .formats.reading import Reading as Reading
 from .goodput.answer import Goodput as Goodput
 from .jobs.loaded import LoadedJob as LoadedJob
-from .memory.result import StageMemory as StageMemory
 from .memory.lifetimes import memory_of as memory_of
+from .memory.result import StageMemory as StageMemory
 from .network.api import collective as collective
 from .network.api import flows as flows
 from .network.api import sweep as sweep

@@ -9,7 +9,7 @@ import pytest
 
 import windtunnel as wt
 from windtunnel.cli import main
-from windtunnel.report.page.charts import log_ticks
+from windtunnel.draw.page.charts import log_ticks
 from windtunnel.report.page.rl import page as rl_page
 from windtunnel.report.page.serve_front import command_of
 from windtunnel.report.page.serve_front import page as front_page

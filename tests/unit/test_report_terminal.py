@@ -12,10 +12,10 @@ from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.text.terminal import bar, report, stripe
 from windtunnel.report.words.evidence import evidence_sentence
-from windtunnel.report.words.numbers import seconds
 from windtunnel.report.words.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
 from windtunnel.report.words.reason import reasons, sentences
 from windtunnel.search import Advice, Change, advise
+from windtunnel.sheet.numbers import seconds
 from windtunnel.spec import load_job
 
 

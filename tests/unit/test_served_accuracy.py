@@ -26,7 +26,6 @@ from windtunnel.report.page import rl as rl_page
 from windtunnel.report.page import serve_front as front_page
 from windtunnel.report.page import served as served_page
 from windtunnel.report.text.serving import report
-from windtunnel.report.words.numbers import count_words
 from windtunnel.rl.published import MODES, steps_like
 from windtunnel.serving.published import (
     FIGURES,
@@ -37,6 +36,7 @@ from windtunnel.serving.published import (
     record_text,
     servers_like,
 )
+from windtunnel.sheet.numbers import count_words
 
 ROWS = Path(__file__).with_name("served_rows.csv")
 STEP = {

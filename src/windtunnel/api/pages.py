@@ -34,7 +34,7 @@ def write_html(answer: Any, path: str | Path, *, title: str = "", command: str =
     flows, which their answers do not know; `command`: shown in the footer, to reproduce the page. Raises SpecError
     for another answer, and FileError if the path does not end in .html or cannot be written.
     """
-    from windtunnel.report.page.frame import check_page, write_page
+    from windtunnel.draw.page.frame import check_page, write_page
 
     check_page(path, "path")
     write_page(_page_of(answer, title, command), path, "path")

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, writable, write, write_json
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
+from windtunnel.draw.listing import listing
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region, names
 from windtunnel.spec.loading.catalog import KINDS, entry
 from windtunnel.spec.loading.load import load_reliability

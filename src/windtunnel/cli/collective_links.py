@@ -34,8 +34,8 @@ class Largest:
         """Comments below the table of nccl-tests."""
         if self.seen is None:
             return []
-        from windtunnel.report.words import numbers as say
         from windtunnel.report.words.network import filled_by, shown_hot
+        from windtunnel.sheet import numbers as say
 
         row, traffic = self.seen
         return [

@@ -45,7 +45,7 @@ def _table_of_both(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) ->
     """The figures of the model and of the replay, one row per stage."""
     from rich.table import Table
 
-    from windtunnel.report.words import numbers as say
+    from windtunnel.sheet import numbers as say
 
     title = "Model, and replay of PyTorch's caching allocator"
     table = Table("stage", title=title, title_justify="left", title_style="bold", box=None)
@@ -62,7 +62,7 @@ def _highest(moments: Sequence[OverTime]) -> Table:
     """Peaks of each stage's process."""
     from rich.table import Table
 
-    from windtunnel.report.words import numbers as say
+    from windtunnel.sheet import numbers as say
 
     table = Table("stage", title="Highest points of a replayed step", title_justify="left", title_style="bold", box=None)
     for head in ("allocated", "reserved", "nvidia-smi", "after"):
@@ -133,8 +133,8 @@ def _print(job: Job, counted: MemoryReport) -> None:
 
     from windtunnel.report.page.memory import no_room_sentence
     from windtunnel.report.text.terminal import memory as memory_table
-    from windtunnel.report.words import numbers as say
     from windtunnel.report.words.verdict import verdict
+    from windtunnel.sheet import numbers as say
 
     console = Console()
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))

@@ -80,7 +80,7 @@ def command(  # long: one option a line
     fidelity = check_fidelity(network)
     writable(("--json", json), ("--trace", trace), ("--html", html))
     if html is not None and html != "-":
-        from windtunnel.report.page.frame import check_page
+        from windtunnel.draw.page.frame import check_page
 
         check_page(html)
     for option, path in (("--trace", trace), ("--html", html)):

@@ -9,12 +9,12 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.reality.page.labels import NAMES, format_value, label, quantities, shared_gpu
 from windtunnel.reality.score.choices import FamilyChoices, by_family
 from windtunnel.reality.score.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
-from windtunnel.report.text.table import listing
 
 QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)
 

@@ -25,8 +25,8 @@ from .engines.kubernetes import jobset_text as jobset_text
 from .event_log import report_load as report_load
 from .findings.finding import Finding as Finding
 from .findings.hang import HangReport as HangReport
-from .loading.loader import SharedLoader as SharedLoader
 from .loading.loader import NodePlace as NodePlace
+from .loading.loader import SharedLoader as SharedLoader
 from .loading.loader import place_in_mesh as place_in_mesh
 from .monitor import Alarm as Alarm
 from .recorded import Recorded as Recorded

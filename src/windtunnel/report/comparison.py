@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.json import to_json
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import label_of
+from windtunnel.sheet import numbers as say
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ def command(
     json: Json = None,
 ) -> None:
     from windtunnel.base.errors import WindtunnelError
+    from windtunnel.draw.page.frame import check_page
     from windtunnel.goodput.measured import twin
     from windtunnel.records.incidents import read_incidents
     from windtunnel.report.fleet.incidents import incidents_dict, incidents_page, write_incidents_page
-    from windtunnel.report.page.frame import check_page
     from windtunnel.runs.fleet.kept import PLAN, fleet_run, is_kept
 
     writable(("--json", json), ("--html", html))
@@ -67,7 +67,7 @@ def _show(run: Path, incidents: tuple[Incident, ...], kept: FleetRun | None) -> 
 
     from windtunnel.records.incidents import replayed_seconds
     from windtunnel.report.fleet.twin import ettr_text, replay_notes
-    from windtunnel.report.words import numbers as say
+    from windtunnel.sheet import numbers as say
 
     table = Table("", "what", "where", "action", "no training", "repeating steps", "outcome", "why", box=None, pad_edge=False)
     for one in incidents:

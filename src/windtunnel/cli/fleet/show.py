@@ -47,10 +47,10 @@ def command(
     from rich.console import Console
 
     from windtunnel.base.errors import SpecError
+    from windtunnel.draw.page.frame import check_page
     from windtunnel.fleet.monitor import has_ended
     from windtunnel.report.fleet.run import fleet_dict, show_fleet
     from windtunnel.report.fleet.timeline import write_fleet_trace
-    from windtunnel.report.page.frame import check_page
 
     writable(("--json", json), ("--html", html), ("--trace", trace))
     if html is not None:

@@ -8,7 +8,7 @@ from windtunnel.cli.shared.common import writable, write
 from windtunnel.formats import Imported
 from windtunnel.formats.reading import Reading
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
-from windtunnel.report.words.numbers import tokens
+from windtunnel.sheet.numbers import tokens
 from windtunnel.spec import Model, dump_job
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.loading.toml import toml_lines

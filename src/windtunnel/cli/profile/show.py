@@ -36,7 +36,7 @@ def command(
 
 def listing(data: Dataset) -> Table:
     """The contents as a table for the terminal."""
-    from windtunnel.report.text.table import listing as empty
+    from windtunnel.draw.listing import listing as empty
 
     table = empty(*((name, "left") for name in KEYS), *((name, "right") for name in ("rows", "usable", "shortest", "longest")))
     for row in contents_of(data)["contents"]:

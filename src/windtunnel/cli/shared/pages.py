@@ -16,14 +16,14 @@ Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write 
 def check_html(html: str | None) -> None:
     """FileError for a page whose name does not end in .html, before anything is simulated."""
     if html is not None:
-        from windtunnel.report.page.frame import check_page
+        from windtunnel.draw.page.frame import check_page
 
         check_page(html)
 
 
 def write_html(text: str, html: str) -> None:
     """A page into its file, and a line that says so."""
-    from windtunnel.report.page.frame import write_page
+    from windtunnel.draw.page.frame import write_page
 
     write_page(text, html)
     notes().print(f"{html}: the report as a page", markup=False)

@@ -12,13 +12,13 @@ from statistics import median
 from markupsafe import Markup
 
 from windtunnel.base.units import show_time
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import COLOURS
+from windtunnel.draw.page.frame import Cell
 from windtunnel.reality.page.labels import NAMES, UNITS, format_value, label, shared_gpu
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
 from windtunnel.records import PHASES
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import COLOURS
-from windtunnel.report.page.frame import Cell
 
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from windtunnel.report.text.table import listing
+from windtunnel.draw.listing import listing
 from windtunnel.report.words.measured.seconds import seconds
 from windtunnel.runs.comparison import MOST_CAUSES
 from windtunnel.runs.fleet.comparison import FleetComparison, SectionPart

@@ -11,13 +11,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.goodput.measured import FleetRun, Twin
 from windtunnel.records.incidents import Incident, replayed_seconds
 from windtunnel.report.fleet.twin import ettr_text, replay_notes, shares, twin_lines
-from windtunnel.report.page import frame
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 PHASES = (
     ("detect", "detecting", "#b91c1c"), ("diagnose", "diagnosing", "#ea580c"), ("wait", "waiting for a node", "#a16207"),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.slow_links import match_transfers
@@ -19,10 +21,8 @@ from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
 from windtunnel.report.fleet.run import without_findings
 from windtunnel.report.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
-from windtunnel.report.page import frame
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 400
 MOST_ALARMS = 50

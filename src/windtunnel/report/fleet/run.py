@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from windtunnel.draw.listing import listing
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_links import Transfers
@@ -17,8 +18,7 @@ from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet.hang import show_hang
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 MOST_RANKS = 8
 UNEXPLAINED = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.goodput.measured import FleetRun, Twin
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, COLOURS, ORANGE, key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.records.measured_calls import MeasuredCall
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, COLOURS, ORANGE, key_line, paragraphs
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 Row = Mapping[str, object]
 """As `windtunnel.collective` returns them."""

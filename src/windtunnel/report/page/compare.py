@@ -6,19 +6,19 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.category import StepGroup
 from windtunnel.report.comparison import FIGURES, Comparison, say_field, told_apart, verdict
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import key_line, paragraphs
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_bars, tornado
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import dollars_within, percent_within, seconds_within
 from windtunnel.report.words.measured.seconds import signed_seconds
 from windtunnel.report.words.parts import COLOUR, group_sums, label_of
 from windtunnel.report.words.published import bias_sentence
+from windtunnel.sheet import numbers as say
 
 MOST_PARTS = 16
 """Parts that are drawn, those that differ most first."""

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, GREEN, GREY, key_line, paragraphs, say_number
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, GREEN, GREY, key_line, paragraphs, say_number
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.design import PLAN_FIELDS, tried_lines
 from windtunnel.report.words.search import number_of, plan_words
 from windtunnel.search.design import Design, DesignField, DesignResult
 from windtunnel.search.objective import Objective
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import names
 
 MOST_ROWS, MOST_POINTS = 200, 1200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 _WIDE, _ROW, _BOX, _LEFT = 1160.0, 92.0, 30.0, 78.0
 _STEPS = (

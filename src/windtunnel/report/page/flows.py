@@ -9,15 +9,15 @@ import numpy as np
 from markupsafe import Markup
 
 from windtunnel.base.arrays import Floats
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, GREEN, ORANGE, key_line, paragraphs, say_seconds
+from windtunnel.draw.page.frame import Cell
 from windtunnel.network.flows.run import FlowsResult, slowest_flow
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, GREEN, ORANGE, key_line, paragraphs, say_seconds
 from windtunnel.report.page.fabric import colour
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.flows import collision_sentence, link_name, say_assumed, say_counter
+from windtunnel.sheet import numbers as say
 
 MOST_LINKS, MOST_FLOWS, MOMENTS = 14, 200, 400
 """Busiest links and slowest flows that are listed, and points of a curve."""

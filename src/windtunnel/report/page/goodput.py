@@ -7,16 +7,16 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, GREEN, ORANGE, key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.goodput.answer import Goodput
 from windtunnel.goodput.reasons import reasons, rests_on
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, GREEN, ORANGE, key_line, paragraphs
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, TornadoRow, draw_plot, tornado
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.goodput import PART_NAMES, SHOWN_GAIN, name_of_failures, run_figures, say_time, what_follows
+from windtunnel.sheet import numbers as say
 
 MOST_LEVERS = 12
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.comparison import flatten, say_field
-from windtunnel.report.page import frame
-from windtunnel.report.page.frame import Cell
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import Job
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.network.simulate.traffic import LoadOverTime, Traffic
-from windtunnel.report.page import frame
 from windtunnel.report.page.fabric import COLOURS, LOAD_WORDS, fabric, step_of
-from windtunnel.report.page.frame import Cell
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.network import filled_by, network_sentence, shown_hot
+from windtunnel.sheet import numbers as say
 
 _HEAD = Markup('<h2 style="margin-top:20px">{}</h2>')
 _WIDE, _LEFT, _RIGHT, _TALL, _LINE = 1160.0, 270.0, 64.0, 20.0, 17.0

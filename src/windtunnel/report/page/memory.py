@@ -9,15 +9,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import frame_svg
+from windtunnel.draw.page.frame import Cell
 from windtunnel.memory import PARTS, OverTime
 from windtunnel.memory.over_time import MOMENTS
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import frame_svg
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import MEMORY_COLOUR
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import Job
 
 SUFFIXES = (".svg", ".html")

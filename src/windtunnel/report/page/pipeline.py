@@ -10,7 +10,6 @@ from windtunnel.memory import StageMemory
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report.timeline.tracks import direction, is_receive, is_send
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import (
     COLOUR,
     COMMUNICATION,
@@ -22,6 +21,7 @@ from windtunnel.report.words.parts import (
     RECOMPUTE,
     group_of,
 )
+from windtunnel.sheet import numbers as say
 
 KINDS = (
     ("forward", "#3b82f6"),

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import COLOURS, key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.category import StepGroup
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import COLOURS, key_line, paragraphs
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.plots import SHAPES, BarPart, BarRow, PlotAxis, PlotLine, PlotPoint, draw_plot, stacked_bars
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import dollars_within, percent_within, seconds_within
 from windtunnel.report.words.parts import COLOUR, group_sums
 from windtunnel.report.words.plan import (
@@ -28,6 +27,7 @@ from windtunnel.report.words.plan import (
 )
 from windtunnel.search.budget.alternative import Alternative
 from windtunnel.search.budget.planner import Planned
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import names
 
 MOST_ROWS, MOST_BARS = 200, 24

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from windtunnel.report.page.charts import (
+from windtunnel.draw.page.charts import (
     BLUE,
     LEFT,
     ORANGE,

@@ -9,15 +9,14 @@ from typing import Any
 from markupsafe import Markup
 
 from windtunnel.compute import PROVENANCES
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.prediction import Prediction, UnequalResult
-from windtunnel.report.page import frame
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.page.sharing import sharing
 from windtunnel.report.page.unequal import replica_maps
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
 from windtunnel.report.words.errors import errors_of_figures
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
@@ -29,6 +28,7 @@ from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
 from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.unequal import HEADS, class_cells, unequal_sentence
+from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 400
 """Rows of a table at most, largest first."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import (
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import (
     BLUE,
     GOLD,
     GREEN,
@@ -28,12 +28,12 @@ from windtunnel.report.page.charts import (
     say_number,
     say_seconds,
 )
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.page.served import LEFT_OVER, over_time, plan_words, share_bars, thin_log
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served_record import step_sentences
 from windtunnel.rl import RLJob, RLStep
+from windtunnel.sheet import numbers as say
 
 Tried = Sequence[tuple[RLJob, RLStep | WindtunnelError]]
 """Divisions of the GPUs with what each gives, the best first."""

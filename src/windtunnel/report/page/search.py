@@ -9,13 +9,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import COLOURS, say_number
+from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.category import StepGroup
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import COLOURS, say_number
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.plots import SHAPES, PlotAxis, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COLOUR, parts_of
 from windtunnel.report.words.search import (
     certificate_lines,
@@ -30,6 +29,7 @@ from windtunnel.report.words.search import (
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate
 from windtunnel.search.result import SearchResult
+from windtunnel.sheet import numbers as say
 
 MOST_PLANS = 50
 """Plans on the page, best first."""

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import paragraphs
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.plots import TornadoRow, tornado
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.sensitivity import memory_sentence, notable_limits, signed_percent, sum_sentence
 from windtunnel.search.levers.sensitivity import MORE, Limit, Sensitivity
+from windtunnel.sheet import numbers as say
 
 
 def write_page(result: Sensitivity, path: str | Path, command: str = "") -> None:

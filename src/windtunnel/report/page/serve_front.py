@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import (
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import (
     BLUE,
     GREEN,
     LEFT,
@@ -22,13 +22,13 @@ from windtunnel.report.page.charts import (
     paragraphs,
     say_number,
 )
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served import describe_copy, kinds_sentence
 from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import ServeChoice, ServeFront
 from windtunnel.serving.search import WAVES
+from windtunnel.sheet import numbers as say
 
 TALL, TOP, BOTTOM = 460.0, 16.0, 420.0
 

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from windtunnel.base.arrays import Floats
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import (
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import (
     BLUE,
     COLOURS,
     GOLD,
@@ -27,12 +27,12 @@ from windtunnel.report.page.charts import (
     say_number,
     say_seconds,
 )
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import LatencySpread, Served
 from windtunnel.serving.lane import PassRecord
+from windtunnel.sheet import numbers as say
 
 _SMALL = Markup('<p class="soft" style="margin-top:14px">{}</p>')
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.prediction import Sharing
-from windtunnel.report.page import frame
 from windtunnel.report.page.fabric import fabric
-from windtunnel.report.page.frame import Cell
 from windtunnel.report.words.sharing import HEADS, LINK_HEADS, link_cells, sharing_note, sharing_sentence, traffic_cells
 
 

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 
 def replica_maps(result: UnequalResult) -> str:

@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.report.comparison import FIGURES, Comparison, say_field, told_apart, verdict
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import label_of
+from windtunnel.sheet import numbers as say
 
 
 def render(comparison: Comparison, width: int) -> RenderableType:

@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
+from windtunnel.draw.listing import listing
 from windtunnel.report.words.design import PLAN_FIELDS, tried_lines
 from windtunnel.report.words.search import number_of, plan_words
 from windtunnel.search.design import Design, DesignResult
+from windtunnel.sheet import numbers as say
 
 
 def render(result: DesignResult, top: int = 10) -> RenderableType:

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from windtunnel.base.json_text import json_text
 from windtunnel.base.units import show_size, show_time
+from windtunnel.draw.listing import listing
 from windtunnel.network.flows.run import FlowsResult
 from windtunnel.network.simulate.collisions import EDGES, Collisions
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.flows import collision_sentence, link_name, say_assumed, say_counter
+from windtunnel.sheet import numbers as say
 
 SCHEMA = "windtunnel.flows/1"
 """Version; increases when a key changes its meaning or is removed."""

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.goodput.answer import SCHEMA, Goodput
 from windtunnel.goodput.reasons import reasons, rests_on
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.goodput import PART_NAMES, SHOWN_GAIN, name_of_failures, run_figures, say_time, what_follows
+from windtunnel.sheet import numbers as say
 
 GAP = 3
 BARS = " ▁▂▃▄▅▆▇█"

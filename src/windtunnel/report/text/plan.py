@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console, JustifyMethod
 from rich.text import Text
 
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
+from windtunnel.draw.listing import listing
 from windtunnel.report.words.plan import (
     format_value,
     reasons,
@@ -22,6 +21,7 @@ from windtunnel.report.words.plan import (
 )
 from windtunnel.search.budget.alternative import Alternative
 from windtunnel.search.budget.planner import Planned
+from windtunnel.sheet import numbers as say
 
 SCHEMA = "windtunnel.plan/1"
 

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served_record import step_sentences
 from windtunnel.rl import RLJob, RLStep
 from windtunnel.rl.phases import StepTiming
+from windtunnel.sheet import numbers as say
 
 WIDTH = 24
 GB = 1e9

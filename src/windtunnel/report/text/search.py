@@ -9,9 +9,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.predict import predict
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.search import (
     certificate_lines,
     loss_of,
@@ -26,6 +25,7 @@ from windtunnel.search.explain import Explanation
 from windtunnel.search.objective import OBJECTIVES, Objective, values_of
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
+from windtunnel.sheet import numbers as say
 
 
 def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableType:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from windtunnel.report.text.table import listing
+from windtunnel.draw.listing import listing
 from windtunnel.report.text.terminal import bar
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.sensitivity import memory_sentence, notable_limits, signed_percent, sum_sentence
 from windtunnel.search.levers.sensitivity import MORE, Sensitivity, Turned
+from windtunnel.sheet import numbers as say
 
 ROOM = 24
 """Characters of the longest bar."""

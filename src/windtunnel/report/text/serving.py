@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import Served
+from windtunnel.sheet import numbers as say
 
 GB = 1e9
 

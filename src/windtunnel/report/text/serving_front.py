@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.served import describe_copy, kinds_sentence
 from windtunnel.report.words.served_record import server_sentences
 from windtunnel.serving import ServeFront
+from windtunnel.sheet import numbers as say
 
 WIDTH = 10
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.predict.prediction import Sharing
-from windtunnel.report.text.table import listing
 from windtunnel.report.words.sharing import HEADS, LINK_HEADS, link_cells, sharing_note, sharing_sentence, traffic_cells
 
 

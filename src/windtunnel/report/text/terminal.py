@@ -10,13 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.compute import PROVENANCES
+from windtunnel.draw.listing import listing
 from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.text.sharing import sharing
-from windtunnel.report.text.table import listing
 from windtunnel.report.text.traffic import traffic
 from windtunnel.report.text.unequal import unequal
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
 from windtunnel.report.words.faults import faults_sentence
@@ -27,6 +26,7 @@ from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
 from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.start import start_line
+from windtunnel.sheet import numbers as say
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 

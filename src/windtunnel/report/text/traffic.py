@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.network import filled_by, network_sentence, shown_hot
+from windtunnel.sheet import numbers as say
 
 
 def traffic(measured: Traffic, rows: int, width: int) -> RenderableType:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from windtunnel.draw.listing import listing
 from windtunnel.predict.prediction import UnequalResult
-from windtunnel.report.text.table import listing
 from windtunnel.report.words.unequal import HEADS, class_cells, classes_to_list, unequal_sentence
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from windtunnel.predict.answer.money import region_of
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 PART_LABELS = {
     "gpus": "GPUs",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windtunnel.report.words import numbers as say
 from windtunnel.search.design import DesignResult
+from windtunnel.sheet import numbers as say
 
 PLAN_FIELDS = tuple(f"plan.{name}" for name in ("tp", "cp", "pp", "vpp", "ep", "micro_batch", "recompute", "sharding"))
 """Fields of a plan that fit a line."""

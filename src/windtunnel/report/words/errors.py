@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 
 def percent_within(share: float, relative: float, digits: int = 1) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from windtunnel.compute import PROVENANCES
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.published import record_sentence, stated_sentence
+from windtunnel.sheet import numbers as say
 
 _CARRIED = (("transferred", "carried over from other GPUs"), ("assumed", "assumed"))
 """Provenance of a kernel's seconds that no measurement of its GPU stands behind, in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.prediction import FaultCost
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 _WORDS = {"losses": "packets lost", "timeouts": "timeouts", "retransmits": "packets sent again"}
 

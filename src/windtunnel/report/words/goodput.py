@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from windtunnel.goodput.answer import Goodput
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import names
 
 SHOWN_GAIN = 5e-5  # gain of goodput that is listed: 0.01 points, rounded

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.published import expected_seconds
 from windtunnel.report.words.verdict import verdict
 from windtunnel.report.words.whole_run import whole_run
+from windtunnel.sheet import numbers as say
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload import active_parameters
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.network.simulate.traffic import HotLink, Traffic
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 _NOT_ON_A_WIRE = ("host_pauses",)
 """Counted in the data only: a GPU or host that holds its own data back until its NIC is free sends no pause frame."""

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from windtunnel.memory import NAMES, StageMemory
 from windtunnel.memory.tiers import PARTS as TIER_PARTS
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 
 def tier_lines(stages: Sequence[StageMemory]) -> list[Text]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windtunnel.report.words import numbers as say
 from windtunnel.search.budget.alternative import Alternative
 from windtunnel.search.budget.planner import Planned
 from windtunnel.search.budget.wish import Wish
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import load_runtime
 
 LIMITS = {"deadline": "The deadline binds", "budget": "The budget binds"}

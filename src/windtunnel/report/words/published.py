@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import INSIDE, PublishedSteps, RunKind, kind_of_run
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 _TRAINED = {"dense": "dense models", "experts": "mixtures of experts", "adapters": "adapters (LoRA)", "graph": "traced graphs"}
 

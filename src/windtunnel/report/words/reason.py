@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from weakref import ref
 
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COMPUTE, CONTENTION, MEMORY_PARTS, RECOMPUTE, label_of, parts_of
 from windtunnel.search import Advice, Change, Fix, advise, fixes
 from windtunnel.search.change import apply_or_none
 from windtunnel.search.levers.flags import flags_of, framework_name
+from windtunnel.sheet import numbers as say
 from windtunnel.spec import Job
 
 WORTH_SAYING = 0.02

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import label_of
 from windtunnel.search.change import format_value
 from windtunnel.search.explain import SPARE, Decision, Explanation, OwnPlan
@@ -15,6 +14,7 @@ from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.margin import margin_words, usual_margin
 from windtunnel.search.objective import Objective, amount
 from windtunnel.search.result import SearchResult
+from windtunnel.sheet import numbers as say
 
 
 def value_text(value: Any) -> str:

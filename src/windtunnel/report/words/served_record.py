@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windtunnel.predict.published import INSIDE
-from windtunnel.report.words import numbers as say
 from windtunnel.rl import RLStep
 from windtunnel.serving import Served
 from windtunnel.serving.published import FigureErrors
+from windtunnel.sheet import numbers as say
 
 _TRAINED = {"experts": "mixtures", "dense": "dense models", "": "models"}
 _NAMES = {"ttft": "the first token", "tpot": "each further token", "throughput": "throughput"}

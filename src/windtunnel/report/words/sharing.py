@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.prediction import SaveCost, SharedLink, SharedTraffic, Sharing
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 HEADS = ("traffic", "nodes", "alone", "beside", "longest", "slower by")
 """Columns of `traffic_cells`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 MOST = 12
 """Most groups in a table."""

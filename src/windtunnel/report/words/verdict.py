@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windtunnel.memory import StageMemory
-from windtunnel.report.words import numbers as say
 from windtunnel.search.margin import usual_margin
+from windtunnel.sheet import numbers as say
 
 
 def verdict(stages: Sequence[StageMemory]) -> tuple[str, str]:

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from windtunnel.report.words import numbers as words
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, group_of, label_of
+from windtunnel.sheet import numbers as words
 
 Answer = Mapping[str, Any]
 GIB = 2.0**30

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from windtunnel.report.page import frame
+from windtunnel.draw.page import frame
 from windtunnel.report.page.prediction import section
 
 MOST = 12

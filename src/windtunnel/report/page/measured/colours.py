@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.report.page.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PINK, SKY
+from windtunnel.draw.page.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PINK, SKY
 
 PARTS = {
     "compute": ("kernels", BLUE),

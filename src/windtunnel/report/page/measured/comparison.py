@@ -7,15 +7,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, GREY, key_line, paragraphs
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, GREY, key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.measured.colours import BY_NAME, CLASSES
 from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_bars, tornado
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.errors import seconds_within
 from windtunnel.report.words.measured.comparison import (
     course_lines,
@@ -29,6 +28,7 @@ from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import LogFacts
 from windtunnel.runs.recording import recording_hint
+from windtunnel.sheet import numbers as say
 
 MOST_ROWS, MOST_CAUSES, HIDDEN = 200, 12, "hidden communication"
 

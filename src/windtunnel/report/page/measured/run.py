@@ -10,17 +10,17 @@ import numpy as np
 from markupsafe import Markup
 
 from windtunnel.base.arrays import Floats
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import BLUE, GREY, ORANGE, Words, key_line, paragraphs
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import BLUE, GREY, ORANGE, Words, key_line, paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.measured.colours import PARTS
 from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotLine, draw_plot, stacked_bars
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.changes import StepChange, changes_of
 from windtunnel.runs.report import RankMean, RunReport, rank_means
+from windtunnel.sheet import numbers as say
 
 MOST_RANKS, MOST_ROWS = 48, 400
 """Ranks in the picture, and rows of a table, at most."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from windtunnel.report.page import frame
-from windtunnel.report.page.charts import paragraphs
-from windtunnel.report.page.frame import Cell
+from windtunnel.draw.page import frame
+from windtunnel.draw.page.charts import paragraphs
+from windtunnel.draw.page.frame import Cell
 from windtunnel.report.page.measured.broken import broken_part
 from windtunnel.report.page.plots import TornadoRow, tornado
 from windtunnel.report.page.prediction import section
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.whatif import WhatIf
+from windtunnel.sheet import numbers as say
 
 
 def write_page(rows: Sequence[WhatIf], path: str | Path, command: str = "") -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from windtunnel.base.units import show_size
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import APART, DRIFT, LogFacts
 from windtunnel.runs.suspects import SuspectedCause
+from windtunnel.sheet import numbers as say
 
 _ALIKE = 3.0
 """Times by which a step and its prediction may differ before they are likely of two jobs. Assumed."""

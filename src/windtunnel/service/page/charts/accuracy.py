@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import escape
 
-from windtunnel.report.page.charts import COLOURS
+from windtunnel.draw.page.charts import COLOURS
 from windtunnel.service.page.charts.plot import INK, SOFT, Options, numbers_axis, plot
 from windtunnel.service.page.published import FAR, NEAR, PublishedRow, SupportCell, values_of
 

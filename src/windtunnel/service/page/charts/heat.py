@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.page.charts.plot import (
     BLUE,
     GOLD,
@@ -20,6 +19,7 @@ from windtunnel.service.page.charts.plot import (
     numbers_axis,
     plot,
 )
+from windtunnel.sheet import numbers as say
 
 SHADES = ("#2166ac", "#92c5de", "#eceff3", "#f4a582", "#b2182b")
 """From shorter to longer than equals; told apart by all eyes, and by lightness."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from windtunnel.report.page.fabric import COLOURS as LOADS
 from windtunnel.report.page.fabric import LOAD_WORDS, step_of
-from windtunnel.report.words import numbers as say
 from windtunnel.service.page.charts.plot import BLUE, ORANGE, SOFT, Options, names_axis, numbers_axis, plot, tooltip
+from windtunnel.sheet import numbers as say
 
 MOST_BINS, MOST_ROWS = 120, 24
 """Bins of time and rows that a heat map shows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windtunnel.report.words import numbers as say
 from windtunnel.report.words.search import value_text
 from windtunnel.service.page.charts.plot import (
     BLUE,
@@ -21,6 +20,7 @@ from windtunnel.service.page.charts.plot import (
     numbers_axis,
     plot,
 )
+from windtunnel.sheet import numbers as say
 
 Plan = Mapping[str, Any]
 MOST_LINES = 60

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windtunnel.report.page.charts import COLOURS
+from windtunnel.draw.page.charts import COLOURS
 
 INK, SOFT, LINE, CARD = "var(--ink)", "var(--soft)", "var(--line)", "var(--card)"
 BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY = COLOURS

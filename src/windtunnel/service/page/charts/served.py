@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windtunnel.report.page.charts import COLOURS
-from windtunnel.report.words import numbers as say
+from windtunnel.draw.page.charts import COLOURS
 from windtunnel.service.page.charts.plot import (
     BLUE,
     GOLD,
@@ -22,6 +21,7 @@ from windtunnel.service.page.charts.plot import (
     numbers_axis,
     plot,
 )  # fmt: skip
+from windtunnel.sheet import numbers as say
 
 PERCENTILES = ("p50", "p90", "p99")
 _PARTS = {

@@ -7,13 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command
 from windtunnel.service.page.charts.plans import limit_bars, switch_bars
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.studies import job_arguments
+from windtunnel.sheet import numbers as say
 
 MOST_SWITCHES = 12
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.plans import interval_curve, time_parts
@@ -16,6 +15,7 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.studies import job_arguments
+from windtunnel.sheet import numbers as say
 
 FIRST_LAW = "llama3-2024"
 KINDS = ("crash", "hang", "bad_node", "slow_node", "storage", "network", "planned")

@@ -11,7 +11,6 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.plans import front_scatter, parallel_plans, plan_number, plan_words, space_bars
@@ -19,6 +18,7 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.studies import job_arguments
+from windtunnel.sheet import numbers as say
 
 OBJECTIVES = ("time", "tokens", "dollars", "energy", "memory")
 ROUNDS = (2.0, 10.0, 60.0)

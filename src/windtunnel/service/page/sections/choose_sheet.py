@@ -8,12 +8,12 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command, show_table
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
 from windtunnel.service.page.frame import card
+from windtunnel.sheet import numbers as say
 
 PRINT = (
     "document.body.classList.add('wt-only-sheet'); window.addEventListener('afterprint', "

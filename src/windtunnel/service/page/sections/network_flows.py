@@ -9,13 +9,13 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.links import completion_steps, link_bars, queue_lines
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click
 from windtunnel.service.page.frame import card
+from windtunnel.sheet import numbers as say
 
 ENGINES = ("closed", "flow", "packet")
 CONTROLS = ("dcqcn", "dctcp", "hpcc", "swift", "timely", "none")

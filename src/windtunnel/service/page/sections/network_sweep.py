@@ -9,13 +9,13 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.links import load_heat, sweep_lines
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.fields import Form, ask_on_click
 from windtunnel.service.page.frame import card, show_error
+from windtunnel.sheet import numbers as say
 
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "reduce", "gather", "scatter")
 LOG = "nccl.log"

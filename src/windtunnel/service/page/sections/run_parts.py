@@ -8,12 +8,12 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.page.asking import draw_chart, show_numbers, show_table
 from windtunnel.service.page.charts.heat import PARTS, heat_map, pace_line, step_parts
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card, show_error
 from windtunnel.service.page.watched.places import RunPlace
+from windtunnel.sheet import numbers as say
 
 LAYERS = {
     "own work": "run.layer_own_work", "forward": "run.layer_forward", "backward": "run.layer_backward",

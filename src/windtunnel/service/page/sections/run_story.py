@@ -8,12 +8,12 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.page.asking import draw_chart, show_numbers, show_table
 from windtunnel.service.page.charts.heat import incident_line
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card, show_error
 from windtunnel.service.page.sections.trust_parts import show_comparison
+from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 100
 

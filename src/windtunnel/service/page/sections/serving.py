@@ -7,7 +7,6 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.served import choice_words, latency_bars, serve_scatter
@@ -17,6 +16,7 @@ from windtunnel.service.page.frame import card, heading
 from windtunnel.service.page.sections.serving_rl import build_rl
 from windtunnel.service.page.studies import use_looks
 from windtunnel.service.questions.question import ask_question
+from windtunnel.sheet import numbers as say
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 FORMATS = ("bf16", "fp8", "nvfp4")

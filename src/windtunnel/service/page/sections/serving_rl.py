@@ -7,13 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
-from windtunnel.report.words import numbers as say
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers
 from windtunnel.service.page.charts.served import phase_memory, phase_spans
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, sets_of
 from windtunnel.service.page.frame import card
+from windtunnel.sheet import numbers as say
 
 EXAMPLE = """workload = "rl"
 name = "math-7b"

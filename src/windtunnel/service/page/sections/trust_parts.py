@@ -10,7 +10,6 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.reality.page.labels import NAMES, UNITS
-from windtunnel.report.words import numbers as say
 from windtunnel.service.page import published
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import show_numbers, show_table
@@ -18,6 +17,7 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.published import PublishedRow
 from windtunnel.service.page.state import Question
 from windtunnel.service.page.studies import use_looks
+from windtunnel.sheet import numbers as say
 
 LOOKS = Path(__file__).parent.parent / "measured.css"
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from windtunnel.base.errors import FileError
-from windtunnel.report.page.charts import ink_on
+from windtunnel.draw.page.charts import ink_on
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from windtunnel.report.words import numbers as say
+from windtunnel.sheet import numbers as say
 
 BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f8794"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY)

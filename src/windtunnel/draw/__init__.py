@@ -1,0 +1,1 @@
+"""Drawers of sheets: the terminal, a page, CSV. They know no domain."""

@@ -1,0 +1,1 @@
+"""Pages: jinja2 templates, drawings as SVG, and the scripts beside them."""
