@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -75,24 +76,27 @@ def test_pages_load_without_an_error_and_fit_any_window(
 
 
 def test_drawings_over_time_tell_the_moment(opened: Open, served: Path) -> None:
-    """In the middle of the time; all drawings have the line, and the numbers are those of the page's data."""
+    """In the middle of the time; all drawings have the line, and the numbers are those that were drawn."""
     shown = opened(served)
     drawing = shown.page.locator("svg.over-time").first
     drawing.scroll_into_view_if_needed()
     box = drawing.bounding_box()
     shown.page.mouse.move(box["x"] + box["width"] * (76 + 0.5 * (1000 - 92)) / 1000, box["y"] + 40)
-    told, over = shown.page.locator("#over-told").inner_text(), shown.data()["over"]
-    count = len(over["running"])
-    near = {f"{over['running'][at]:.1f} requests run" for at in (count // 2 - 1, count // 2)}
-    assert any(words in told for words in near), told
+    told = shown.page.locator("p.told").inner_text()
+    running = json.loads(drawing.get_attribute("data-told") or "")["curves"][0]["values"]
+    middle = (running[len(running) // 2 - 1], running[len(running) // 2])
+    near = {f"requests that run {value:,.0f} " if value >= 10 else f"requests that run {value:.2g} " for value in middle}
+    assert any(words.rstrip() in told for words in near), told
     assert shown.page.locator("svg.over-time .cross[visibility=visible]").count() == 3
 
 
 def test_a_click_on_a_point_gives_its_command(opened: Open, front: Path) -> None:
     """The best is chosen first; the mouse tells another, a click keeps it; each command runs."""
     shown = opened(front)
-    points, best = shown.data()["points"], shown.data()["best"]
-    chosen, command = shown.page.locator("#chosen"), shown.page.locator("#command")
+    box = shown.page.locator(".chosen")
+    told = json.loads(box.get_attribute("data-told") or "")
+    points, best = told["points"], told["best"]
+    chosen, command = box.locator(".words"), box.locator(".command")
     assert chosen.inner_text() == points[best]["words"]
     other = 0 if best else 1
     dot = shown.page.locator(f'[data-point="{other}"]')

@@ -10,13 +10,12 @@ import pytest
 import windtunnel as wt
 from windtunnel.cli import main
 from windtunnel.draw.page.charts import log_ticks
-from windtunnel.report.page.rl import page as rl_page
-from windtunnel.report.page.serve_front import command_of
-from windtunnel.report.page.serve_front import page as front_page
-from windtunnel.report.page.served import page as served_page
-from windtunnel.report.page.served import thin_log
+from windtunnel.draw.page.sheet import page
+from windtunnel.rl.sheet import step_sheet
 from windtunnel.serving.drafting import times_of
+from windtunnel.serving.front_sheet import command_of, front_sheet
 from windtunnel.serving.lengths import Passing
+from windtunnel.serving.sheet import columns_over_time, server_sheet
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 JOB = {
@@ -48,11 +47,12 @@ def test_records_have_every_token_and_second() -> None:
     log = answer.detail.log
     assert sum(one.tokens for one in log) == 40 * (512 + 64 - 1)
     assert all(a.end <= b.begin + 1e-9 for a, b in zip(log, log[1:], strict=False))
-    thin = thin_log(log)
-    width = thin["end"] / len(thin["tokens"])
-    assert np.sum(thin["tokens"]) * width == pytest.approx(40 * 575, rel=1e-3)
-    assert np.sum(thin["busy"]) * width == pytest.approx(sum(one.end - one.begin for one in log), rel=1e-3)
-    assert max(thin["running"]) <= 8.0 + 1e-6
+    columns, end = columns_over_time(log)
+    width = end / len(columns["tokens"])
+    assert np.sum(columns["tokens"]) * width == pytest.approx(40 * 575, rel=1e-6)
+    held = sum(one.running * (one.end - one.begin) for one in log)
+    assert np.sum(columns["running"]) * width == pytest.approx(held, rel=1e-6)
+    assert max(columns["running"]) <= 8.0 + 1e-6
 
 
 def test_pages_need_nothing_from_outside(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_pages_need_nothing_from_outside(tmp_path: Path) -> None:
     found = wt.serve_search("llama3.1-8b", "h100-ib", 2, isl=512, osl=64, users=(1, 8), tpot=1e-2, prefill=True, processes=1)
     tried = wt.rl_splits({**JOB, "rl": {**JOB["rl"], "mode": "split", "rollout": {"gpus": 4}}}, record=True)
     texts = [
-        served_page(answer), front_page(found, ["llama3.1-8b", "--on", "h100-ib"]),
-        rl_page(wt.rl_predict(JOB, record=True)), rl_page(tried[0][1], tried),
+        page(server_sheet(answer)), page(front_sheet(found, ["llama3.1-8b", "--on", "h100-ib"])),
+        page(step_sheet(wt.rl_predict(JOB, record=True))), page(step_sheet(tried[0][1], tried)),
     ]  # fmt: skip
     for text in texts:
         assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text

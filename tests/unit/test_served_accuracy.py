@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import windtunnel as wt
+from windtunnel.draw.page.sheet import page as page_of
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.predict.published import AT_MOST
-from windtunnel.report.page import rl as rl_page
-from windtunnel.report.page import serve_front as front_page
-from windtunnel.report.page import served as served_page
-from windtunnel.report.text.serving import report
 from windtunnel.rl.published import MODES, steps_like
+from windtunnel.rl.sheet import step_sheet
+from windtunnel.serving.front_sheet import front_sheet
 from windtunnel.serving.published import (
     FIGURES,
     FigureErrors,
@@ -36,6 +36,7 @@ from windtunnel.serving.published import (
     record_text,
     servers_like,
 )
+from windtunnel.serving.sheet import server_sheet
 from windtunnel.sheet.numbers import count_words
 
 ROWS = Path(__file__).with_name("served_rows.csv")
@@ -114,14 +115,14 @@ def test_answers_say_their_errors_everywhere() -> None:
     table = answer.as_dict()
     assert table["relative_errors"] == errors and table["published"]["rows"] > 0
     text = io.StringIO()
-    report(answer, Console(file=text, width=200))
+    print_sheet(server_sheet(answer), Console(file=text, width=200))
     assert all(f"{100 * (errors[name] or 0.0):.0f} %" in text.getvalue() for name in ("ttft", "tpot", "throughput"))
-    page = served_page.page(answer)
+    page = page_of(server_sheet(answer))
     for name in ("ttft", "tpot", "throughput", "dollars"):
         assert f"±{100 * (errors[name] or 0.0):.0f} %" in page
     assert "measured servers" in page and "How good" in page
     found = wt.serve_search("llama3.1-8b", "h100-ib", gpus=1, isl=256, osl=64, users=(1, 8))
-    assert f"{100 * (errors['throughput'] or 0.0):.0f} %" in front_page.page(found, [])
+    assert f"{100 * (errors['throughput'] or 0.0):.0f} %" in page_of(front_sheet(found))
 
 
 def test_a_load_that_comes_at_stated_moments_sets_throughput_itself() -> None:
@@ -139,7 +140,7 @@ def test_a_step_says_its_error() -> None:
     step = wt.rl_predict(STEP)
     assert step.relative_error == steps_like("colocated").step.error  # type: ignore[union-attr]
     assert step.as_dict()["relative_error"] == step.relative_error
-    page = rl_page.page(step)
+    page = page_of(step_sheet(step))
     assert f"±{100 * (step.relative_error or 0.0):.0f} %" in page and "published steps" in page
     assert "1 update<" in page or "1 update " in page
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import SpecError
+
+if TYPE_CHECKING:
+    from windtunnel.sheet.blocks import Sheet
 
 PAGES = {
     "report.answer.Answer": "prediction",
@@ -20,10 +23,25 @@ PAGES = {
     "report.comparison.Comparison": "compare",
     "runs.comparison.RunComparison": "measured.comparison",
     "runs.report.RunReport": "measured.run",
-    "serving.answer.Served": "served",
-    "rl.answer.RLStep": "rl",
 }
 """Class of an answer, by its module below `windtunnel` -> the page in `report.page` that takes it and the command."""
+
+SHEETS = {
+    "serving.answer.Served": "serving.sheet:server_sheet",
+    "serving.search.ServeFront": "serving.front_sheet:front_sheet",
+    "rl.answer.RLStep": "rl.sheet:step_sheet",
+}
+"""Class of an answer, by its module below `windtunnel` -> the function that says what it shows."""
+
+
+def sheet_of(answer: Any) -> Sheet:
+    """What an answer shows, as data: figures, sentences, tables, charts. Raises SpecError for an answer that has no sheet."""
+    kind = _kind_of(answer)
+    if kind not in SHEETS:
+        raise SpecError("answer", kind, "an answer of a verb that has a sheet", "wt.as_dict(answer) has any answer as data.")
+    module, function = SHEETS[kind].split(":")
+    sheet: Sheet = getattr(import_module(f"windtunnel.{module}"), function)(answer)
+    return sheet
 
 
 def write_html(answer: Any, path: str | Path, *, title: str = "", command: str = "") -> None:
@@ -42,6 +60,10 @@ def write_html(answer: Any, path: str | Path, *, title: str = "", command: str =
 
 def _page_of(answer: Any, title: str, command: str) -> str:
     kind = _kind_of(answer)
+    if kind in SHEETS:
+        from windtunnel.draw.page.sheet import page as sheet_page
+
+        return sheet_page(sheet_of(answer), command)
     if kind in PAGES:
         page: Callable[..., str] = import_module(f"windtunnel.report.page.{PAGES[kind]}").page
         return page(answer, command=command)

@@ -103,8 +103,9 @@ def command(  # long: one option a line
         if fidelity != "closed" or skip or any(others_said):
             raise _only_training(job)
         from windtunnel.cli.rl_predict import predict_file
+        from windtunnel.cli.shared.outputs import Outputs
 
-        predict_file(job, on, None, False, sets, json, quiet)
+        predict_file(job, on, None, False, sets, Outputs(json=json, quiet=quiet))
         return
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import Json, Quiet, Sets, show_spinner, writable, write_json
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.common import Sets, show_spinner
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -20,6 +21,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     job: Annotated[
         str | None,
@@ -37,12 +39,9 @@ def command(
     ] = None,
     splits: Annotated[bool, typer.Option("--splits", help="Try every division of the nodes into rollout and update.")] = False,
     sets: Sets = None,
-    json: Json = None,
-    html: Html = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     if job is None:
         raise SpecError(
             "JOB",
@@ -50,55 +49,29 @@ def command(
             'a job file with workload = "rl", or a script of an RL trainer',
             "docs/rl.md has a file to begin with.",
         )
-    predict_file(job, on, log, splits, sets, json, quiet, html)
+    predict_file(job, on, log, splits, sets, outputs)
 
 
-def predict_file(
-    job: str,
-    on: str | None,
-    log: str | None,
-    splits: bool,
-    sets: list[str] | None,
-    json: str | None,
-    quiet: bool,
-    html: str | None = None,
-) -> None:
-    """The answer for a job, in the terminal, as JSON and as a page."""
+def predict_file(job: str, on: str | None, log: str | None, splits: bool, sets: list[str] | None, outputs: Outputs) -> None:
+    """The answer for a job, where `outputs` wants it."""
     from windtunnel.api.rl import rl_predict, rl_splits
+    from windtunnel.rl import RLStep
+    from windtunnel.rl.sheet import splits_sheet, step_sheet
 
-    if splits:
-        with show_spinner("trying divisions"):
-            tried = rl_splits(job, on, sets or (), log, html is not None)
-        if json is not None:
-            write_json(
-                [
-                    {"rollout_gpus": one.rl.rollout.gpus, "step": step.as_dict() if hasattr(step, "as_dict") else str(step)}
-                    for one, step in tried
-                ],
-                json,
-            )
-        best = tried[0][1]
-        if html is not None:
-            from windtunnel.report.page.rl import page
-            from windtunnel.rl import RLStep
-
-            if not isinstance(best, RLStep):
-                raise best
-            write_html(page(best, tried, said_command()), html)
-        if not quiet and json != "-":
-            from windtunnel.report.text.rl import report_splits
-
-            report_splits(tried)
+    if not splits:
+        with show_spinner("simulating the rollout"):
+            step = rl_predict(job, on, sets or (), log, outputs.wants_detail)
+        outputs.show(step_sheet(step), step.as_dict())
         return
-    with show_spinner("simulating the rollout"):
-        step = rl_predict(job, on, sets or (), log, html is not None)
-    if json is not None:
-        write_json(step.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.rl import page
-
-        write_html(page(step, (), said_command()), html)
-    if not quiet and json != "-":
-        from windtunnel.report.text.rl import report
-
-        report(step)
+    with show_spinner("trying divisions"):
+        tried = rl_splits(job, on, sets or (), log, outputs.wants_detail)
+    table = [
+        {"rollout_gpus": whole.rl.rollout.gpus, "step": found.as_dict() if isinstance(found, RLStep) else str(found)}
+        for whole, found in tried
+    ]
+    best = tried[0][1]
+    if outputs.wants_detail:
+        if not isinstance(best, RLStep):
+            raise best
+        replace(outputs, json=None, csv=None, quiet=True).show(step_sheet(best, tried), {})
+    replace(outputs, html=None, sheet=None).show(splits_sheet(tried), table)

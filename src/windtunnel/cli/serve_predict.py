@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.api.serving import serve_predict
-from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.common import Sets
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.serving import (
     DRAFTED,
     SPECULATE,
@@ -29,6 +29,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: every option
     model: ModelArgument = None,
     on: Machine = None,
@@ -78,12 +79,9 @@ def command(  # long: every option
     speculate: Annotated[str | None, typer.Option("--speculate", metavar=DRAFTED, help=SPECULATE)] = None,
     seed: Seed = 1,
     sets: Sets = None,
-    json: Json = None,
-    html: Html = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     model, on = check_given(model, on)
     answer = serve_predict(
         model,
@@ -114,16 +112,9 @@ def command(  # long: every option
         prefill=prefill,
         speculate=speculate,
         seed=seed,
-        record=html is not None,
+        record=outputs.wants_detail,
         overrides=sets or (),
     )
-    if json is not None:
-        write_json(answer.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.served import page
+    from windtunnel.serving.sheet import server_sheet
 
-        write_html(page(answer, said_command()), html)
-    if not quiet and json != "-":
-        from windtunnel.report.text.serving import report
-
-        report(answer)
+    outputs.show(server_sheet(answer), answer.as_dict())

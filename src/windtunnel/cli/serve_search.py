@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.common import Sets
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.cli.shared.serving import (
     DRAFTED,
@@ -31,6 +31,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     model: ModelArgument = None,
     on: Machine = None,
@@ -58,12 +59,9 @@ def command(
     seed: Seed = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
     sets: Sets = None,
-    json: Json = None,
-    html: Html = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     model, on = check_given(model, on)
     from windtunnel.api.serving import serve_search
 
@@ -74,18 +72,11 @@ def command(
             model, on, gpus, **lists, isl=isl, osl=osl, users=counts, speculate=speculate or (), prefill=prefill, ttft=ttft,
             tpot=tpot, seed=seed, processes=jobs, progress=progress, overrides=sets or (),
         )  # fmt: skip
-    if json is not None:
-        write_json(found.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.serve_front import page
+    from windtunnel.serving.front_sheet import front_sheet
 
-        shared = [model, "--on", on, "--isl", isl, "--osl", osl, "--seed", str(seed)]
-        asked = [shlex.quote(word) for word in [*shared, *(word for one in sets or () for word in ("--set", one))]]
-        write_html(page(found, asked, said_command()), html)
-    if not quiet and json != "-":
-        from windtunnel.report.text.serving_front import report_front
-
-        report_front(found)
+    shared = [model, "--on", on, "--isl", isl, "--osl", osl, "--seed", str(seed)]
+    asked = [shlex.quote(word) for word in [*shared, *(word for text in sets or () for word in ("--set", text))]]
+    outputs.show(front_sheet(found, asked), found.as_dict())
 
 
 def _counts(text: str) -> list[int]:

@@ -55,6 +55,11 @@ class RLJob:
         """GPUs of the rollout."""
         return self.job.cluster.gpus if self.rl.mode == "colocated" else self.rl.rollout.gpus or 0
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the rollout goes on while its samples are learned from, over several steps."""
+        return self.rl.mode == "async"
+
 
 def is_rl(table: Mapping[str, Any]) -> bool:
     """Whether the table of a job file is one of reinforcement learning."""

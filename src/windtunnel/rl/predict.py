@@ -17,6 +17,7 @@ from windtunnel.rl.sync import offload_seconds, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engines import engine_of
 from windtunnel.serving.simulate import LaneResult
+from windtunnel.sheet.sentence import Sentence
 
 
 def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
@@ -100,28 +101,39 @@ def _facts(
 
 def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: TrainingPasses) -> tuple[str, ...]:
     """Who idles and why, in words."""
-    said = []
+    said: list[str] = []
     share = facts.tail / timing.seconds
     if share > 0.02:
-        longest = f"the longest of {facts.longest:,} tokens"
         said.append(
-            f"{100 * share:.0f} % of the step is the rollout's tail: few samples are left, {longest}; more GPUs do not shorten it"
-        )
+            Sentence(
+                "{share} % of the step is the rollout's tail: few samples are left, the longest of {longest} tokens; more GPUs "
+                "do not shorten it",
+                share=f"{100 * share:.0f}", longest=f"{facts.longest:,}",
+            )
+        )  # fmt: skip
     if whole.rl.mode != "colocated":
-        for name, gpus, busy in (
-            ("rollout", whole.rollout_gpus, timing.rollout_busy),
-            ("update", whole.train_gpus, timing.train_busy),
-        ):
-            other = "update" if name == "rollout" else "rollout"
+        for template, gpus, busy in (
+            ("the {gpus} GPUs of the rollout wait {idle} % of the step for the update or the sync", whole.rollout_gpus,
+             timing.rollout_busy),
+            ("the {gpus} GPUs of the update wait {idle} % of the step for the rollout or the sync", whole.train_gpus,
+             timing.train_busy),
+        ):  # fmt: skip
             if busy < 0.98:
-                said.append(f"the {gpus} GPUs of the {name} wait {100 * (1 - busy):.0f} % of the step for the {other} or the sync")
+                said.append(Sentence(template, gpus=gpus, idle=f"{100 * (1 - busy):.0f}"))
     if passes.packing.uneven > 1.02:
-        uneven = 100 * (passes.packing.uneven - 1)
         said.append(
-            f"replicas of the update wait for the one with {uneven:.0f} % more tokens than the mean; larger mini batches even it"
+            Sentence(
+                "replicas of the update wait for the one with {uneven} % more tokens than the mean; larger mini batches even it",
+                uneven=f"{100 * (passes.packing.uneven - 1):.0f}",
+            )
         )
     if facts.preempted:
-        said.append(f"{facts.preempted} samples lost their cache to others; {facts.recomputed:,} tokens were computed again")
+        said.append(
+            Sentence(
+                "{samples} samples lost their cache to others; {tokens} tokens were computed again",
+                samples=facts.preempted, tokens=f"{facts.recomputed:,}",
+            )
+        )  # fmt: skip
     return tuple(said)
 
 

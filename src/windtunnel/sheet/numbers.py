@@ -1,11 +1,14 @@
-"""Numbers as people read them; the same words in the terminal and on the page."""
+"""Numbers as people read them; the same words in every drawer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from windtunnel.base.text import clean as clean
 from windtunnel.base.units import show_size, show_time
+from windtunnel.sheet.sentence import Sentence
 
 UNKNOWN = "unknown"
 
@@ -39,6 +42,16 @@ def percent(fraction: float, digits: int = 1) -> str:
     return f"{100.0 * fraction:.{digits}f} %" if math.isfinite(fraction) else UNKNOWN
 
 
+def share(value: float) -> str:
+    """`42 %` from 0.423, as it stands at an axis."""
+    return f"{100 * value:.0f} %"
+
+
+def plain(value: float) -> str:
+    """A count: `1,284`, `3.21`."""
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.3g}"
+
+
 def count(value: float) -> str:
     """`1.28 M` from 1.28e6; whole numbers below ten thousand as they are."""
     if not math.isfinite(value):
@@ -51,15 +64,25 @@ def count(value: float) -> str:
     return UNKNOWN
 
 
-def count_words(number: int, noun: str) -> str:
-    """`1 update`, `32 updates`; `2 copies` of a copy."""
-    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else several}"
+def count_words(number: int, noun: str, several: str = "") -> Sentence:
+    """`1 update`, `32 updates`; `2 copies` of a copy; `several`: the plural, where no rule makes it."""
+    plural = several or (f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s")
+    return Sentence(f"{{count}} {noun if number == 1 else plural}", count=f"{number:,}")
 
 
-def micro_batches(number: int) -> str:
+def micro_batches(number: int) -> Sentence:
     """`1 micro batch`, `32 micro batches`."""
-    return f"{number:,} micro batch{'' if number == 1 else 'es'}"
+    return count_words(number, "micro batch", "micro batches")
+
+
+def degrees(
+    plan: Any, separator: str = " · ", names: Sequence[str] = ("tp", "dp", "pp", "ep"), form: str = "{name} {value}"
+) -> str:
+    """Degrees of a plan (an object or a table) that are more than one: `tp 4 · pp 2`; `tp 1` where none is."""
+    found = [(name, plan[name] if isinstance(plan, Mapping) else getattr(plan, name)) for name in names]
+    return separator.join(form.format(name=name, value=value) for name, value in found if value > 1) or form.format(
+        name="tp", value=1
+    )
 
 
 def tokens(value: float) -> str:

@@ -10,10 +10,14 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from windtunnel.sheet import numbers as say
-
-BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f8794"
-COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, GOLD, GREY)
-"""Okabe and Ito's colours, which differ for all eyes."""
+from windtunnel.sheet.colours import BLUE as BLUE
+from windtunnel.sheet.colours import COLOURS as COLOURS
+from windtunnel.sheet.colours import GOLD as GOLD
+from windtunnel.sheet.colours import GREEN as GREEN
+from windtunnel.sheet.colours import GREY as GREY
+from windtunnel.sheet.colours import ORANGE as ORANGE
+from windtunnel.sheet.colours import PINK as PINK
+from windtunnel.sheet.colours import SKY as SKY
 
 WIDE, LEFT, RIGHT = 1000.0, 76.0, 16.0
 
@@ -39,16 +43,18 @@ class ChartAxis(NamedTuple):
     mark: tuple[float, str] | None = None
 
 
-def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float = WIDE) -> Markup:
-    """A drawing that scrolls where the window is narrow. `inside` is markup whose texts went through `escape`."""
+def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float = WIDE, told: str = "") -> Markup:
+    """A drawing that scrolls where the window is narrow. `inside` is markup whose texts went through `escape`; `told`: JSON of what
+    the mouse over it tells."""
+    data = f' data-told="{escape(told)}"' if told else ""
     return Markup(  # noqa: S704 -- every text inside went through escape()
-        f'<div class="scroll"><svg class="{kind}" viewBox="0 0 {wide:.0f} {tall:.0f}" role="img" '
+        f'<div class="scroll"><svg class="{kind}"{data} viewBox="0 0 {wide:.0f} {tall:.0f}" role="img" '
         f'aria-label="{escape(label)}" style="min-width:760px">{inside}</svg></div>'
     )
 
 
 def draw_curves(
-    curves: Sequence[Curve], across: ChartAxis, up: ChartAxis, label: str, tall: float = 190.0, kind: str = ""
+    curves: Sequence[Curve], across: ChartAxis, up: ChartAxis, label: str, tall: float = 190.0, kind: str = "", told: str = ""
 ) -> Markup:
     """Curves over one axis; areas where they are filled. Both axes have round ticks."""
     top, bottom = 12.0, tall - 26.0
@@ -81,7 +87,7 @@ def draw_curves(
             f'<text class="strong" x="{at + 5:.1f}" y="{top + 10}">{escape(across.mark[1])}</text>'
         )
     out.append(f'<line class="cross" y1="{top}" y2="{bottom}" stroke="var(--ink)" stroke-width="1" visibility="hidden"/>')
-    return frame_svg("".join(out), tall, label, kind)
+    return frame_svg("".join(out), tall, label, kind, told=told)
 
 
 def _ticks_up(up: ChartAxis, y: Callable[[float], float]) -> str:
@@ -140,11 +146,8 @@ def say_zero(words: Words) -> Words:
     return lambda value: "0" if value == 0.0 else words(value)
 
 
-def say_number(value: float) -> str:
-    """A count on an axis."""
-    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.3g}"
-
-
+say_number = say.plain
+"""A count on an axis."""
 say_seconds = say_zero(say.seconds)
 
 

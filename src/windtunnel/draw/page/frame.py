@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from windtunnel.base.errors import FileError
 from windtunnel.draw.page.charts import ink_on
+from windtunnel.sheet.sentence import translate
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 
@@ -52,6 +53,7 @@ def page(
     made_by: str = "",
     more_script: str = "",
     reload: float = 0.0,
+    language: str = "en",
 ) -> str:
     """A whole page. `cards`: (name, value, mood: "", good or bad); `data`: what the script draws; `made_by`: how it was made.
 
@@ -71,7 +73,14 @@ def page(
         version=version("windtunnel"),
         made_by=made_by,
         reload=round(reload),
+        language=language,
+        theme=translate("light / dark", language),
     ) + "\n"  # fmt: skip
+
+
+def embed(data: Mapping[str, Any]) -> str:
+    """JSON of what a drawing tells, for an attribute."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def _embed_json(data: Mapping[str, Any]) -> Markup:

@@ -46,9 +46,6 @@ WITHHELD = {
 OUTPUTS = {
     "calibrate --out": "calibration.toml",
     "collective --csv": "transfers.csv",
-    "collective --html": "page.html",
-    "compare --html": "page.html",
-    "design --html": "page.html",
     "export --out": "exported",
     "fit collectives --record": "record.json",
     "fit host --record": "record.json",
@@ -56,38 +53,27 @@ OUTPUTS = {
     "fit power --record": "record.json",
     "fit training --record": "record.json",
     "fit transfer --markdown": "tables.md",
-    "fleet incidents --html": "page.html",
     "fleet jobset --out": "jobset.yaml",
-    "fleet show --html": "page.html",
     "fleet show --trace": "trace.pftrace",
-    "flows --html": "page.html",
     "flows --series": "series.csv",
-    "goodput --html": "page.html",
     "import --out": "imported",
     "memory --picture": "picture.svg",
     "memory --snapshot": "snapshot.pickle",
-    "plan --html": "page.html",
-    "predict --html": "page.html",
     "predict --trace": "trace.pftrace",
     "profile export --csv": "dataset.csv",
     "profile fit --out": "constants.json",
     "profile import --out": "dataset.parquet",
     "profile transfer --markdown": "tables.md",
     "replay --trace": "trace.pftrace",
-    "rl-predict --html": "page.html",
-    "runs show --html": "page.html",
-    "search --html": "page.html",
     "search --out": "plans.parquet",
-    "sensitivity --html": "page.html",
-    "serve-predict --html": "page.html",
-    "serve-search --html": "page.html",
     "simai --out": "EndToEnd.csv",
-    "validate --html": "page.html",
     "validate --markdown": "accuracy.md",
     "validate --record": "errors.toml",
-    "whatif --html": "page.html",
 }
-"""Option that writes a file -> the name of the file; a request names the option in `artefacts`."""
+"""Option of a verb that writes a file -> the name of the file; a request names the option in `artefacts`."""
+
+SHARED_OUTPUTS = {"--html": "page.html", "--sheet": "sheet.json", "--csv": "figures.csv"}
+"""The same for options that mean the same in every verb."""
 
 RENAMED = {"files": "paths"}
 """Name of a positional argument -> its name in a request, whose `files` are what it uploads."""
@@ -193,8 +179,9 @@ def _offer(words: tuple[str, ...], command: Any) -> OfferedVerb:
             continue
         json = json or longest == "--json"
         key = f"{name} {longest}"
-        if key in OUTPUTS:
-            outputs.append((longest.lstrip("-"), longest, OUTPUTS[key], parameter.required))
+        file = OUTPUTS.get(key, SHARED_OUTPUTS.get(longest))
+        if file is not None:
+            outputs.append((longest.lstrip("-"), longest, file, parameter.required))
         elif longest.lstrip("-") not in WITHHELD and key not in WITHHELD:
             options.append(_option(parameter, longest))
     if getattr(command, "takes_short", False):

@@ -1,11 +1,10 @@
 "use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data")?.textContent ?? "null");  // pages of tables only have none
-  const root = document.documentElement;
-  const style = name => getComputedStyle(root).getPropertyValue(name).trim();
+// tables, drawings and points of a sheet: `root` is the document, or a part of another page
+function wireSheet(root) {
+  const find = id => root.getElementById(id);
 
   // tables: sort by a column, filter by words
-  for (const table of document.querySelectorAll("table[data-sortable]")) {
+  for (const table of root.querySelectorAll("table[data-sortable]")) {
     const body = table.tBodies[0];
     table.querySelectorAll("th[data-sort]").forEach(head => {
       const sort = () => {
@@ -22,8 +21,8 @@
       head.addEventListener("keydown", e => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); sort(); } });
     });
   }
-  for (const box of document.querySelectorAll("input[data-filters]")) {
-    const table = document.getElementById(box.dataset.filters), count = document.getElementById(box.dataset.filters + "-count");
+  for (const box of root.querySelectorAll("input[data-filters]")) {
+    const table = find(box.dataset.filters), count = find(box.dataset.filters + "-count");
     box.addEventListener("input", () => {
       const wanted = box.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
@@ -52,7 +51,7 @@
     }
     return lines.map(line => line.map(quoted).join(",")).join("\r\n") + "\r\n";
   };
-  for (const table of document.querySelectorAll("table[data-sortable]")) {
+  for (const table of root.querySelectorAll("table[data-sortable]")) {
     const button = document.createElement("button");
     button.type = "button"; button.className = "csv"; button.textContent = "CSV"; button.title = "download this table";
     button.setAttribute("aria-label", `download the table ${table.id} as CSV`);
@@ -68,12 +67,79 @@
 
   // what is wider than the window can be scrolled by keyboard
   const reach = () => {
-    for (const box of document.querySelectorAll(".scroll, section")) {
+    for (const box of root.querySelectorAll(".scroll, section")) {
       if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; box.setAttribute("role", "group"); box.setAttribute("aria-label", "scrolls sideways"); }
       else { box.removeAttribute("tabindex"); box.removeAttribute("role"); box.removeAttribute("aria-label"); }
     }
   };
-  new ResizeObserver(reach).observe(document.body);
+  new ResizeObserver(reach).observe(root.body ?? root.host);
+
+  // drawings of a group tell what was at the mouse
+  const say = (value, unit) => unit === "%" ? `${Math.round(100 * value)} %` : unit === "s" ? seconds(value)
+    : value >= 10 ? Math.round(value).toLocaleString("en") : value.toPrecision(2);
+  const seconds = s => s >= 1000 ? s.toFixed(0) + " s" : s >= 1 ? s.toPrecision(4) + " s" : (1e3 * s).toPrecision(3) + " ms";
+  const groups = new Map();
+  for (const svg of root.querySelectorAll("svg[data-told]")) {
+    const name = svg.getAttribute("class");
+    groups.set(name, [...(groups.get(name) ?? []), [svg, JSON.parse(svg.dataset.told)]]);
+  }
+  for (const drawings of groups.values()) {
+    const line = document.createElement("p");
+    line.className = "soft told"; line.setAttribute("aria-live", "polite");
+    drawings.at(-1)[0].closest(".scroll").after(line);
+    const show = share => {
+      const words = drawings.flatMap(([, told]) => told.curves.map(c =>
+        `${c.name} ${say(c.values[Math.max(0, Math.min(c.values.length - 1, Math.floor(share * c.values.length)))], c.unit)}`));
+      line.textContent = `${seconds(share * drawings[0][1].end)}: ${words.join(" · ")}`;
+      for (const [svg] of drawings) for (const cross of svg.querySelectorAll(".cross")) {
+        const x = 76 + share * (svg.viewBox.baseVal.width - 92);
+        cross.setAttribute("x1", x); cross.setAttribute("x2", x); cross.setAttribute("visibility", "visible");
+      }
+    };
+    for (const [svg] of drawings) svg.addEventListener("pointermove", e => {
+      const box = svg.getBoundingClientRect(), wide = svg.viewBox.baseVal.width, x = (e.clientX - box.left) / box.width * wide;
+      if (x >= 76 && x <= wide - 16) show((x - 76) / (wide - 92));
+    });
+  }
+
+  // points tell what they are, and a click keeps one with its command
+  for (const box of root.querySelectorAll(".chosen")) {
+    const told = JSON.parse(box.dataset.told), command = box.querySelector(".command"), words = box.querySelector(".words");
+    const dots = [...box.closest("section").querySelectorAll("[data-point]")];
+    let picked = -1;
+    const tell = n => { words.textContent = told.points[n].words; command.textContent = told.points[n].command; };
+    for (const dot of dots) {
+      const n = Number(dot.dataset.point);
+      const pick = () => {
+        picked = n; tell(n);
+        for (const other of dots) other.setAttribute("stroke-width", Number(other.dataset.point) === n ? "4" : "1.5");
+      };
+      dot.addEventListener("pointerenter", () => tell(n));
+      dot.addEventListener("pointerleave", () => { if (picked >= 0) tell(picked); });
+      dot.addEventListener("focus", () => tell(n));
+      dot.addEventListener("click", pick);
+      dot.addEventListener("keydown", e => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); pick(); } });
+    }
+    box.querySelector(".copy").addEventListener("click", () => navigator.clipboard?.writeText(command.textContent));
+    dots.find(dot => Number(dot.dataset.point) === told.best)?.dispatchEvent(new Event("click"));
+  }
+}
+
+// a sheet as a part of another page, with looks of its own
+customElements.define("wt-sheet", class extends HTMLElement {
+  connectedCallback() {
+    const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
+    root.innerHTML = `<style>${this.getAttribute("looks") ?? ""}</style>${this.getAttribute("markup") ?? ""}`;
+    wireSheet(root);
+  }
+});
+
+// a page of its own
+if (document.getElementById("theme")) (() => {
+  const data = JSON.parse(document.getElementById("data")?.textContent ?? "null");  // pages of tables only have none
+  const root = document.documentElement;
+  const style = name => getComputedStyle(root).getPropertyValue(name).trim();
+  wireSheet(document);
 
   // the command that makes this page, to take along
   const made = document.getElementById("made-by");

@@ -1,0 +1,247 @@
+"""What a sheet is made of: sentences, tables and charts, as data. Numbers are in SI units beside the words that say them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from windtunnel.sheet import numbers
+from windtunnel.sheet.colours import BLUE
+
+UNITS: dict[str, Callable[[float], str]] = {
+    "": numbers.plain,
+    "s": numbers.seconds,
+    "B": numbers.size,
+    "B/s": numbers.rate,
+    "%": numbers.share,
+    "$": numbers.dollars,
+    "J": numbers.energy,
+    "W": numbers.watts,
+}
+"""Unit of a number -> how it is said. A share (0 to 1) has the unit %."""
+
+
+def say_in(unit: str, value: float) -> str:
+    """A number with its unit in words; a unit without a rule of its own stands behind the number."""
+    rule = UNITS.get(unit)
+    return rule(value) if rule is not None else f"{numbers.plain(value)} {unit}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that an answer is asked for. `key`: its name in JSON; `unit`: of `value`; `error`: its relative ±; `text`: the value
+    in words, by default as its unit is said; `mood`: good, bad or nothing; `basis`: what it rests on (measured, assumed, …)."""
+
+    key: str
+    label: str
+    value: float | str | None
+    unit: str = ""
+    error: float | None = None
+    text: str = ""
+    mood: str = ""
+    basis: str = ""
+
+    def words(self) -> str:
+        """The value in words without its error."""
+        if self.text or self.value is None or isinstance(self.value, str):
+            return self.text or str(self.value if self.value is not None else "-")
+        return say_in(self.unit, self.value)
+
+    def with_error(self) -> str:
+        """The value in words, and its ±."""
+        return self.words() + numbers.error_words(self.error)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a section. `detail`: pages show it, the terminal does not."""
+
+    detail: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Lines(Block):
+    """Sentences. `label`: what they are about, in one word; `mood`: warn or soft."""
+
+    lines: tuple[str, ...]
+    label: str = ""
+    mood: str = ""
+
+
+class Column(NamedTuple):
+    """A column of a table: its head, whether its cells are numbers, and where it is left out: `narrow` windows, or `pages`."""
+
+    head: str
+    number: bool = False
+    left_out: str = ""
+
+
+class Cell(NamedTuple):
+    """A cell: text, the number to sort by and to compute with (SI units), and a bar over a share of the column's width (begin and
+    end, 0 to 1)."""
+
+    text: str
+    value: float | None = None
+    bar: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """Rows under heads. `key`: its name, as a file; `bold_last`: the last row is a sum."""
+
+    key: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+    bold_last: bool = False
+    filtered: bool = False
+
+
+class Part(NamedTuple):
+    """A part of a whole: name, value, its colour; `rest`: what nothing takes, which has no bar of its own."""
+
+    name: str
+    value: float
+    colour: str
+    rest: bool = False
+
+
+@dataclass(frozen=True)
+class Shares(Block):
+    """A whole cut into parts of one `unit`: a stripe, and a bar for each."""
+
+    parts: tuple[Part, ...]
+    unit: str
+    title: str = ""
+    mood: str = ""
+
+
+class Axis(NamedTuple):
+    """An axis from `least` to `most`, of one `unit`; `mark`: a value with a line of its own, and what it is."""
+
+    most: float
+    unit: str = ""
+    least: float = 0.0
+    mark: tuple[float, str] | None = None
+
+
+class Curve(NamedTuple):
+    """A line of a drawing: its name, its colour, and its points."""
+
+    name: str
+    colour: str
+    points: tuple[tuple[float, float], ...]
+    dash: str = ""
+    filled: bool = False
+
+
+@dataclass(frozen=True)
+class Curves(Block):
+    """Curves over one axis. `label`: what is drawn, for who cannot see it; `legend`: a line that names the curves, and what is said
+    of all of them; `group`: drawings of one group share what the mouse is over."""
+
+    label: str
+    curves: tuple[Curve, ...]
+    across: Axis
+    up: Axis
+    tall: float = 190.0
+    legend: bool = True
+    about: str = ""
+    title: str = ""
+    group: str = ""
+
+
+class Span(NamedTuple):
+    """Something that lasts from `begin` to `end` (s): `row` it is drawn in, its name and colour."""
+
+    row: str
+    name: str
+    begin: float
+    end: float
+    colour: str
+
+
+@dataclass(frozen=True)
+class Spans(Block):
+    """What happens when: rows over one time, of `seconds` in all; `legend`: names of colours."""
+
+    label: str
+    rows: tuple[str, ...]
+    spans: tuple[Span, ...]
+    seconds: float
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+class Point(NamedTuple):
+    """A point of a plot: what is said of it, and the command line that gives its answer; `joined`: whether the line of the front
+    goes through it."""
+
+    x: float
+    y: float
+    words: str
+    colour: str = BLUE
+    command: str = ""
+    joined: bool = False
+    square: bool = False
+
+
+@dataclass(frozen=True)
+class Scatter(Block):
+    """Points over two logarithmic axes, of which one is chosen at a time; `best`: the number of the one that is chosen first;
+    `legend`: names of colours."""
+
+    label: str
+    across: str
+    up: str
+    points: tuple[Point, ...]
+    best: int = 0
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """A drawing of its own kind, by a painter of that name: `data` has what it draws."""
+
+    painter: str
+    data: Any
+    label: str = ""
+
+
+class Advice(NamedTuple):
+    """Something to do: what, what it gives, and what it costs."""
+
+    what: str
+    gain: str
+    price: str = ""
+
+
+@dataclass(frozen=True)
+class Advices(Block):
+    """What to do, the best first."""
+
+    advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of a sheet."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What an answer shows. `title`: of its page; `headline`: its first line in the terminal; `subtitle`: under a page's title;
+    `figures`: its main numbers. `titled`: whether the terminal shows titles of sections, or labels of lines alone."""
+
+    SCHEMA: ClassVar[int] = 1
+    """Rises when a block changes its meaning."""
+
+    title: str
+    headline: str
+    figures: tuple[Figure, ...]
+    sections: tuple[Section, ...]
+    subtitle: tuple[str, ...] = ()
+    titled: bool = False

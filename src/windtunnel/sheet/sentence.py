@@ -1,0 +1,75 @@
+"""Sentences that know their template and their facts, so that a drawer can say them in another language."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+"""Code of a language -> its own name. Any but English has a file beside this one: English text or template -> its translation."""
+
+_LETTERS = re.compile(r"[^\W\d_]{2}")
+
+
+class Sentence(str):
+    """A text in English, made of a `template` with {names} and the `facts` that stand for them; facts may be sentences themselves.
+
+    It is a plain string to whoever reads English alone.
+    """
+
+    template: str
+    facts: dict[str, Any]
+
+    def __new__(cls, template: str, /, **facts: Any) -> Sentence:
+        made = super().__new__(cls, template.format(**facts) if facts else template)
+        made.template, made.facts = template, facts
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.template, self.facts)
+
+
+def _again(template: str, facts: dict[str, Any]) -> Sentence:
+    return Sentence(template, **facts)
+
+
+def join(parts: Sequence[str], separator: str = ", ") -> Sentence:
+    """Sentences behind each other; each keeps its own words."""
+    names = [f"part{number}" for number in range(len(parts))]
+    return Sentence(separator.join(f"{{{name}}}" for name in names), **dict(zip(names, parts, strict=True)))
+
+
+@cache
+def dictionary(language: str) -> dict[str, str]:
+    """English text or template -> that of `language`. Empty for English. FileNotFoundError for a language that has no file."""
+    if language == "en":
+        return {}
+    return tomllib.loads((Path(__file__).parent / f"{language}.toml").read_text(encoding="utf-8"))
+
+
+def translate(text: str, language: str) -> str:
+    """`text` in another language: a sentence by its template with translated facts, a plain text by itself; English where the
+    language has no words for it."""
+    if language == "en":
+        return str(text)
+    words = dictionary(language)
+    if not isinstance(text, Sentence):
+        return words.get(text, text)
+    facts = {name: translate(fact, language) if isinstance(fact, str) else fact for name, fact in text.facts.items()}
+    template = words.get(text.template, text.template)
+    return template.format(**facts) if facts else template
+
+
+def untranslated(text: str, language: str) -> set[str]:
+    """Texts and templates with words that `language` lacks: those of `text` itself and of its facts that are sentences."""
+    words = dictionary(language)
+    template = text.template if isinstance(text, Sentence) else str(text)
+    missing = {template} if template not in words and _LETTERS.search(re.sub(r"\{[^}]*\}", "", template)) else set()
+    for fact in text.facts.values() if isinstance(text, Sentence) else ():
+        if isinstance(fact, Sentence):
+            missing |= untranslated(fact, language)
+    return missing

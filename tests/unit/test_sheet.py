@@ -1,0 +1,137 @@
+"""What an answer shows is said once: a figure that a sheet adds is in every drawer, in every language, and comes back from JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from rich.console import Console
+
+import windtunnel as wt
+from windtunnel.api.pages import sheet_of
+from windtunnel.cli import main
+from windtunnel.draw.csv import sheet_csv
+from windtunnel.draw.json import with_figures
+from windtunnel.draw.page.sheet import page, part_of_page
+from windtunnel.draw.terminal import print_sheet
+from windtunnel.rl.sheet import splits_sheet, step_sheet
+from windtunnel.sheet import codec
+from windtunnel.sheet.blocks import Figure, Lines, Sheet
+from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, untranslated
+
+LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
+RL = {
+    "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
+    "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
+}  # fmt: skip
+SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
+
+
+def _served(**more: object) -> Sheet:
+    return sheet_of(wt.serve_predict("llama3.1-8b", "h100-ib", **LOAD, record=True, **more))  # type: ignore[arg-type]
+
+
+def _front() -> Sheet:
+    load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "processes": 1}
+    return sheet_of(wt.serve_search("llama3.1-8b", "h100-ib", 2, **load))  # type: ignore[arg-type]
+
+
+def _splits() -> Sheet:
+    tried = wt.rl_splits(SPLIT, record=True)
+    return step_sheet(tried[0][1], tried)  # type: ignore[arg-type]
+
+
+SHEETS: dict[str, Callable[[], Sheet]] = {
+    "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
+    "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
+    "serve-search": _front,
+    "rl-predict": lambda: sheet_of(wt.rl_predict(RL, record=True)),
+    "rl-predict async": lambda: sheet_of(wt.rl_predict({**SPLIT, "rl": {**SPLIT["rl"], "mode": "async"}}, record=True)),  # type: ignore[dict-item]
+    "rl-predict --splits": _splits,
+    "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
+}
+"""A sheet of each kind, as its verb makes it. A room that gets a sheet adds a line."""
+
+
+@cache
+def sheet(name: str) -> Sheet:
+    return SHEETS[name]()
+
+
+def terminal(shown: Sheet, language: str) -> str:
+    text = io.StringIO()
+    print_sheet(shown, Console(file=text, width=220), language)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("name", SHEETS)
+@pytest.mark.parametrize("language", [code for code in LANGUAGES if code != "en"])
+def test_every_language_has_the_words(name: str, language: str) -> None:
+    missing = {text for shown in codec.texts_of(sheet(name)) for text in untranslated(shown, language)}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", SHEETS)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_sheet_comes_back_from_json_and_is_drawn_alike(name: str, language: str) -> None:
+    shown = sheet(name)
+    kept = codec.sheet_of(json.loads(json.dumps(codec.sheet_table(shown), allow_nan=True)))
+    assert terminal(kept, language) == terminal(shown, language)
+    assert page(kept, "", language) == page(shown, "", language)
+    assert sheet_csv(kept, language) == sheet_csv(shown, language)
+
+
+@pytest.mark.parametrize("name", SHEETS)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_figure_that_is_added_is_in_every_drawer(name: str, language: str) -> None:
+    """One figure in one sheet; its words are there in the terminal, on both pages, in JSON and in CSV."""
+    label, line = Sentence("price of a step"), Sentence("{price} a step", price="$42.5")
+    figure = Figure("dollars_of_a_test", label, 42.5, "$", 0.1)
+    shown = sheet(name)
+    first = replace(shown.sections[0], blocks=(*shown.sections[0].blocks, Lines((line,), "price")))
+    more = replace(shown, figures=(*shown.figures, figure), sections=(first, *shown.sections[1:]))
+    words = translate(label, language)
+    assert translate(line, language) in terminal(more, language)
+    for drawn in (page(more, "", language), str(part_of_page(more, language))):
+        assert words in drawn and "$42.5 ±10 %" in drawn
+    assert with_figures({"schema": 1}, more)["dollars_of_a_test"] == 42.5
+    assert ["dollars_of_a_test", words, "42.5", "$", "0.1", "$42.5"] in list(csv.reader(io.StringIO(sheet_csv(more, language))))
+
+
+@pytest.mark.parametrize("language", [code for code in LANGUAGES if code != "en"])
+def test_a_translation_has_the_facts_of_its_text(language: str) -> None:
+    import string
+
+    def names(text: str) -> set[str]:
+        return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+    assert {text for text, other in dictionary(language).items() if names(text) != names(other)} == set()
+
+
+def test_a_sentence_is_a_string_that_knows_its_facts() -> None:
+    inner = Sentence("{count} requests", count="1,284")
+    said = join((Sentence("{price} a step", price="$3"), inner), "; ")
+    assert said == "$3 a step; 1,284 requests" and isinstance(said, str)
+    assert translate(said, "zh") == "每步 $3; 1,284 个请求"
+    assert translate("no such words", "zh") == "no such words"
+    assert untranslated(Sentence("{what} is new", what=inner), "zh") == {"{what} is new"}
+
+
+def test_the_command_line_writes_all_of_them(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    asked = ["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--requests", "8", "--language", "zh"]
+    files = {name: folder / file for name, file in (("csv", "a.csv"), ("sheet", "a.json"), ("html", "a.html"))}
+    assert main([*asked, *(word for name, file in files.items() for word in (f"--{name}", str(file)))]) == 0
+    assert "输出" in capsys.readouterr().out and "首个 token" in files["csv"].read_text(encoding="utf-8")
+    assert 'lang="zh"' in files["html"].read_text(encoding="utf-8")
+    kept = codec.sheet_of(json.loads(files["sheet"].read_text(encoding="utf-8")))
+    assert kept.figures[0].key == "tokens_per_s_gpu"
+    assert main([*asked, "--csv", "-", "--json", "-"]) == 2 and "standard output is taken" in capsys.readouterr().err
+    assert main([*asked[:-1], "fr"]) == 2 and "zh" in capsys.readouterr().err
