@@ -6,8 +6,11 @@ import ctypes
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,9 @@ import pytest
 from windtunnel.service.work.confine import confine, installation, landlock_version
 
 
-def confined(scratch: Path, act: Callable[[], object], python_alone: bool = False) -> str:
-    """The name of the error that `act` raises in a confined process; empty if none."""
-    readable = installation()
+def confined(scratch: Path, act: Callable[[], object], python_alone: bool = False, also: Sequence[Path] = ()) -> str:
+    """The name of the error that `act` raises in a confined process that may read `also`; empty if none."""
+    readable = [*installation(), *also]
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -77,6 +80,48 @@ def test_it_works_where_it_should(scratch: Path, python_alone: bool) -> None:
         assert confined(scratch, act, python_alone) == ""
 
 
+INDEX = """
+import os, sys
+from pathlib import Path
+from windtunnel.fleet.collect.index import CompactedSegment, RunIndex
+from windtunnel.fleet.collect.registry import Rings
+index = RunIndex(f"sqlite:///{sys.argv[1]}", create=True)
+index.add(CompactedSegment(7), Rings())
+if sys.argv[2] == "killed":
+    os._exit(0)
+index.close()
+"""
+
+
+@pytest.mark.parametrize("left", ["closed", "killed"])
+@pytest.mark.parametrize("python_alone", [False, True])
+def test_the_index_of_a_readable_run_is_read_and_not_touched(scratch: Path, python_alone: bool, left: str) -> None:
+    folder = scratch.parent / "run #1"
+    folder.mkdir()
+    file = folder / "index.db"
+    subprocess.run([sys.executable, "-c", INDEX, str(file), left], check=True)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert ("index.db-wal" in before) == (left == "killed")
+
+    def look() -> None:
+        from windtunnel.fleet.collect.index import RunIndex
+
+        assert RunIndex(f"sqlite:///{file}", create=False).read().compacted == 7
+
+    def change() -> None:
+        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as connection:
+            connection.execute("delete from wt_state")
+
+    assert confined(scratch, look, python_alone, [folder]) == ""
+    if left == "closed":
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert confined(scratch, change, python_alone, [folder]) == "OperationalError"
+    for address in (str(file), f"{file.as_uri()}?mode=rw", f"{file.as_uri()}#?mode=ro", f"{file.as_uri()}?mode=ro&vfs=unix-none"):
+        act = partial(sqlite3.connect, address, uri=address.startswith("file:"))
+        assert confined(scratch, act, python_alone, [folder]) == "PermissionError", address
+    assert confined(scratch, look, python_alone) == "FileError"
+
+
 @pytest.mark.parametrize("python_alone", [False, True])
 def test_it_reads_and_writes_nothing_else(scratch: Path, python_alone: bool) -> None:
     secret = scratch.parent / "secret"
@@ -85,7 +130,8 @@ def test_it_reads_and_writes_nothing_else(scratch: Path, python_alone: bool) -> 
         lambda: os.listdir("/"), lambda: os.listdir(scratch.parent), lambda: secret.write_text("z"), lambda: secret.unlink(),
         lambda: os.rename("upload", scratch.parent / "moved"), lambda: (scratch.parent / "made").write_text("z"),
         lambda: installation()[0].joinpath("made").write_text("z"), lambda: os.symlink("/etc/passwd", "other"),
-        lambda: os.chmod(secret, 0o777),
+        lambda: os.chmod(secret, 0o777), lambda: sqlite3.connect(secret),
+        lambda: sqlite3.connect(f"file:{secret}?mode=ro", uri=True), lambda: sqlite3.connect("file:../secret?mode=rw", uri=True),
     ]  # fmt: skip
     for number, act in enumerate(acts):
         assert confined(scratch, act, python_alone) in ("PermissionError", "OSError"), number

@@ -61,6 +61,15 @@ def test_a_wrong_token_opens_nothing(service: ServedProcess) -> None:
     assert enter(service, "x" * 10_000)[0] == 413
 
 
+def test_a_form_of_another_origin_signs_nobody_in(service: ServedProcess) -> None:
+    body, form = urlencode({"token": str(service.token)}), "application/x-www-form-urlencoded"
+    for origin in ("null", "http://other.example", f"http://other.example:{service.port}"):
+        status, headers, _ = send(service, "POST", "/ui/sign-in", body, Content_Type=form, Origin=origin)
+        assert status == 403 and "set-cookie" not in headers, origin
+    assert send(service, "GET", "/ui/sign-in")[1]["referrer-policy"] == "same-origin"
+    assert send(service, "POST", "/ui/sign-in", body, Content_Type=form, Origin=f"http://127.0.0.1:{service.port}")[0] == 303
+
+
 def test_a_session_reads_and_may_not_ask(service: ServedProcess) -> None:
     status, headers, _ = enter(service, str(service.token))
     assert (status, headers["location"]) == (303, "/ui/compose")

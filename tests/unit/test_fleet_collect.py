@@ -86,7 +86,7 @@ def test_compaction_that_was_killed_is_repeated(tmp_path: Path) -> None:
         assert post(server, 0, 1, range(3), introduce=True) == 200
     folder = tmp_path / "run"
     copy = (folder / "log" / "segment-00000001.wtlog").read_bytes()
-    index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
+    index = RunIndex(f"sqlite:///{folder}/index.db", create=True)
     with collecting(tmp_path / "other") as server:
         assert post(server, 0, 1, range(3), introduce=True) == 200
     rings = RunStore(folder)._read_tail(tables=False).rings
@@ -133,7 +133,7 @@ def test_a_question_without_an_end_costs_no_more_once_rows_are_compacted(tmp_pat
     with collecting(tmp_path / "run") as server:
         assert post(server, 0, 1, range(3), introduce=True) == 200
     folder = tmp_path / "run"
-    index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
+    index = RunIndex(f"sqlite:///{folder}/index.db", create=True)
     Compactor(folder, index, RunStore(folder)._read_tail(tables=False).rings).compact(1)
     assert index.read().files
     index.close()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.ring import RingReader, RingWriter, RowState
+from windtunnel.fleet.ring import ROWS, RingReader, RingWriter, RowState
 from windtunnel.records.sections import Section, Sections, join_sections
 
 
@@ -92,3 +94,89 @@ def test_a_process_that_waits_for_a_core_is_not_silent_meanwhile(tmp_path: Path,
     assert reader.read(0).beat_ns == beat
     for one in (writer, elsewhere, reader, other):
         one.close()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which 1 MiB is left: a sparse ring can be made there, and not be filled."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if not made or made.returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        with (folder / "ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 7 << 20)
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def run_ring(disk: Path) -> subprocess.CompletedProcess[str]:
+    """A process that makes a ring, fills the disk, and writes into all of the ring."""
+    script = (
+        "import os, sys; from pathlib import Path; from windtunnel.base.errors import FileError\n"
+        "from windtunnel.fleet.ring import ROWS, RingWriter, append_end\n"
+        "disk = Path(sys.argv[1])\n"
+        "try: writer = RingWriter(disk / 'ring', 'job', 0, 1)\n"
+        "except FileError as error: sys.exit(f'{error}')\n"
+        "room = os.statvfs(disk)\n"
+        "with open(disk / 'rest', 'wb') as file: os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)\n"
+        "for step in range(ROWS + 5): writer.write(0, step, step)\n"
+        "append_end(disk / 'ring', 0, 'exit status 3')\n"
+    )
+    return subprocess.run([sys.executable, "-c", script, str(disk)], capture_output=True, text=True, check=False)
+
+
+def test_a_full_disk_refuses_the_ring_and_ends_no_process(full_disk: Path) -> None:
+    ended = run_ring(full_disk)
+    assert ended.returncode == 1, ended  # -SIGBUS before the ring was reserved
+    assert "No space left on device" in ended.stderr and "room for 5.004 MiB" in ended.stderr and ended.stderr.count("\n") == 1
+    assert not (full_disk / "ring").exists()
+
+
+def test_a_ring_that_was_made_has_all_of_its_room(full_disk: Path) -> None:
+    (full_disk / "ballast").unlink()
+    ended = run_ring(full_disk)
+    assert ended.returncode == 0, ended
+    assert RingReader(full_disk / "ring").read(0).rows["step"][-2] == ROWS + 4
+
+
+TORCH = """
+import types
+__version__ = "none"
+cuda = types.SimpleNamespace(is_available=lambda: False)
+"""
+JOB = """
+import torch, torch.distributed, os
+torch.distributed.init_process_group()
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("rank", ["0", ""], ids=["with a rank", "waits for its rank"])
+def test_a_job_whose_ring_has_no_room_goes_on_unwatched(full_disk: Path, tmp_path: Path, rank: str) -> None:
+    """The monitor fails before it touches torch, so that a torch of a few lines is enough here."""
+    stub = tmp_path / "stub" / "torch"
+    for name, text in {
+        "__init__.py": TORCH,
+        "distributed.py": "is_available = lambda: True\nis_initialized = get_rank = lambda: 0\ndef init_process_group(): pass\n",
+        "optim/__init__.py": "",
+        "optim/optimizer.py": "import types\nregister_optimizer_step_pre_hook = lambda hook: types.SimpleNamespace(remove=print)\n",
+    }.items():
+        (stub / name).parent.mkdir(parents=True, exist_ok=True)
+        (stub / name).write_text(text)
+    script = tmp_path / "train.py"
+    script.write_text(JOB)
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    environment |= {"PYTHONPATH": str(stub.parent)} | ({"RANK": rank, "WORLD_SIZE": "1"} if rank else {})
+    command = ["fleet", "run", "--no-monitor", "--dir", str(full_disk), "--run", "job", "--", sys.executable, str(script)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "windtunnel", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    told = [line for line in ended.stderr.splitlines() if "not watched" in line]
+    assert ended.returncode == 0 and "trained" in ended.stdout, ended
+    assert len(told) == 1 and "No space left on device" in told[0], ended.stderr
+    assert "Traceback" not in ended.stderr

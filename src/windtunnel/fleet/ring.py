@@ -16,6 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_size
 from windtunnel.fleet._ring import Rows
 
 MAGIC = b"WTRING01"
@@ -105,7 +107,9 @@ class RingWriter:
 
     Times are unix time in ns, advanced by the monotonic clock, so that adjustments of the system clock have no effect. `skew` (ns,
     parts per million) deliberately misadjusts the clock, for tests of clock alignment. `rows` is the compiled row writer
-    (`_ring.Rows`), which hooks in the training process call directly. FileError if the folder cannot be written.
+    (`_ring.Rows`), which hooks in the training process call directly. The whole file is reserved at the start: a first write to a
+    page that the file system has no room for would end the process with SIGBUS. FileError if the folder cannot be written or has
+    no room.
     """
 
     def __init__(
@@ -120,11 +124,14 @@ class RingWriter:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.truncate(size)
+                os.posix_fallocate(file.fileno(), 0, size)
             with path.open("r+b") as file:
                 self._map = mmap.mmap(file.fileno(), size)
         except OSError as error:
-            raise FileError(str(path), error.strerror or str(error), "a folder that can be written") from error
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            allowed = f"a folder that can be written, with room for {show_size(size)}"
+            raise FileError(str(path), error.strerror or str(error), allowed) from error
         self.rows = Rows(self._map, _ROWS_AT, HEAD, STEP, DROPPED, skew[0], skew[1] * 1e-6)
         self.clock = self.rows.now
         self.meta = RingMeta(

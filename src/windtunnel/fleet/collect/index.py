@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +82,21 @@ class IndexState:
 
 
 class RunIndex:
-    """The index at a database URL. FileError if it cannot be opened."""
+    """The index at a database URL. With `create` its writer; otherwise a reader, which writes nothing into the folder of an SQLite
+    file, also where it could. FileError if it cannot be opened."""
 
     def __init__(self, url: str, *, create: bool) -> None:
         self.url = url
         try:
-            self.engine = sa.create_engine(url)
-            if create and self.engine.dialect.name == "sqlite" and self.engine.url.database:
-                Path(self.engine.url.database).touch(mode=0o600)  # its journals get the same mode
-            if self.engine.dialect.name == "sqlite":
+            where = sa.make_url(url)
+            file = where.database if where.get_backend_name() == "sqlite" else None
+            if file and not create:
+                self.engine = sa.create_engine(url, creator=partial(_open_to_read, Path(file)), poolclass=sa.NullPool)
+            else:
+                self.engine = sa.create_engine(url)
+            if create and file:
+                Path(file).touch(mode=0o600)  # its journals get the same mode
+            if create and self.engine.dialect.name == "sqlite":
                 sa.event.listen(self.engine, "connect", _configure_sqlite)
             if create:
                 META.create_all(self.engine)
@@ -154,6 +162,13 @@ class RunIndex:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _open_to_read(file: Path) -> sqlite3.Connection:
+    """A connection that only reads. A journal beside the file means that its writer lives or was killed; without one nobody writes,
+    and SQLite, which would make a journal to read, is told so. Each query connects anew, as a writer may come in between."""
+    still = "" if file.with_name(f"{file.name}-wal").exists() else "&immutable=1"
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro{still}", uri=True, timeout=10.0, check_same_thread=False)
 
 
 def _configure_sqlite(connection: Any, _: Any) -> None:

@@ -87,9 +87,16 @@ def step() -> None:
 
 def auto_start() -> None:
     """`start` for unchanged scripts: an error is printed as one line, and the script continues."""
-    try:
+    with _goes_on_unwatched():
         start()
-    except Exception as error:  # an error of the monitor must not end the training
+
+
+@contextmanager
+def _goes_on_unwatched() -> Iterator[None]:
+    """An error of the monitor is printed as one line: it must not end the training."""
+    try:
+        yield
+    except Exception as error:
         print(f"windtunnel fleet: this rank is not watched: {error}", file=sys.stderr)
 
 
@@ -116,7 +123,8 @@ def _wait_for_rank(settings: WatchSettings) -> None:
         def init_process_group(*args: Any, **options: Any) -> Any:
             done = original(*args, **options)
             if _Monitor.waiting is patches:
-                _begin(settings)
+                with _goes_on_unwatched():
+                    _begin(settings)
             return done
 
         return init_process_group
@@ -126,7 +134,8 @@ def _wait_for_rank(settings: WatchSettings) -> None:
 
     def begin_now(*_: Any) -> None:
         if _Monitor.waiting is patches:
-            _begin(settings)
+            with _goes_on_unwatched():
+                _begin(settings)
 
     patches.on_restore(optimizer.register_optimizer_step_pre_hook(partial(begin_now)).remove)
 

@@ -35,6 +35,7 @@ class PageContext:
     runs: Sequence[str] = ()
     """Folders of runs that the operator named."""
     _listeners: list[Listener] = field(default_factory=list)
+    _typed: list[Callable[[ViewState], ViewState]] = field(default_factory=list)
 
     def say(self, key: str, **facts: object) -> str:
         """The sentence of a key in the reader's language."""
@@ -48,6 +49,18 @@ class PageContext:
     def listen(self, listener: Listener) -> None:
         """Calls `listener` whenever the view has changed."""
         self._listeners.append(listener)
+
+    def when_typed(self, take: Callable[[ViewState], ViewState]) -> None:
+        """`take` puts what stands in fields into a view. A field is kept when it is left, and a browser may tell that after the
+        click on a button."""
+        self._typed.append(take)
+
+    async def keep_typed(self) -> None:
+        """Puts into the view what stands in the fields now: what a question that is asked now is about."""
+        view = self.view
+        for take in self._typed:
+            view = take(view)
+        await self.show(view)
 
     async def show(self, view: ViewState) -> None:
         """Another view: the address follows, and so does whoever listens. The browser's way back undoes it."""

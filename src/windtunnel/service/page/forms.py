@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from windtunnel.base.units import parse_count
 from windtunnel.spec.loading.json_schema import schema
+from windtunnel.spec.loading.spelled import spelled_number
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "plan": (
@@ -49,8 +52,21 @@ class FormField:
             found = found.get(part) if isinstance(found, Mapping) else None
         return found
 
+    def shown(self, value: Any, typed: Any) -> Any:
+        """What its widget shows for a value of a job: numbers as text, and one that was typed in another way as it was typed."""
+        if self.kind not in ("integer", "number"):
+            return value
+        return typed if value is not None and self._number(str(typed or "")) == value else self.text_of(value) or ""
+
+    def _number(self, text: str) -> object:
+        read = spelled_number(self.path.split("."), text.strip())
+        with suppress(ValueError):
+            return parse_count(read)
+        return None
+
     def text_of(self, value: Any) -> str | None:
         """A value of a widget as `--set` takes it; None for an empty one."""
+        value = value.strip() if isinstance(value, str) else value
         if value is None or value == "":
             return None
         if isinstance(value, bool):

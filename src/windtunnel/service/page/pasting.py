@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from nicegui import events, ui
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.units import parse_whole
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.fields import choose_files
+from windtunnel.service.page.fields import choose_files, why_unread
 from windtunnel.service.page.frame import show_error
 from windtunnel.service.page.state import MOST_PACKED, Question, pack_table
 from windtunnel.spec import names
@@ -51,8 +53,11 @@ def paste_card(context: PageContext) -> None:
             uploads[name_of(text)] = text.encode("utf-8", "replace")
         if not uploads:
             return
+        if not gpus.validate():
+            gpus.run_method("focus")
+            return
         said.clear()
-        on, number = str(machine.value or ""), str(int(gpus.value or 8))
+        on, number = str(machine.value or ""), str(parse_whole(str(gpus.value or "8")))
         place: dict[str, Any] = {"on": on, "set": {"cluster.gpus": number}} if on else {}
         try:
             told = await _read(context, uploads, place)
@@ -73,7 +78,8 @@ def paste_card(context: PageContext) -> None:
             known = list(names("clusters"))
             machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
             machine.props("outlined dense").classes("wt-grow")
-            gpus = ui.number(context.say("compose.gpus"), value=8, min=1, step=1).props("outlined dense")
+            gpus = ui.input(context.say("compose.gpus"), value="8", validation=partial(why_unread, parse_whole))
+            gpus.props("outlined dense hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
             choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext
+from windtunnel.service.page.state import ViewState
 
 FIRST_JOB = "llama3-8b-8xh100"
 LOOKS = Path(__file__).with_name("studies.css")
@@ -34,10 +35,15 @@ def job_line(context: PageContext) -> None:
             field = ui.input(context.say("choose.job"), value=asked.job or FIRST_JOB).props("outlined dense stack-label")
             field.classes("wt-field wt-wide")
 
-            async def keep() -> None:
+            def with_job(view: ViewState) -> ViewState:
                 name = str(field.value or "").strip()
-                if name and name != context.question.job:
-                    await context.show(context.view.with_question(replace(context.question, job=name)))
+                moved = name and name != (view.question.job or FIRST_JOB)
+                return view.with_question(replace(view.question, job=name)) if moved else view
+
+            async def keep() -> None:
+                await context.show(with_job(context.view))
+
+            context.when_typed(with_job)
 
             async def offer() -> None:
                 field.set_autocomplete([*await context.door.catalogue("jobs"), *await context.door.catalogue("models")])

@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVS = 38
@@ -103,7 +104,17 @@ _REFUSED = (
 """Events that a question has no need of."""
 _ON_PATHS = ("open", "os.listdir", "os.scandir", "os.chdir", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate",
              "os.chmod", "os.chown", "os.utime", "sqlite3.connect", "glob.glob")  # fmt: skip
+_READ_ONLY = ("mode=ro", "mode=ro&immutable=1")
+"""What the address of a database says that SQLite opens for reading alone."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def _database(address: str) -> tuple[str, bool]:
+    """The path that SQLite opens for a `file:` address, and whether for reading alone."""
+    path, _, query = address.removeprefix("file:").partition("#")[0].partition("?")
+    if path.startswith("//"):
+        path = "/" + path[2:].partition("/")[2]
+    return os.fsdecode(unquote_to_bytes(path)), query in _READ_ONLY
 
 
 def _hook(scratch: str, readable: Sequence[str]) -> None:
@@ -117,12 +128,15 @@ def _hook(scratch: str, readable: Sequence[str]) -> None:
             raise PermissionError(1, f"a question may not do this: {event}")
         if event not in watched or not arguments or isinstance(arguments[0], int) or arguments[0] is None:
             return
-        path = realpath(fsdecode(arguments[0]))
+        only_reads = event in ("os.listdir", "os.scandir") or (event == "open" and not (int(arguments[2] or 0) & _WRITES))
+        name = fsdecode(arguments[0])
+        if event == "sqlite3.connect" and name.startswith("file:"):
+            name, only_reads = _database(name)
+        path = realpath(name)
         inside = path == own[0] or path.startswith(own[1])
         if inside and (event != "os.rename" or realpath(fsdecode(arguments[1])).startswith(own[1])):
             return
-        reads = event in ("os.listdir", "os.scandir") or (event == "open" and not (int(arguments[2] or 0) & _WRITES))
-        if (reads and (path in exact or path.startswith(shared))) or path == "/dev/null":
+        if (only_reads and (path in exact or path.startswith(shared))) or path == "/dev/null":
             return
         raise PermissionError(13, "a question may read its uploads and the catalogue alone", path)
 

@@ -81,6 +81,7 @@ class WholeRunCard:
 
     async def ask(self) -> None:
         """Asks what the sliders say. The first time of a law it asks for the law's own rates before."""
+        await self._context.keep_typed()
         await self._form.keep("run", "1")
         if self._form.value("rate") != "0" and self._law_of_rates != self._form.value("law"):
             await self._asking.run(lambda: self._wanted_run({}), lambda table, _: self._learn_rates(table))

@@ -11,11 +11,12 @@ from typing import Any
 
 from nicegui import ui
 
+from windtunnel.base.units import parse_time
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.plans import front_scatter, parallel_plans, plan_number, plan_words, space_bars
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, read_percent, sets_list, sets_of
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.studies import job_arguments
 from windtunnel.sheet import numbers as say
@@ -33,9 +34,9 @@ def build_search(context: PageContext, form: Form) -> None:
             form.text("on", say_("choose.on"), hint="h100-ib, b200-ib")
             form.text("gpus", say_("choose.gpus"), hint="256, 512")
             form.choice("objective", say_("choose.objective"), _objectives(context), "time", many=True)
-            form.text("margin", say_("choose.margin"), hint="5.5")
-            form.text("gap", say_("choose.gap"), "0")
-            form.text("limit", say_("choose.limit"), hint="60")
+            form.text("margin", say_("choose.margin"), hint="5.5", reads=read_percent)
+            form.text("gap", say_("choose.gap"), "0", reads=read_percent)
+            form.text("limit", say_("choose.limit"), hint="60", reads=parse_time)
             form.text("set", say_("choose.ranges"), wide=True, hint="plan.tp=4,8 runtime.overlap_tp=true,false")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.go"), color=None).props("unelevated").classes("wt-go")
@@ -51,6 +52,7 @@ def build_search(context: PageContext, form: Form) -> None:
                 return
 
     async def show_space() -> None:
+        await context.keep_typed()
         await space.run(lambda: wanted_search(context, form, None, only_space=True))
 
     ask_on_click(form, "run", go, search)

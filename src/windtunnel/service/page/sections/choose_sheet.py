@@ -11,7 +11,7 @@ from nicegui import ui
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command, show_table
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
+from windtunnel.service.page.fields import Form, ask_on_click, read_percent, sets_list, sets_of
 from windtunnel.service.page.frame import card
 from windtunnel.sheet import numbers as say
 
@@ -34,11 +34,11 @@ def build_sheet(context: PageContext, form: Form) -> None:
             form.text("gpus", say_("choose.gpus"), hint="256, 512, 1024")
             form.text("model", say_("choose.model"), hint="llama3.1-8b")
             form.text("tokens", say_("choose.tokens"), hint="2T")
-            form.text("goodput", say_("choose.goodput_share"), "95")
+            form.text("goodput", say_("choose.goodput_share"), "95", reads=read_percent)
             form.text("set", say_("choose.sets"), wide=True, hint="cluster.price_per_gpu_hour=1.8")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.sheet_go"), color=None).props("unelevated").classes("wt-go")
-            ui.button(say_("choose.copy_link"), on_click=lambda: _copy_link(), color=None).props("flat").classes("wt-other")
+            ui.button(say_("choose.copy_link"), on_click=lambda: _copy_link(context), color=None).props("flat").classes("wt-other")
             ui.button(say_("choose.print"), on_click=lambda: ui.run_javascript(PRINT), color=None).props("flat").classes("wt-other")
 
         async def draw(table: Mapping[str, Any], asked: Asked) -> None:
@@ -63,8 +63,9 @@ def build_sheet(context: PageContext, form: Form) -> None:
     ask_on_click(form, "run", go, ask)
 
 
-def _copy_link() -> None:
+async def _copy_link(context: PageContext) -> None:
     """The address with everything on the sheet."""
+    await context.keep_typed()
     ui.run_javascript("navigator.clipboard.writeText(location.href.replace(/#.*$/, '') + '#sheet')")
 
 

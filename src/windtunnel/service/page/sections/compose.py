@@ -115,16 +115,13 @@ class JobForm:
         async def take_change(event: Any) -> None:
             if event.value != self._shown.get(field.path):
                 self._shown[field.path] = event.value
-                await self._change(field.path, field.text_of(event.value))
+                await self._change(field.path, field.text_of(event.value))  # numbers as typed: `128k` is read as in `--set`
 
         made: Any
         if field.kind == "boolean":
             made = ui.checkbox(label, on_change=take_change).props("dense")
         elif field.kind == "choice":
             made = ui.select(list(field.choices), label=label, on_change=take_change).props("outlined dense")
-        elif field.kind in ("integer", "number"):
-            made = ui.number(label, on_change=take_change, step=1 if field.kind == "integer" else None)
-            made.props("outlined dense debounce=120")
         else:
             made = ui.input(label, on_change=take_change).props("outlined dense debounce=250")
         made.props(f'data-field="{field.path}"')
@@ -145,7 +142,7 @@ class JobForm:
     def fill(self, job: Mapping[str, Any]) -> None:
         """Shows the job of an answer, and marks the fields that were changed."""
         for path, (field, made) in self._inputs.items():
-            value = field.value_in(job)
+            value = field.shown(field.value_in(job), made.value)
             self._shown[path] = value
             if made.value != value and not (field.kind == "choice" and value not in field.choices):
                 made.set_value(value)

@@ -9,6 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.units import parse_whole
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_numbers, show_table
 from windtunnel.service.page.charts.links import load_heat, sweep_lines
@@ -59,7 +60,7 @@ def _machine_fields(context: PageContext, form: Form) -> None:
 
     ui.timer(0.0, offer, once=True)
     form.choice("op", context.say("network.op"), CALLS, "all_reduce")
-    form.text("gpus", context.say("network.ranks"), "16")
+    form.text("gpus", context.say("network.ranks"), "16", reads=parse_whole)
 
 
 def wanted_calls(form: Form, network: str = "closed", artefacts: Sequence[str] = PAGE) -> Wanted:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from windtunnel.base.units import parse_count, parse_time, parse_whole
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
@@ -38,8 +39,8 @@ def _shared_fields(context: PageContext, form: Form) -> None:
     machine = form.text("on", say_("serving.on"), "h100-ib")
     form.text("isl", say_("serving.isl"), "1024", hint="1024, 200~0.5<4096")
     form.text("osl", say_("serving.osl"), "1024")
-    form.text("ttft", say_("serving.ttft_limit"), hint="2")
-    form.text("tpot", say_("serving.tpot_limit"), hint="0.03")
+    form.text("ttft", say_("serving.ttft_limit"), hint="2", reads=parse_time)
+    form.text("tpot", say_("serving.tpot_limit"), hint="0.03", reads=parse_time)
     form.text("set", say_("serving.sets"), wide=True, hint="cluster.price_per_gpu_hour=2")
 
     async def offer() -> None:
@@ -73,7 +74,7 @@ def build_front(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("serving.front"), say_("serving.front_about"), "front"):
         with ui.element("div").classes("wt-form"):
-            form.text("most", say_("serving.most_gpus"), "2")
+            form.text("most", say_("serving.most_gpus"), "2", reads=parse_whole)
             form.choice("engines", say_("serving.engines"), ENGINES, "vllm", many=True)
             form.choice("formats", say_("serving.formats"), FORMATS, "bf16", many=True)
             form.text("users", say_("serving.users_list"), hint="1,8,32,128")
@@ -100,10 +101,10 @@ def build_server(context: PageContext, form: Form) -> None:
         with ui.element("div").classes("wt-form"):
             form.choice("engine", say_("serving.engine"), ENGINES, "vllm")
             form.choice("weights", say_("serving.weights"), FORMATS, "bf16")
-            form.text("tp", say_("serving.tp"), "1")
-            form.text("gpus", say_("serving.gpus"), hint="8")
-            form.text("concurrent", say_("serving.users"), hint="16")
-            form.text("rate", say_("serving.rate"), hint="4")
+            form.text("tp", say_("serving.tp"), "1", reads=parse_whole)
+            form.text("gpus", say_("serving.gpus"), hint="8", reads=parse_whole)
+            form.text("concurrent", say_("serving.users"), hint="16", reads=parse_whole)
+            form.text("rate", say_("serving.rate"), hint="4", reads=parse_count)
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("serving.server_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda _, asked: show_sheet(context, asked), "server-answer")
