@@ -85,7 +85,7 @@ def _table() -> dict[str, Any]:
 def _lines(text: str, short: dict[str, str]) -> list[str]:
     """The lines of a list, with their short words written out; an empty one is the verb alone."""
     for name, words in short.items():
-        text = re.sub(rf"\\${name}\\b", words, text)
+        text = re.sub(rf"\${name}\b", words, text)
     return [line.strip() for line in text.split("\n")[:-1]]
 
 

@@ -14,6 +14,12 @@ from .environment import ROOT
 
 JOB = "llama3-8b-8xh100"
 SMALL = ["model.layers=2", "plan.seq=512"]
+NCCL_TESTS = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 4(factor) warmup iters: 5 iters: 20
+# Using devices
+{ranks}#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float     sum      -1   100.00   10.49   19.66      0   110.00    9.53   17.87      0
+     4194304       1048576     float     sum      -1   160.00   26.21   49.15      0   170.00   24.67   46.26      0
+"""
 TEXTS: dict[str, str] = {
     "named.toml": f'base = "{JOB}"\nname = "<b>named & shown</b>"\n',
     "rl.toml": """workload = "rl"
@@ -78,7 +84,7 @@ def write_inputs(folder: Path) -> None:
 def _exports(folder: Path) -> None:
     import windtunnel as wt
     from tests.synthetic_runs import with_known_factor
-    from tests.helpers.fit_rows import CPU, product
+    from tests.helpers.fit_rows import CPU, product, tiny_cpu
     from windtunnel.records import dataset, write
     from windtunnel.records.run_file import write_run
 
@@ -86,7 +92,7 @@ def _exports(folder: Path) -> None:
     stages = wt.load(JOB, [*SMALL, "plan.pp=2", "plan.micro_batch=1"])
     for job, form, name in (
         (small, "kineto", "trace.json"), (stages, "kineto", "traces"), (small, "chakra", "chakra"), (small, "goal", "step.goal"),
-        (small, "simai", "workload.txt"), (small, "simai-topology", "simai-topology"), (small, "graph", "graph.toml"),
+        (small, "simai", "workload.txt"), (small, "simai-topology", "simai-topology"), (wt.load(JOB, ["cluster.gpus=64", "plan.global_batch=64"]), "graph", "graph.toml"),
         (small, "nccl-topology", "topology.xml"), (small, "nccl-graph", "nccl-graph.xml"), (small, "megatron", "exported.sh"),
         (small, "torchtitan", "torchtitan.toml"), (small, "deepspeed", "deepspeed.json"), (small, "json", "job.json"),
     ):  # fmt: skip
@@ -94,22 +100,19 @@ def _exports(folder: Path) -> None:
     wt.export(small.cluster, "astra-sim").save(folder / "astra")
     (folder / "job.toml").write_text(wt.dump(small), encoding="utf-8")
     write_run(with_known_factor(small, "kernels.attention", 1.4), folder / "run")
-    write(dataset(CPU, [product(m, n, 1024, 2.0 * m * n * 1024 / 8e10) for m in (256, 512, 1024, 2048) for n in (512, 1024, 4096)]),
-          folder / "products.parquet")  # fmt: skip
+    write(tiny_cpu(), folder / "products.parquet")
     rows = [product(m, 1024, 1024, m * 1.5e-5 * (0.6 if mode == "cuda_graph" else 1.0), mode=mode) for m in (256, 1024)
             for mode in ("eager", "cuda_graph")]  # fmt: skip
     write(dataset(CPU, rows), folder / "modes.parquet")
-    _say("profile", "import", f"{folder}/kernels.csv", "--gpu", "h100-sxm-80gb", "-o", f"{folder}/kernels.parquet", "-q")
-    _say("calibrate", f"{folder}/run", "--job", f"{folder}/job.toml", "-o", f"{folder}/calibration.toml")
+    _do("profile", "import", f"{folder}/kernels.csv", "--gpu", "h100-sxm-80gb", "-o", f"{folder}/kernels.parquet", "-q")
+    _do("calibrate", f"{folder}/run", "--job", f"{folder}/job.toml", "-o", f"{folder}/calibration.toml")
 
 
-def _say(*words: str) -> str:
-    """What a command prints."""
+def _do(*words: str) -> None:
     from windtunnel.cli import main
 
-    with redirect_stdout(io.StringIO()) as out:
+    with redirect_stdout(io.StringIO()):
         assert main(words) == 0, words
-    return out.getvalue()
 
 
 def _logs(folder: Path) -> None:
@@ -121,7 +124,10 @@ def _logs(folder: Path) -> None:
     (folder / "rows.csv").write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:6]), encoding="utf-8")
     table = table.with_name("collectives.csv")
     (folder / "collectives.csv").write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:40]), "utf-8")
-    (folder / "nccl-tests.log").write_text(_say(*"collective -c h100-ib -n 16 -b 1M:64M:4".split()), encoding="utf-8")
+    ranks = "".join(
+        f"#  Rank {rank:2d} Group  0 Pid {rank + 100} on node{rank // 8} device  {rank % 8} [0x00] NVIDIA H100\n" for rank in range(16)
+    )
+    (folder / "nccl-tests.log").write_text(NCCL_TESTS.format(ranks=ranks), encoding="utf-8")
     config = {"dp": [0, 1, 2, 3]}
     (folder / "dumps").mkdir()
     for rank in range(4):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -55,6 +56,8 @@ def shown(line: str) -> int:
     while words and re.match(r"[A-Z_]+=", words[0]):
         name, _, value = words.pop(0).partition("=")
         os.environ[name] = value
+        if name == "PYTHONIOENCODING" and isinstance(sys.stdout, io.TextIOWrapper):  # it was opened before
+            sys.stdout.reconfigure(encoding=value)
     sys.argv = ["windtunnel", *words]
     return main(words)
 
