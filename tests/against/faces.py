@@ -4,9 +4,9 @@
     python -m tests.against.faces compare A B                   says what differs; exit code 1 where anything does
     python -m tests.against.faces against REV                   both, with a commit and this tree
 
-The commands are in faces.toml. A tree is copied beside A and runs in this environment, with this environment's C++ core: its cpp/ has
-to be equal; `against` builds an environment where it is not. Inputs are written once (faces_inputs.py), and both sides read the same.
-`showing.py` says what is taken out of outputs.
+The commands are in faces.toml. A tree is copied beside A and runs in this environment, with this environment's C++ core: its cpp/
+has to be equal; `against` builds an environment where it is not. Inputs are written once (faces_inputs.py), and both sides read the
+same. `showing.py` says what is taken out of outputs.
 """
 
 from __future__ import annotations
@@ -185,13 +185,13 @@ def compare(old: Path, new: Path) -> int:
 
 def _outputs(folder: Path) -> dict[str, dict[str, Path]]:
     """Command -> path of an output -> the file."""
-    found: dict[str, dict[str, Path]] = {}
+    outputs: dict[str, dict[str, Path]] = {}
     for command in sorted(folder.glob("*/*/command")):
         files = [path for path in command.parent.rglob("*") if path.is_file()]
-        found[str(command.parent.relative_to(folder))] = {str(path.relative_to(command.parent)): path for path in files}
-    if not found:
+        outputs[str(command.parent.relative_to(folder))] = {str(path.relative_to(command.parent)): path for path in files}
+    if not outputs:
         raise SystemExit(f"{folder} holds no outputs: python -m tests.against.faces run --out {folder}")
-    return found
+    return outputs
 
 
 def _difference(file: str, before: Path | None, after: Path | None) -> list[str]:

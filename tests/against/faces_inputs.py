@@ -1,5 +1,5 @@
-"""The files that commands of faces.toml read: the examples, what windtunnel exports of small jobs, records of watched runs, and short
-files of other tools. Written once, by this tree; both sides read the same."""
+"""The files that commands of faces.toml read: the examples, what windtunnel exports of small jobs, records of watched runs, and
+short files of other tools. Written once, by this tree; both sides read the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from .environment import ROOT
@@ -51,15 +51,17 @@ tp = 1
         f"2024-05-10 00:00:{second:02d}.0000000,{300 + 37 * second},{40 + second}\n" for second in range(0, 40, 2)
     ),
     "topology.conf": "SwitchName=leaf0 Nodes=node[0-3]\nSwitchName=leaf1 Nodes=node[4-7]\nSwitchName=spine Switches=leaf[0-1]\n",
-    "smi-topo.txt": "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\tPIX\t0-47\t0\nGPU1\tNV18\t X \tSYS\t0-47\t0\n"
+    "smi-topo.txt": "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\tPIX\t0-47\t0\n"
+    "GPU1\tNV18\t X \tSYS\t0-47\t0\n"
     "NIC0\tPIX\tSYS\t X \n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n",
     "smi-dmon.txt": "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk\n"
     "# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz\n"
-    + "".join(f"    {gpu}    {600 + gpu}     60     70     99     50      0      0      0      0   2619   1700\n" for gpu in range(8)),
+    + "".join(f"    {gpu}    {600 + gpu}     60  70  99  50  0      0  0  0  2619  1700\n" for gpu in range(8)),
     "oom.log": "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of "
     "79.15 GiB of which 1.06 GiB is free. Process 1 has 78.08 GiB memory in use. Of the allocated memory 70.00 GiB is allocated by "
     "PyTorch, and 5.00 GiB is reserved by PyTorch but unallocated.\n",
-    "sacct.txt": "JobID|JobName|State|Start|End|NNodes|ElapsedRaw|NodeList\n1|train|NODE_FAIL|2025-01-01T00:00:00|2025-01-01T05:00:00|4|18000|"
+    "sacct.txt": "JobID|JobName|State|Start|End|NNodes|ElapsedRaw|NodeList\n"
+    "1|train|NODE_FAIL|2025-01-01T00:00:00|2025-01-01T05:00:00|4|18000|"
     "node[0-3]\n2|train|COMPLETED|2025-01-01T05:10:00|2025-01-02T05:10:00|4|86400|node[0-3]\n",
     "half.toml": 'base = "llama3-8b-8x',
     "unknown.toml": f'base = "{JOB}"\nmodell = "gpt3-175b"\n',
@@ -83,16 +85,17 @@ def write_inputs(folder: Path) -> None:
 
 def _exports(folder: Path) -> None:
     import windtunnel as wt
-    from tests.synthetic_runs import with_known_factor
     from tests.helpers.fit_rows import CPU, product, tiny_cpu
+    from tests.synthetic_runs import with_known_factor
     from windtunnel.records import dataset, write
     from windtunnel.records.run_file import write_run
 
     small = wt.load(JOB, SMALL)
+    large = wt.load(JOB, ["cluster.gpus=64", "plan.global_batch=64"])
     stages = wt.load(JOB, [*SMALL, "plan.pp=2", "plan.micro_batch=1"])
     for job, form, name in (
         (small, "kineto", "trace.json"), (stages, "kineto", "traces"), (small, "chakra", "chakra"), (small, "goal", "step.goal"),
-        (small, "simai", "workload.txt"), (small, "simai-topology", "simai-topology"), (wt.load(JOB, ["cluster.gpus=64", "plan.global_batch=64"]), "graph", "graph.toml"),
+        (small, "simai", "workload.txt"), (small, "simai-topology", "simai-topology"), (large, "graph", "graph.toml"),
         (small, "nccl-topology", "topology.xml"), (small, "nccl-graph", "nccl-graph.xml"), (small, "megatron", "exported.sh"),
         (small, "torchtitan", "torchtitan.toml"), (small, "deepspeed", "deepspeed.json"), (small, "json", "job.json"),
     ):  # fmt: skip
@@ -111,7 +114,7 @@ def _exports(folder: Path) -> None:
 def _do(*words: str) -> None:
     from windtunnel.cli import main
 
-    with redirect_stdout(io.StringIO()):
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         assert main(words) == 0, words
 
 
@@ -124,11 +127,9 @@ def _logs(folder: Path) -> None:
     (folder / "rows.csv").write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:6]), encoding="utf-8")
     table = table.with_name("collectives.csv")
     (folder / "collectives.csv").write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:40]), "utf-8")
-    ranks = "".join(
-        f"#  Rank {rank:2d} Group  0 Pid {rank + 100} on node{rank // 8} device  {rank % 8} [0x00] NVIDIA H100\n" for rank in range(16)
-    )
+    rank_line = "#  Rank {:2d} Group  0 Pid {} on node{} device  {} [0x00] NVIDIA H100\n"
+    ranks = "".join(rank_line.format(rank, rank + 100, rank // 8, rank % 8) for rank in range(16))
     (folder / "nccl-tests.log").write_text(NCCL_TESTS.format(ranks=ranks), encoding="utf-8")
-    config = {"dp": [0, 1, 2, 3]}
     (folder / "dumps").mkdir()
     for rank in range(4):
         entry = {
@@ -136,7 +137,7 @@ def _logs(folder: Path) -> None:
             "state": "scheduled", "is_p2p": False, "time_created_ns": 1_000_000_000,
         }  # fmt: skip
         dump = {
-            "version": "2.9", "pg_config": {"dp": {"desc": "", "ranks": str(config["dp"])}}, "entries": [entry] if rank != 2 else [],
+            "version": "2.9", "pg_config": {"dp": {"desc": "", "ranks": "[0, 1, 2, 3]"}}, "entries": [entry] if rank != 2 else [],
             "pg_status": {"dp": {"last_enqueued_collective": 5 - (rank == 2), "last_completed_collective": 4}},
         }  # fmt: skip
         (folder / "dumps" / f"dump_{rank}").write_text(json.dumps(dump), encoding="utf-8")

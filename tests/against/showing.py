@@ -1,4 +1,4 @@
-"""Runs commands with the windtunnel that this Python has, and keeps what each writes; both sides run it, so it uses public names only.
+"""Runs commands with the windtunnel that this Python has, and keeps what they write; run by both sides, by public names only.
 
     python showing.py COMMANDS.json OUT INPUTS [--jobs J]
 
