@@ -164,8 +164,9 @@ def _same(a: Path, b: Path) -> bool:
     )
 
 
-def compare(old: Path, new: Path) -> int:
-    """Prints what differs between two folders of outputs; returns the number of commands that differ."""
+def compare(old: Path, new: Path, some: bool = False) -> int:
+    """Prints what differs between two folders of outputs; returns the number of commands that differ. A command that the new side
+    has not run differs too, unless it ran `some` only."""
     was, now = _outputs(old), _outputs(new)
     differ: Counter[str] = Counter()
     for name in sorted(was.keys() & now.keys()):
@@ -180,7 +181,7 @@ def compare(old: Path, new: Path) -> int:
         if names:
             print(f"\nrun on the {side} side only: {len(names)} commands, such as {', '.join(sorted(names)[:5])}")
     print(f"\n{len(was.keys() & now.keys())} commands of both sides, {sum(map(len, was.values()))} outputs: {len(differ)} differ")
-    return len(differ)
+    return len(differ) + (0 if some else len(was.keys() - now.keys()))
 
 
 def _outputs(folder: Path) -> dict[str, dict[str, Path]]:
@@ -245,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     both = verb.add_parser("compare")
     both.add_argument("old", type=Path)
     both.add_argument("new", type=Path)
+    both.add_argument("--some", action="store_true", help="the new side ran some of the commands only (run --only)")
     commit = verb.add_parser("against")
     commit.add_argument("revision")
     for command in (runs, commit):
@@ -254,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = given.src.resolve() if given.src else None
         run(given.out.resolve(), given.inputs.resolve(), given.jobs, source, given.python, given.only)
         return 0
-    differ = compare(given.old, given.new) if given.verb == "compare" else against(given.revision, given.jobs)
+    differ = compare(given.old, given.new, given.some) if given.verb == "compare" else against(given.revision, given.jobs)
     return 1 if differ else 0
 
 

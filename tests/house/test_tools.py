@@ -174,6 +174,8 @@ def test_a_separator_and_a_missing_file_are_noticed(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert compare(tmp_path / "old", tmp_path / "new") == 1
     told = capsys.readouterr().out
+    (tmp_path / "old" / "predict" / "0123456789").rename(tmp_path / "old" / "predict" / "9876543210")
+    assert compare(tmp_path / "old", tmp_path / "new") == 1 and compare(tmp_path / "old", tmp_path / "new", some=True) == 0
     assert "-tp 1 · pp 2\n+tp 1, pp 2" in told and "page.html: only the old side wrote it" in told
 
 
