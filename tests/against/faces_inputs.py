@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from .environment import ROOT
@@ -107,8 +107,9 @@ def _exports(folder: Path) -> None:
     rows = [product(m, 1024, 1024, m * 1.5e-5 * (0.6 if mode == "cuda_graph" else 1.0), mode=mode) for m in (256, 1024)
             for mode in ("eager", "cuda_graph")]  # fmt: skip
     write(dataset(CPU, rows), folder / "modes.parquet")
-    _do("profile", "import", f"{folder}/kernels.csv", "--gpu", "h100-sxm-80gb", "-o", f"{folder}/kernels.parquet", "-q")
-    _do("calibrate", f"{folder}/run", "--job", f"{folder}/job.toml", "-o", f"{folder}/calibration.toml")
+    with chdir(folder):  # so that no file of theirs names the folder
+        _do("profile", "import", "kernels.csv", "--gpu", "h100-sxm-80gb", "-o", "kernels.parquet", "-q")
+        _do("calibrate", "run", "--job", "job.toml", "-o", "calibration.toml")
 
 
 def _do(*words: str) -> None:
