@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser pictures test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser pictures test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against against-faces fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -42,6 +42,7 @@ help:
 	@echo "fresh           the same as CI runs it: another seed every day, for 45 s"
 	@echo "mutants         a sample of wrong formulas against their tests; writes docs/mutants.md"
 	@echo "against         REV=<commit>: what moved in the predictions of random jobs since then"
+	@echo "against-faces   REV=<commit>: what commands of every verb print and write, byte for byte against then; 8 minutes"
 	@echo "coverage        lines and branches that the tests run, by room"
 	@echo "bench           speeds, and whole commands against REV=<commit> or the last tag; asserts nothing; bench-short is CI's"
 	@echo "clean           remove build/ and out/"
@@ -193,6 +194,11 @@ JOBS_DRAWN ?= 1000
 against: setup
 	@test -n "$(REV)" || { echo "say which commit: make against REV=HEAD~1" >&2; exit 1; }
 	$(BIN)/python -m tests.against $(REV) --count $(JOBS_DRAWN) --jobs $(JOBS)
+
+# What commands of every verb print and write, byte for byte against a commit: make against-faces REV=HEAD~1
+against-faces: setup
+	@test -n "$(REV)" || { echo "say which commit: make against-faces REV=HEAD~1" >&2; exit 1; }
+	$(BIN)/python -m tests.against.faces against $(REV) --jobs $(JOBS)
 
 # Lines and branches of Python that the tests run, by room. A figure, not a gate: tests/mutants says whether a test would notice.
 coverage: setup

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests.against import showing
 from tests.against.drift import drift_of, report
+from tests.against.faces import commands, compare, covered, exceptions, verbs
 from tests.coverage_by_room import table
 from tests.mutants.operators import Mutant, mutants_of, mutated
 from tests.mutants.patch import put_in
@@ -145,3 +151,45 @@ def test_coverage_is_summed_by_room() -> None:
         ["fit.py", "10", "90.0%", "4", "25.0%"],
         ["all", "30", "90.0%", "12", "25.0%"],
     ]
+
+
+def test_every_verb_has_its_outputs_compared() -> None:
+    """A verb has commands in tests/against/faces.toml, or a reason there why only its help is compared."""
+    names, named = set(verbs()), exceptions()
+    assert names == covered() | named.keys()
+    assert not covered() & named.keys() and all(len(why) > 20 for why in named.values())
+    lines = [line for _, line in commands()]
+    assert {f"{verb} --help" for verb in names} <= set(lines)
+    assert not [line for line in lines if "$" in line]
+
+
+def test_a_separator_and_a_missing_file_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, text in (("old", "tp 1 · pp 2\n"), ("new", "tp 1, pp 2\n")):
+        folder = tmp_path / side / "predict" / "0123456789"
+        folder.mkdir(parents=True)
+        for name, content in (("command", "predict JOB\n"), ("status", "0\n"), ("stdout", text)):
+            (folder / name).write_text(content, encoding="utf-8")
+    assert compare(tmp_path / "old", tmp_path / "old") == 0
+    (tmp_path / "old" / "predict" / "0123456789" / "page.html").write_text("<p>", encoding="utf-8")
+    capsys.readouterr()
+    assert compare(tmp_path / "old", tmp_path / "new") == 1
+    told = capsys.readouterr().out
+    (tmp_path / "old" / "predict" / "0123456789").rename(tmp_path / "old" / "predict" / "9876543210")
+    assert compare(tmp_path / "old", tmp_path / "new") == 1 and compare(tmp_path / "old", tmp_path / "new", some=True) == 0
+    assert "-tp 1 · pp 2\n+tp 1, pp 2" in told and "page.html: only the old side wrote it" in told
+
+
+def test_a_command_runs_by_itself_and_its_folder_is_taken_out_of_its_output(tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs"
+    (inputs / "some").mkdir(parents=True)
+    (inputs / "written").touch()
+    listed = tmp_path / "commands.json"
+    lines = {"a/1": "python: import os; print(os.getcwd()); open('file', 'w').write('x')", "a/2": "python: 1 / 0",
+             "a/3": "predict no-such-job"}  # fmt: skip
+    listed.write_text(json.dumps(list(lines.items())), encoding="utf-8")
+    out, script = tmp_path / "out", Path(showing.__file__)
+    subprocess.run([sys.executable, str(script), str(listed), str(out), str(inputs)], check=True, capture_output=True)
+    told = {path.relative_to(out).as_posix(): path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()}
+    assert (told["a/1/stdout"], told["a/1/file"], told["a/1/status"]) == ("<out>/a/1\n", "x", "0\n")
+    assert told["a/2/stderr"] == "crashed: ZeroDivisionError: division by zero\n" and told["a/2/status"] == "70\n"
+    assert told["a/3/stderr"].startswith("windtunnel: JOB: got 'no-such-job'") and told["a/3/status"] == "2\n"
