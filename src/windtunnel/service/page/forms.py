@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.units import parse_count
 from windtunnel.spec.loading.json_schema import schema
-from windtunnel.spec.loading.spelled import spelled_number
+from windtunnel.spec.loading.load import spelled_number
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "plan": (
