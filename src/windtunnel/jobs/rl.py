@@ -19,6 +19,8 @@ from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.machines import cluster_table, no_machine
 from windtunnel.rl import RLJob, load_rl_job
 from windtunnel.rl.job import is_rl
+from windtunnel.rl.mode import MODES
+from windtunnel.rl.spec import PostTraining
 from windtunnel.spec import dump_job
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.load import override
@@ -87,7 +89,8 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     stated: dict[str, Any] = {"rl": found.table}
     for text in own:
         stated = merge(stated, override(text))
-    rollout = stated["rl"].get("rollout", {}).get("gpus", 0) if stated["rl"].get("mode", "colocated") != "colocated" else 0
+    mode = MODES.find(stated["rl"].get("mode", PostTraining.model_fields["mode"].default), "rl.mode")
+    rollout = 0 if mode.shares_gpus else stated["rl"].get("rollout", {}).get("gpus", 0)
     total = found.gpus if stated_gpus is None else stated_gpus
     machine = [f"cluster.gpus={total - rollout}"] if isinstance(total, int) and total > rollout else []
     rest = [text for text in changes if text not in own and _field(text) != "cluster.gpus"]

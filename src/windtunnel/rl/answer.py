@@ -8,7 +8,7 @@ from typing import Any
 from windtunnel.predict import Prediction
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.memory import PhaseMemory
-from windtunnel.rl.phases import StepTiming
+from windtunnel.rl.modes.step_mode import StepTiming
 from windtunnel.rl.published import PublishedRL, steps_like
 from windtunnel.rl.training import Packing
 from windtunnel.serving.lane import PassRecord
@@ -101,7 +101,7 @@ class RLStep:
             "train_gpus": whole.train_gpus,
             "rollout_gpus": whole.rollout_gpus,
             "step_time_s": timing.seconds,
-            "phases": [phase._asdict() for phase in timing.phases],
+            "phases": [{"name": phase.name, "seconds": phase.seconds, "on": phase.on} for phase in timing.phases],
             "spans": [span._asdict() for span in timing.spans],
             "rollout_busy": timing.rollout_busy,
             "train_busy": timing.train_busy,

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.rl.mode import MODES, RLMode
 from windtunnel.rl.spec import PostTraining
 from windtunnel.spec import Job, Model, load_job
 from windtunnel.spec.graph_model import GraphModel
@@ -46,19 +47,19 @@ class RLJob:
         return model
 
     @property
+    def mode(self) -> RLMode:
+        """Where and when the rollout runs."""
+        return MODES[self.rl.mode]
+
+    @property
     def train_gpus(self) -> int:
         """GPUs of the update."""
-        return self.job.cluster.gpus - (0 if self.rl.mode == "colocated" else self.rl.rollout.gpus or 0)
+        return self.job.cluster.gpus - (0 if self.mode.shares_gpus else self.rl.rollout.gpus or 0)
 
     @property
     def rollout_gpus(self) -> int:
         """GPUs of the rollout."""
-        return self.job.cluster.gpus if self.rl.mode == "colocated" else self.rl.rollout.gpus or 0
-
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether the rollout goes on while its samples are learned from, over several steps."""
-        return self.rl.mode == "async"
+        return self.job.cluster.gpus if self.mode.shares_gpus else self.rl.rollout.gpus or 0
 
 
 def is_rl(table: Mapping[str, Any]) -> bool:
@@ -108,11 +109,7 @@ def check_rl_job(whole: RLJob) -> RLJob:
         near = [n for n in range(1, rl.prompts + 1) if rl.prompts % n == 0]
         best = min(near, key=lambda n: abs(n - rl.mini))
         raise PlanError("rl.mini_batch", rl.mini, f"a divisor of rl.prompts = {rl.prompts}", f"Write rl.mini_batch = {best}.")
-    if rl.mode == "colocated" and rl.rollout.gpus not in (None, cluster.gpus):
-        raise PlanError(
-            "rl.rollout.gpus", rl.rollout.gpus, f"none: in mode colocated it has all {cluster.gpus} GPUs", 'Or rl.mode = "split".'
-        )
-    if rl.mode != "colocated":
+    if not whole.mode.shares_gpus:
         half = max(cluster.gpus // 2, 1)
         if rl.rollout.gpus is None:
             raise SpecError(
@@ -120,14 +117,8 @@ def check_rl_job(whole: RLJob) -> RLJob:
             )
         if rl.rollout.gpus >= cluster.gpus:
             raise PlanError("rl.rollout.gpus", rl.rollout.gpus, f"less than the cluster's {cluster.gpus} GPUs", f"Write {half}.")
-    if rl.mode == "async":
-        updates = rl.prompts // rl.mini
-        if updates % rl.require:
-            raise PlanError("rl.require", rl.require, f"a divisor of the {updates} mini batches of a step")
-    else:
-        for field in ("staleness", "sync_every", "require", "partial"):
-            if field in rl.model_fields_set:
-                raise PlanError(f"rl.{field}", getattr(rl, field), 'only with rl.mode = "async"')
+    whole.mode.check(rl, cluster.gpus)
+    _check_fields_of_modes(rl)
     for field in ("tool_tokens", "tool_seconds"):
         if rl.turns == 1 and field in rl.model_fields_set:
             raise PlanError(f"rl.{field}", getattr(rl, field), "only with rl.turns of 2 or more")
@@ -136,3 +127,11 @@ def check_rl_job(whole: RLJob) -> RLJob:
         most = max(copy, whole.rollout_gpus // copy * copy)
         raise SpecError("rl.rollout.gpus", whole.rollout_gpus, f"a multiple of {copy}, the GPUs of a copy", f"Write {most}.")
     return whole
+
+
+def _check_fields_of_modes(rl: PostTraining) -> None:
+    """PlanError for a stated field that belongs to other modes alone."""
+    for field in sorted(rl.model_fields_set - {"mode"}, key=list(PostTraining.model_fields).index):
+        owners = [name for name, mode in MODES.items() if field in mode.fields]
+        if owners and rl.mode not in owners:
+            raise PlanError(f"rl.{field}", getattr(rl, field), f'only with rl.mode = "{owners[0]}"')

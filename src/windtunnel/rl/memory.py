@@ -37,7 +37,7 @@ def engine_share(whole: RLJob, memory: StageMemory, most: float) -> float:
 def phase_memory(whole: RLJob, memory: StageMemory, room: CacheRoom, wider: float = 1.0) -> tuple[PhaseMemory, ...]:
     """Memory of rollout, log-probabilities, update and sync. On GPUs that do both, an engine that sleeps keeps its context, and
     states that are not offloaded stay. `wider`: tokens of a pack of log-probabilities over those of one of the update."""
-    shared = whole.rl.mode == "colocated"
+    shared = whole.mode.shares_gpus
     capacity = memory.capacity
     engine = {"engine: weights": room.weights, "engine: activations": room.activations, "engine: cache": room.cache}
     engine |= {"contexts": room.context}

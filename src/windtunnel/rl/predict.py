@@ -7,16 +7,15 @@ from dataclasses import replace
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict.answer.money import bill
 from windtunnel.rl.answer import RLStep, RolloutFacts
-from windtunnel.rl.asynchronous import without_waiting
 from windtunnel.rl.batch import RLBatch, draw_batch
 from windtunnel.rl.job import RLJob, check_rl_job
 from windtunnel.rl.memory import PhaseMemory, engine_share, phase_memory
-from windtunnel.rl.phases import StepTiming, in_turn, one_ahead, train_phases
-from windtunnel.rl.rollout import RolloutResult, RolloutServer, roll_out, rollout_server
+from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming
+from windtunnel.rl.rollout import RolloutServer, rollout_server
+from windtunnel.rl.spec import PostTraining
 from windtunnel.rl.sync import offload_seconds, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engines import engine_of
-from windtunnel.serving.simulate import LaneResult
 from windtunnel.sheet.sentence import Sentence
 
 
@@ -32,34 +31,28 @@ def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     passes = train_passes(whole, batch)
     fullest = max(passes.prediction.memory, key=lambda one: one.total)
     usual = engine_of(rl.rollout.engine, whole.job.cluster.gpu).memory
-    share = engine_share(whole, fullest, usual) if rl.mode == "colocated" else None
+    share = engine_share(whole, fullest, usual) if whole.mode.shares_gpus else None
     at = rollout_server(whole, share, int(batch.lengths.max()))
     sync = sync_seconds(whole, passes.prediction.parameters)
-    training = train_phases(rl, passes, offload_seconds(whole, fullest))
-    if rl.mode == "async":
-        timing, ran = without_waiting(whole, at, batch, training, sync, record)
-        log, ends = ran.result.log, ()
-        share_of_step = rl.prompts / (rl.sync_every * rl.require * rl.mini)
-        facts = _facts(whole, at, batch, ran.window * share_of_step, 0.0, ran.result.mean_batch, ran.result)
-    else:
-        rollout = roll_out(at, whole, batch, record)
-        log, ends = rollout.log, tuple(rollout.ends.tolist()) if record else ()
-        timing = one_ahead(rollout, training, sync) if rl.mode == "one_step_off" else in_turn(rl, rollout, training, sync)
-        facts = _facts(whole, at, batch, rollout.seconds, rollout.tail, rollout.batch, rollout)
+    training = _train_phases(rl, passes, offload_seconds(whole, fullest))
+    mode = whole.mode
+    assert isinstance(mode, StepMode)
+    ran = mode.run(whole, at, batch, training, sync, record)
+    timing, facts = ran.timing, _facts(whole, at, batch, ran)
     memory = phase_memory(whole, fullest, at.room, passes.scoring.tokens / passes.packing.tokens)
     tokens = float(batch.lengths[: batch.trained].sum())
     dollars, joules = _price(whole, timing, passes, tokens)
     waits = _waits(whole, timing, facts, passes)
     return RLStep(
         whole, timing, facts, passes.prediction, passes.packing, passes.updates, memory, tokens, waits, dollars, joules,
-        _warnings(whole, memory, facts), whole.notes, log, ends,
+        _warnings(whole, memory, facts), whole.notes, ran.log, ran.ends,
     )  # fmt: skip
 
 
 def try_splits(whole: RLJob, record: bool = False) -> list[tuple[RLJob, RLStep | WindtunnelError]]:
-    """The job with every number of whole nodes for the rollout, in its mode (split, if it is colocated), and what each gives; of
-    many nodes only so many that neighbours differ by a tenth. Those that fit come first, the fastest of them first."""
-    mode = "split" if whole.rl.mode == "colocated" else whole.rl.mode
+    """The job with every number of whole nodes for the rollout, in its mode or the one that divides the GPUs, and what each gives;
+    of many nodes only so many that neighbours differ by a tenth. Those that fit come first, the fastest of them first."""
+    mode = whole.mode.divided or whole.rl.mode
     cluster = whole.job.cluster
     unit = min(cluster.node.gpus, max(1, cluster.gpus // 2))
     tried: list[tuple[RLJob, RLStep | WindtunnelError]] = []
@@ -87,16 +80,26 @@ def _few(unit: int, gpus: int) -> list[int]:
     return found
 
 
-def _facts(
-    whole: RLJob, at: RolloutServer, batch: RLBatch, seconds: float, tail: float, size: float, ran: RolloutResult | LaneResult
-) -> RolloutFacts:
+def _facts(whole: RLJob, at: RolloutServer, batch: RLBatch, ran: ModeRun) -> RolloutFacts:
     tokens = float(batch.response.sum())
     longest = int(batch.response.max())
     capped = float((batch.response == longest).mean()) if int((batch.response == longest).sum()) > 1 else 0.0
     return RolloutFacts(
-        at.server.plan, at.server.replicas, tokens, tokens / seconds / whole.rollout_gpus, seconds, tail, size,
-        float(batch.response.mean()), longest, capped, ran.preempted, ran.recomputed, ran.peak, at.room,
+        at.server.plan, at.server.replicas, tokens, tokens / ran.seconds / whole.rollout_gpus, ran.seconds, ran.tail, ran.batch,
+        float(batch.response.mean()), longest, capped, ran.rollout.preempted, ran.rollout.recomputed, ran.rollout.peak, at.room,
     )  # fmt: skip
+
+
+def _train_phases(rl: PostTraining, passes: TrainingPasses, offload: float) -> list[RLPhase]:
+    """Phases of the update's GPUs, in order."""
+    found = [RLPhase("states from and to host memory", offload, "train")]
+    found += [RLPhase("rewards", rl.reward_seconds, "train")]
+    found += [RLPhase("old log-probabilities", passes.forward_s if rl.has_old_logprobs else 0.0, "train")]
+    found += [RLPhase("reference log-probabilities", passes.forward_s if rl.has_reference else 0.0, "train")]
+    found += [RLPhase("values", passes.forward_s if rl.has_critic else 0.0, "train")]
+    found += [RLPhase("update of the critic", passes.update_s if rl.has_critic else 0.0, "train")]
+    found += [RLPhase("update", passes.update_s, "train")]
+    return [phase for phase in found if phase.seconds > 0.0]
 
 
 def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: TrainingPasses) -> tuple[str, ...]:
@@ -111,7 +114,7 @@ def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: Traini
                 share=f"{100 * share:.0f}", longest=f"{facts.longest:,}",
             )
         )  # fmt: skip
-    if whole.rl.mode != "colocated":
+    if not whole.mode.shares_gpus:
         for template, gpus, busy in (
             ("the {gpus} GPUs of the rollout wait {idle} % of the step for the update or the sync", whole.rollout_gpus,
              timing.rollout_busy),
@@ -144,7 +147,7 @@ def _warnings(whole: RLJob, memory: tuple[PhaseMemory, ...], facts: RolloutFacts
         if one.fits:
             continue
         over = (one.total - one.capacity) / 1e9
-        if one.phase == "rollout" and whole.rl.mode == "colocated":
+        if one.phase == "rollout" and whole.mode.shares_gpus:
             less = max(0.05, (whole.rl.rollout.memory or 0.9) - max(over, 0.0) * 1e9 / one.capacity - 0.02)
             hint = f"write rl.rollout.memory = {less:.2f}" + ("" if whole.rl.offload == "all" else ", or rl.offload = all")
         else:
@@ -156,9 +159,7 @@ def _warnings(whole: RLJob, memory: tuple[PhaseMemory, ...], facts: RolloutFacts
 def _price(whole: RLJob, timing: StepTiming, passes: TrainingPasses, tokens: float) -> tuple[float | None, float | None]:
     """Dollars and joules of a step: updates are matrix products, decoding is bound by memory, the rest waits."""
     gpus, rollout_gpus, train_gpus = whole.job.cluster.gpus, whole.rollout_gpus, whole.train_gpus
-    products = sum(
-        p.seconds for p in timing.phases if p.on == "train" and p.name not in ("wait for the rollout", "wait for samples")
-    )
+    products = sum(phase.seconds for phase in timing.phases if phase.on == "train" and not phase.idle)
     decoding = sum(p.seconds for p in timing.phases if p.name == "rollout") * timing.rollout_busy
     computing, reading = products * train_gpus / gpus, decoding * rollout_gpus / gpus
     rest = max(0.0, timing.seconds - computing - reading)

@@ -11,17 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.rl.mode import MODES
 from windtunnel.serving.published import FigureErrors
 from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 
-MODES = {"colocated": "in_turn", "split": "in_turn", "one_step_off": "ahead", "async": "ahead"}
-"""Modes that are like each other: in both of the first the step is the sum of its phases."""
-
 
 @dataclass(frozen=True)
 class PublishedRL:
-    """Errors of the step of `rows` published configurations of `studies` studies, in `modes` of MODES."""
+    """Errors of the step of `rows` published configurations of `studies` studies, in `modes`: those that take turns, whose
+    step is the sum of its phases ("in_turn"), or whose rollout runs ahead ("ahead")."""
 
     modes: str
     rows: int
@@ -35,7 +34,7 @@ class PublishedRL:
 
 def steps_like(mode: str) -> PublishedRL | None:
     """The catalogue's line for a mode; None where no step of its kind was compared."""
-    return catalogue_steps().get(MODES[mode])
+    return catalogue_steps().get("in_turn" if MODES[mode].takes_turns else "ahead")
 
 
 @functools.cache

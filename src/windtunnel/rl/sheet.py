@@ -46,7 +46,7 @@ def step_sheet(step: RLStep, tried: Tried = ()) -> Sheet:
     """What `rl-predict` shows; `tried`: divisions that were compared, of which `step` is one."""
     whole = step.rl_job
     record, setup = step_record(step), _setup(step)
-    where = Sentence("{model} on {cluster}", model=whole.model.name, cluster=whole.job.cluster.id)
+    where = Sentence("{model} on {cluster}, {mode}", model=whole.model.name, cluster=whole.job.cluster.id, mode=whole.rl.mode)
     return Sheet(
         Sentence("{job}: a step of {algorithm}", job=whole.name, algorithm=whole.rl.algorithm.upper()),
         Sentence(
@@ -183,7 +183,7 @@ def _rollout(step: RLStep) -> tuple[Block, ...]:
         across, up = Axis(seconds, "s", mark=mark), Axis(1.04 * count)
         blocks.append(Curves("samples left over time", (curve,), across, up, 170.0, about=about, detail=True))
     if step.rollout_log:
-        ahead = step.rl_job.runs_ahead
+        ahead = step.rl_job.mode.runs_ahead
         which = "What one copy does, over four windows between syncs" if ahead else "What one copy does, that which ends last"
         blocks.append(Lines((which,), mood="soft", detail=True))
         blocks += over_time(step.rollout_log, 1)

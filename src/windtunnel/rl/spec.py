@@ -6,11 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from windtunnel.rl.mode import MODES
 from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveInt
-
-MODES = ("colocated", "split", "one_step_off", "async")
-"""Where and when rollout runs: on the GPUs of the update before it; on others before it; on others one batch ahead; on others
-without waiting, as far as staleness allows."""
 
 WITH_CRITIC = ("ppo",)
 WITH_REFERENCE = ("grpo", "ppo")
@@ -21,6 +18,9 @@ al., 2017; Shao et al., DeepSeekMath, 2024; DAPO drops the penalty, Yu et al., 2
 def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
+
+RLModeName = Annotated[str, BeforeValidator(MODES.check), Field(json_schema_extra=lambda schema: schema.update(enum=list(MODES)))]
+"""A member of `rl.mode.MODES`."""
 
 LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=4096)]
 """A number of tokens, or the words of a distribution."""
@@ -54,7 +54,7 @@ class PostTraining(Noun):
     """A step: `prompts` prompts with `samples` responses each, log-probabilities, and an update for each mini batch of prompts."""
 
     algorithm: Literal["grpo", "ppo", "dapo"] = "grpo"
-    mode: Literal["colocated", "split", "one_step_off", "async"] = "colocated"
+    mode: RLModeName = Field(default="colocated", description="where and when the rollout runs")
     prompts: PositiveInt = Field(default=512, description="prompts of a step that are learned from")
     samples: PositiveInt = Field(default=8, description="responses of each prompt")
     mini_batch: PositiveInt | None = Field(default=None, description="prompts of an update; default: all of the step")
@@ -75,7 +75,7 @@ class PostTraining(Noun):
     )
     critic: Flag | None = Field(default=None, description="a critic as large as the policy; default: as the algorithm has it")
     old_logprobs: Flag | None = Field(
-        default=None, description="the policy's log-probabilities are computed again before updates; default: but in mode async"
+        default=None, description="the policy's log-probabilities are computed again before updates; default: as the mode has it"
     )
     reward_seconds: NonNegativeFloat = Field(default=0.0, description="seconds of rewards that nothing else hides, once a step")
     turns: PositiveInt = Field(default=1, description="turns of a response: after each but the last a tool answers")
@@ -108,4 +108,4 @@ class PostTraining(Noun):
 
     @property
     def has_old_logprobs(self) -> bool:
-        return self.mode != "async" if self.old_logprobs is None else self.old_logprobs
+        return MODES[self.mode].old_logprobs if self.old_logprobs is None else self.old_logprobs

@@ -40,7 +40,7 @@ def sync_seconds(whole: RLJob, parameters: float) -> float:
     book = CallBook(trainer)
     if book.group(axis).ranks > 1:
         seconds += count * book.price(Comm.ALL_GATHER, axis, size).seconds
-    if whole.rl.mode != "colocated":
+    if not whole.mode.shares_gpus:
         seconds += count * CallBook(whole.job).price(Comm.BROADCAST, Axis.WORLD, size).seconds
     return seconds
 

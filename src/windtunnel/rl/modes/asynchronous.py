@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.errors import PlanError
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.phases import PhaseSpan, RLPhase, StepTiming
+from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming
 from windtunnel.rl.rollout import RolloutServer, lane_load
+from windtunnel.rl.spec import PostTraining
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.simulate import LaneResult, run_lane
 
@@ -30,6 +32,27 @@ SAMPLES = 512
 """Samples of a window that a lane gets at most: more are of no more use for its mean."""
 
 
+class Asynchronous(StepMode):
+    about = "on GPUs of its own, without waiting, as far as staleness allows"
+    takes_turns = False
+    runs_ahead = True
+    old_logprobs = False
+    fields = frozenset({"staleness", "sync_every", "require", "partial"})
+
+    def check(self, rl: PostTraining, gpus: int) -> None:
+        updates = rl.prompts // rl.mini
+        if updates % rl.require:
+            raise PlanError("rl.require", rl.require, f"a divisor of the {updates} mini batches of a step")
+
+    def run(
+        self, whole: RLJob, server: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool
+    ) -> ModeRun:
+        rl = whole.rl
+        timing, ran = run_continuously(whole, server, batch, training, sync, record)
+        share_of_step = rl.prompts / (rl.sync_every * rl.require * rl.mini)
+        return ModeRun(timing, ran.result, ran.window * share_of_step, 0.0, ran.result.mean_batch, ran.result.log)
+
+
 @dataclass(frozen=True)
 class AsyncRollout:
     """A lane in the long run: `result` of the last simulation, `window`: seconds between syncs, `wait`: those in which the update
@@ -41,10 +64,10 @@ class AsyncRollout:
     resumed: float
 
 
-def without_waiting(
+def run_continuously(
     whole: RLJob, at: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool = False
 ) -> tuple[StepTiming, AsyncRollout]:
-    """The step in the long run, and the rollout behind it."""
+    """The step in the long run (fully asynchronous, off-policy), and the rollout behind it."""
     rl = whole.rl
     trained = sum(phase.seconds for phase in training)
     share = rl.sync_every * rl.require * rl.mini / rl.prompts  # of a step, between two syncs
@@ -54,7 +77,7 @@ def without_waiting(
     waits = ran.wait / share
     phases = [RLPhase("rollout", seconds - syncs, "rollout"), *training]
     if waits > 0.0:
-        phases.append(RLPhase("wait for samples", waits, "train"))
+        phases.append(RLPhase("wait for samples", waits, "train", idle=True))
     phases.append(RLPhase("weights to the engine", syncs, "both"))
     spans, now = [PhaseSpan("rollout", "rollout", 0.0, seconds - syncs)], 0.0
     for phase in phases[1:]:
@@ -110,3 +133,6 @@ def _resume_seconds(at: RolloutServer, batch: RLBatch, result: LaneResult) -> fl
     tokens = at.server.engine.step_tokens
     pass_ = at.times.seconds(Passing(tokens, 1, tokens * tokens / 2.0, 0, 0.0), 1)
     return held / tokens * pass_
+
+
+ASYNCHRONOUS = Asynchronous()

@@ -1,0 +1,71 @@
+"""A registry: members by name, each in a module of its own that is imported when the member is first asked for.
+
+Members of other packages are found by their entry points, so that a package of one's own can add one:
+
+    [project.entry-points."windtunnel.rl_modes"]
+    toy = "my_package.toy:TOY"
+
+They are looked for when a name is asked for that the project does not have, or when all names are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module, metadata
+from typing import Any, Generic, TypeVar
+
+from windtunnel.base.errors import UnknownName
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Name -> member. `group`: of entry points, behind "windtunnel."; `noun`: what a member is, in errors; `members`: name of each
+    of the project's own -> "module:attribute", with the module below `windtunnel`."""
+
+    def __init__(self, group: str, noun: str, members: Mapping[str, str]) -> None:
+        self._group, self._noun, self._own = group, noun, dict(members)
+        self._loaded: dict[str, T] = {}
+
+    @cached_property
+    def _others(self) -> dict[str, metadata.EntryPoint]:
+        """Entry points of installed packages; a name of the project's own is not theirs to take."""
+        found = metadata.entry_points(group=f"windtunnel.{self._group}")
+        return {point.name: point for point in found if point.name not in self._own}
+
+    def __getitem__(self, name: str) -> T:
+        """The member. KeyError for a name that nothing has."""
+        if name not in self._loaded:
+            if name in self._own:
+                module, attribute = self._own[name].split(":")
+                self._loaded[name] = getattr(import_module(f"windtunnel.{module}"), attribute)
+            else:
+                self._loaded[name] = self._others[name].load()
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._others
+
+    def __iter__(self) -> Iterator[str]:
+        """All names: the project's own in their order, and then those of other packages."""
+        return iter((*self._own, *self._others))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._others)
+
+    def find(self, name: str, path: str = "") -> T:
+        """The member. UnknownName, said of `path`, for a name that nothing has."""
+        if name not in self:
+            raise UnknownName(path or self._noun, name, list(self))
+        return self[name]
+
+    def check(self, value: Any) -> str:
+        """`value`, if it is a name: a validator of pydantic. ValueError with the names for another one."""
+        if not isinstance(value, str) or value not in self:
+            raise ValueError(f"Input should be {_either([repr(name) for name in self])}")
+        return value
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

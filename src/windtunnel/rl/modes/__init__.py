@@ -1,0 +1,1 @@
+"""The modes, one file each; `rl/mode.py` lists them."""

@@ -1,0 +1,70 @@
+"""A mode that runs steps: what it is given, and what it returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from windtunnel.rl.batch import RLBatch
+from windtunnel.rl.job import RLJob
+from windtunnel.rl.mode import RLMode
+from windtunnel.rl.rollout import RolloutResult, RolloutServer
+from windtunnel.serving.lane import PassRecord
+from windtunnel.serving.simulate import LaneResult
+
+
+class RLPhase(NamedTuple):
+    """Seconds of a phase. `on`: "rollout", "train" or "both" GPUs; `idle`: whether these wait in it."""
+
+    name: str
+    seconds: float
+    on: str
+    idle: bool = False
+
+
+class PhaseSpan(NamedTuple):
+    """A phase in a step: seconds from its start."""
+
+    name: str
+    on: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """`seconds` of a step in the long run. `phases`: seconds of each, `spans`: when each runs. `rollout_busy`, `train_busy`: shares
+    of the step in which these GPUs have a phase."""
+
+    seconds: float
+    phases: tuple[RLPhase, ...]
+    spans: tuple[PhaseSpan, ...]
+    rollout_busy: float
+    train_busy: float
+
+
+@dataclass(frozen=True)
+class ModeRun:
+    """A step as a mode ran it. `rollout`: what the engine did; `seconds` of the rollout of one step, `tail` of them at its end with
+    few samples left; `batch`: requests of a mean pass; `log`, `ends`: for pages, if asked for."""
+
+    timing: StepTiming
+    rollout: RolloutResult | LaneResult
+    seconds: float
+    tail: float
+    batch: float
+    log: tuple[PassRecord, ...] = ()
+    ends: tuple[float, ...] = ()
+
+
+class StepMode(RLMode, ABC):
+    """A member of `rl.mode.MODES`."""
+
+    @abstractmethod
+    def run(
+        self, whole: RLJob, server: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool
+    ) -> ModeRun:
+        """One step. `training`: phases of the update's GPUs, in order; `sync`: seconds in which weights reach the engine; `record`:
+        whether the run has a log for pages."""

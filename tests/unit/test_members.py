@@ -1,0 +1,83 @@
+"""A member of a registry from a package of its own: nothing of the project is changed, and every verb knows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.base.registry import Registry
+
+RL_JOB = """workload = "rl"
+model = "qwen2.5-0.5b"
+[cluster]
+base = "h100-ib"
+gpus = 8
+[rl]
+mode = "toy"
+prompts = 16
+samples = 4
+response = "200~1<600"
+[rl.rollout]
+gpus = 4
+"""
+
+RL_MODE = '''
+from windtunnel.rl.modes.split import Split
+
+
+class Toy(Split):
+    """As split, but that the sync is free."""
+
+    about = "on GPUs of its own, with a free sync"
+
+    def run(self, whole, server, batch, training, sync, record):
+        return super().run(whole, server, batch, training, 0.0, record)
+
+
+TOY = Toy()
+'''
+
+
+def package(folder: Path, group: str, text: str, name: str = "toy", attribute: str = "TOY") -> dict[str, str]:
+    """A package of one module in `folder` that offers a member of a group; the environment of processes that find it."""
+    module = f"toys_of_{group}"
+    (folder / f"{module}.py").write_text(text, encoding="utf-8")
+    about = folder / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[windtunnel.{group}]\n{name} = {module}:{attribute}\n", encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+
+
+def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "windtunnel", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_an_rl_mode(tmp_path: Path) -> None:
+    environment = package(tmp_path, "rl_modes", RL_MODE)
+    job = tmp_path / "job.toml"
+    job.write_text(RL_JOB, encoding="utf-8")
+    found = run(environment, "rl-predict", str(job), "--json", "-", "--html", str(tmp_path / "page.html"))
+    assert found.returncode == 0, found.stderr
+    step = json.loads(found.stdout)
+    syncs = {phase["name"]: phase["seconds"] for phase in step["phases"]}
+    assert step["mode"] == "toy" and syncs["weights to the engine"] == 0.0 and step["rollout_gpus"] == 4
+    assert "toy" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    refused = run(environment, "rl-predict", str(job), "--set", "rl.mode=tiy")
+    assert refused.returncode == 2 and "'toy'" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_a_name_that_nothing_has() -> None:
+    members: Registry[object] = Registry("no_such_group", "thing", {"one": "base.units:GIB"})
+    assert list(members) == ["one"] and "two" not in members and len(members) == 1
+    with pytest.raises(UnknownName, match="one"):
+        members.find("tne", "rl.mode")
+    with pytest.raises(ValueError, match="'one'"):
+        members.check("two")
