@@ -14,7 +14,7 @@ from tests.laws.test_serving_laws import LENGTHS, LIMITS, CountedTimes, as_times
 from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
-from windtunnel.serving.engines import ENGINES, ServeEngine
+from windtunnel.serving.engine import ENGINES, ServeEngine
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.simulate import run_lane, run_ranks
@@ -81,7 +81,7 @@ TIMES = {name: mixture(name, 4) for name in ENGINES}
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(ENGINES), st.integers(0, 3000), st.integers(0, 300), st.floats(1.0, 4000.0))
+@given(st.sampled_from(list(ENGINES)), st.integers(0, 3000), st.integers(0, 300), st.floats(1.0, 4000.0))
 def test_equal_ranks_take_what_one_takes(engine: str, prompt: int, decodes: int, length: float) -> None:
     """Four ranks with the same pass; a rank with less does not make it longer, one with more not shorter."""
     times = TIMES[engine]

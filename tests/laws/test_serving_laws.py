@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engines import ENGINES, ServeEngine
+from windtunnel.serving.engine import ENGINES, ServeEngine
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.simulate import run_lane
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
@@ -43,7 +43,7 @@ LIMITS = st.builds(
     lambda name, tokens, running, block, reserves, keeps: ServeEngine(
         name, tokens, tokens, running, block, 0.9, False, 512, False, False, reserves_prompt=reserves, keeps_blocks=keeps
     ),
-    st.sampled_from(ENGINES), st.integers(20, 90), st.integers(1, 12), st.sampled_from([1, 4, 16]), st.booleans(), st.booleans(),
+    st.sampled_from(list(ENGINES)), st.integers(20, 90), st.integers(1, 12), st.sampled_from([1, 4, 16]), st.booleans(), st.booleans(),
 )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ TIMES = {name: StepTimes(server(name)) for name in ENGINES}
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(ENGINES), st.integers(1, 3000), st.integers(2, 300), st.integers(1, 40))
+@given(st.sampled_from(list(ENGINES)), st.integers(1, 3000), st.integers(2, 300), st.integers(1, 40))
 def test_a_token_never_takes_less_than_its_bytes(engine: str, isl: int, osl: int, users: int) -> None:
     times = TIMES[engine]
     answer = serve(times.server, drawn_load(isl, osl, concurrency=users, requests=2 * users), times=times)
@@ -158,7 +158,7 @@ def test_a_token_never_takes_less_than_its_bytes(engine: str, isl: int, osl: int
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(ENGINES), st.integers(1, 2000), st.integers(1, 200), st.integers(1, 30), st.integers(1, 4))
+@given(st.sampled_from(list(ENGINES)), st.integers(1, 2000), st.integers(1, 200), st.integers(1, 30), st.integers(1, 4))
 def test_more_copies_never_lower_throughput(engine: str, isl: int, osl: int, users: int, copies: int) -> None:
     load = drawn_load(isl, osl, concurrency=users, requests=3 * users)
     few, many = (serve(server(engine, gpus), load, times=TIMES[engine]) for gpus in (copies, 2 * copies))
@@ -167,7 +167,7 @@ def test_more_copies_never_lower_throughput(engine: str, isl: int, osl: int, use
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(ENGINES), st.integers(0, 8000), st.integers(0, 200), st.floats(1.0, 4000.0))
+@given(st.sampled_from(list(ENGINES)), st.integers(0, 8000), st.integers(0, 200), st.floats(1.0, 4000.0))
 def test_a_pass_takes_no_less_for_more(engine: str, prompt: int, decodes: int, length: float) -> None:
     """More prompt tokens, or a longer cache, never make a pass shorter, but for the buckets of prompts."""
     times = TIMES[engine]

@@ -12,10 +12,10 @@ from tests.laws.test_serving_laws import LENGTHS, LIMITS, CountedTimes, as_times
 from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.drafting import times_of
-from windtunnel.serving.engines import ENGINES, ServeEngine
+from windtunnel.serving.engine import ENGINES, ServeEngine
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.load import drawn_load
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.simulate import run_lane
 from windtunnel.serving.speculation import ROW, Speculation, mean_tokens
 from windtunnel.spec import load_model
@@ -115,7 +115,7 @@ PLAIN = {name: times_of(server_of(load_model("llama3.2-1b"), "h100-ib", 1, name,
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(ENGINES), st.sampled_from(["eagle", "draft"]), st.integers(1, 2000), st.integers(2, 200), st.integers(1, 30))
+@given(st.sampled_from(list(ENGINES)), st.sampled_from(["eagle", "draft"]), st.integers(1, 2000), st.integers(2, 200), st.integers(1, 30))
 def test_a_token_is_a_pass_over_what_it_yields(engine: str, method: str, isl: int, osl: int, users: int) -> None:
     """Never less than the bytes of a pass over the tokens that it may yield; the yield is as stated, less the ends."""
     times = TIMES[engine, method]
@@ -125,7 +125,7 @@ def test_a_token_is_a_pass_over_what_it_yields(engine: str, method: str, isl: in
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(ENGINES), st.sampled_from(["eagle", "draft"]), st.integers(1, 200), st.floats(1.0, 4000.0))
+@given(st.sampled_from(list(ENGINES)), st.sampled_from(["eagle", "draft"]), st.integers(1, 200), st.floats(1.0, 4000.0))
 def test_a_pass_with_drafts_takes_longer_than_one_without(engine: str, method: str, decodes: int, length: float) -> None:
     """Verifying three drafts and computing the next three is never free."""
     plain = simulate.Passing(0, 0, 0.0, decodes, decodes * length)

@@ -81,3 +81,43 @@ def test_a_name_that_nothing_has() -> None:
         members.find("tne", "rl.mode")
     with pytest.raises(ValueError, match="'one'"):
         members.check("two")
+
+
+ENGINE = """
+from dataclasses import replace
+
+from windtunnel.serving.engine import InferenceEngine
+from windtunnel.serving.engines.vllm import VLLM
+
+
+class Toy(InferenceEngine):
+    title = "Toy"
+    kernels = "vllm"
+
+    def limits(self, gpu, tp):
+        return replace(VLLM.limits(gpu, tp), name="toy", running=2)
+
+    def rules(self, limits):
+        return VLLM.rules(limits)
+
+
+TOY = Toy()
+"""
+
+
+def test_an_inference_engine(tmp_path: Path) -> None:
+    environment = package(tmp_path, "engines", ENGINE)
+    asked = ("serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--requests", "16", "--json", "-")
+    found, usual = (run(environment, *asked, "--engine", engine) for engine in ("toy", "vllm"))
+    assert found.returncode == 0, found.stderr
+    toy, vllm = json.loads(found.stdout), json.loads(usual.stdout)
+    assert toy["engine"] == "toy" and toy["batch"] <= 2.0 < vllm["batch"]
+    job = tmp_path / "job.toml"
+    job.write_text(RL_JOB.replace('"toy"', '"split"') + 'engine = "toy"\n', encoding="utf-8")
+    step = run(environment, "rl-predict", str(job), "--json", "-")
+    assert step.returncode == 0, step.stderr
+    searched = run(environment, "serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--engine", "toy,vllm", "--users",
+                   "1,4", "--jobs", "1", "--json", "-")  # fmt: skip
+    assert {choice["engine"] for choice in json.loads(searched.stdout)["front"]} <= {"toy", "vllm"}
+    refused = run(environment, "serve-predict", "llama3.1-8b", "--on", "h100-ib", "--engine", "tuy")
+    assert refused.returncode == 2 and "'toy'" in refused.stderr

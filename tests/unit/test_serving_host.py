@@ -9,7 +9,7 @@ import pytest
 
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.serving import ServePlan, Server, serve, server_of
-from windtunnel.serving.engines import CALL, ENGINES
+from windtunnel.serving.engine import CALL, ENGINES
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.simulate import FRONT, TOKENISE, run_lane

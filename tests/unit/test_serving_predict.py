@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.cli import main
 from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
-from windtunnel.serving.engines import GAP
+from windtunnel.serving.engine import GAP
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.simulate import FRONT, TOKENISE

@@ -7,10 +7,10 @@ import pytest
 
 from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ServeEngine
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.load import ServeLoad, drawn_load
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.spec import load_model
 
 Passes = list[dict[int, int]]

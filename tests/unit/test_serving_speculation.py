@@ -12,10 +12,10 @@ import windtunnel as wt
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ServeEngine
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.speculation import Speculation, speculation_of
 from windtunnel.spec import load_model
 

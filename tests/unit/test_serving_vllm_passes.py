@@ -16,10 +16,10 @@ import pytest
 
 from tests.helpers.vllm_cases import BLOCK, Steps, draw_case, order_of_arrival, pack
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ServeEngine
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.schedulers.rules import rules_of
 
 RECORD = Path(os.environ.get("VLLM_PASSES", Path(__file__).with_name("vllm_passes.json")))
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.serving.engine import ENGINES
+
 if TYPE_CHECKING:
     from windtunnel.serving import Served, ServeFront
     from windtunnel.serving.speculation import Speculation
@@ -16,7 +18,7 @@ def serve_predict(  # long: every option of the command line
     model: str | Path | Model,
     on: str | Path | Cluster,
     gpus: int | None = None,
-    engine: str = "vllm",
+    engine: str = ENGINES.first,
     *,
     tp: int | None = None,
     pp: int = 1,
@@ -99,7 +101,7 @@ def serve_search(  # long: every option of the command line
     on: str | Path | Cluster,
     gpus: int | None = None,
     *,
-    engines: Sequence[str] = ("vllm",),
+    engines: Sequence[str] = (ENGINES.first,),
     weights: Sequence[str] = ("bf16",),
     kv: Sequence[str] = ("bf16",),
     isl: int | str = 1024,

@@ -54,11 +54,25 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self._own) + len(self._others)
 
+    @property
+    def first(self) -> str:
+        """The name of the first member: the default."""
+        return next(iter(self._own))
+
+    @property
+    def own_words(self) -> str:
+        """The project's own names in words, for a help."""
+        return _either(list(self._own))
+
     def find(self, name: str, path: str = "") -> T:
         """The member. UnknownName, said of `path`, for a name that nothing has."""
         if name not in self:
             raise UnknownName(path or self._noun, name, list(self))
         return self[name]
+
+    def add_names(self, schema: dict[str, Any]) -> None:
+        """Adds the names to the JSON Schema of a field."""
+        schema["enum"] = list(self)
 
     def check(self, value: Any) -> str:
         """`value`, if it is a name: a validator of pydantic. ValueError with the names for another one."""
@@ -68,4 +82,4 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def _either(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -22,6 +22,7 @@ from windtunnel.cli.shared.serving import (
     check_given,
     words_of,
 )
+from windtunnel.serving.engine import ENGINES
 
 EXAMPLES = """\b
 Examples:
@@ -36,7 +37,7 @@ def command(
     model: ModelArgument = None,
     on: Machine = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Most GPUs of a copy; default: those of a node.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="vllm, sglang, trtllm, or several with commas.")] = "vllm",
+    engine: Annotated[str, typer.Option("--engine", help=f"{ENGINES.own_words}; several with commas.")] = ENGINES.first,
     weights: Annotated[str, typer.Option("--weights", help="Formats of the weights: bf16, fp8, nvfp4, with commas.")] = "bf16",
     kv: Annotated[str, typer.Option("--kv", help="Formats of the cache, likewise.")] = "bf16",
     isl: PromptLength = "1024",

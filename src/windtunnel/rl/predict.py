@@ -15,7 +15,7 @@ from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining
 from windtunnel.rl.sync import offload_seconds, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
-from windtunnel.serving.engines import engine_of
+from windtunnel.serving.engine import engine_of
 from windtunnel.sheet.sentence import Sentence
 
 

@@ -14,7 +14,7 @@ from windtunnel.rl.job import RLJob
 from windtunnel.rl.spec import RolloutSpec
 from windtunnel.rl.training import part_of
 from windtunnel.serving.drafting import times_of
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ServeEngine
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from windtunnel.rl.mode import MODES
+from windtunnel.serving.engine import ENGINES
 from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveInt
 
 WITH_CRITIC = ("ppo",)
@@ -19,8 +20,11 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-RLModeName = Annotated[str, BeforeValidator(MODES.check), Field(json_schema_extra=lambda schema: schema.update(enum=list(MODES)))]
+RLModeName = Annotated[str, BeforeValidator(MODES.check), Field(json_schema_extra=MODES.add_names)]
 """A member of `rl.mode.MODES`."""
+
+EngineName = Annotated[str, BeforeValidator(ENGINES.check), Field(json_schema_extra=ENGINES.add_names)]
+"""A member of `serving.engine.ENGINES`."""
 
 LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=4096)]
 """A number of tokens, or the words of a distribution."""
@@ -29,7 +33,7 @@ LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_l
 class RolloutSpec(Noun):
     """The engine that generates, and the plan of one copy of it; copies fill the rollout's GPUs."""
 
-    engine: Literal["vllm", "sglang", "trtllm"] = "vllm"
+    engine: EngineName = Field(default=ENGINES.first, description="the engine that generates")
     gpus: PositiveInt | None = Field(default=None, description="GPUs for rollout alone; needed in all modes but colocated")
     tp: PositiveInt | None = Field(default=None, description="tensor-parallel ranks of a copy; default: the fewest that leave room")
     pp: PositiveInt = 1

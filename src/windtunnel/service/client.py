@@ -185,17 +185,24 @@ class RemoteService:
         """`wt.sensitivity`."""
         return self.ask("sensitivity", job=job, **options)
 
-    def serve_predict(self, model: Any, on: Any, gpus: int | None = None, engine: str = "vllm", **options: Any) -> RemoteAnswer:
+    def serve_predict(
+        self, model: Any, on: Any, gpus: int | None = None, engine: str | None = None, **options: Any
+    ) -> RemoteAnswer:
         """`wt.serve_predict`."""
         return self.ask("serve-predict", model=model, on=on, gpus=gpus, engine=engine, **options)
 
     def serve_search(
-        self, model: Any, on: Any, gpus: int | None = None, *, engines: Sequence[str] = ("vllm",),
+        self, model: Any, on: Any, gpus: int | None = None, *, engines: Sequence[str] = (),
         users: Sequence[int] | None = None,
         weights: Sequence[str] = ("bf16",), kv: Sequence[str] = ("bf16",), **options: Any,
     ) -> RemoteAnswer:  # fmt: skip
         """`wt.serve_search`."""
-        lists = {"engine": _join_list(engines), "weights": _join_list(weights), "kv": _join_list(kv), "users": _join_list(users)}
+        lists = {
+            "engine": _join_list(engines) or None,
+            "weights": _join_list(weights),
+            "kv": _join_list(kv),
+            "users": _join_list(users),
+        }
         return self.ask("serve-search", model=model, on=on, gpus=gpus, **lists, **options)
 
     def rl_predict(self, job: Any, on: Any = None, **options: Any) -> RemoteAnswer:

@@ -19,10 +19,10 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, ServedRank, lane_of, most_tokens, run_pass
 from windtunnel.serving.step_times import StepTimes

@@ -13,7 +13,7 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
 from windtunnel.serving.drafting import times_of
-from windtunnel.serving.engines import ENGINES
+from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.load import SEED, ServeLoad, drawn_load
 from windtunnel.serving.predict import check_latency_limits, floor_of, on_copies, serve, serve_sides
 from windtunnel.serving.ratios import SideRatio, best_prefills, choose_fronts, decode_rate, prompt_rate, prompt_seconds

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.serving.engines import ServeEngine, engine_of, with_limits
+from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_limits
 from windtunnel.serving.speculation import Speculation
 from windtunnel.spec import Cluster, Job, Model, load_job
 from windtunnel.spec.graph_model import GraphModel
@@ -112,7 +112,7 @@ def server_of(
     model: Model | dict[str, Any],
     cluster: Cluster | dict[str, Any] | str,
     gpus: int | None = None,
-    engine: str = "vllm",
+    engine: str = ENGINES.first,
     plan: ServePlan | None = None,
     *,
     weights: str = "bf16",

@@ -17,12 +17,12 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ServeEngine
+from windtunnel.serving.engines.rules import SchedulerRules, rules_of
+from windtunnel.serving.engines.sglang import Sglang
 from windtunnel.serving.lane import Lane, PassRecord, ServeStep
 from windtunnel.serving.lengths import Passing, passing_of
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.schedulers.rules import SchedulerRules, rules_of
-from windtunnel.serving.schedulers.sglang import Sglang
 from windtunnel.serving.step_times import StepTimes
 
 RUN = 128

@@ -31,7 +31,7 @@ from windtunnel.compute.engines.seconds import (
     reduce_seconds,
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
-from windtunnel.serving.engines import captured_sizes
+from windtunnel.serving.engine import ENGINES, captured_sizes
 from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import WIDTHS, Server, with_plan
@@ -245,7 +245,7 @@ class StepTimes:
     @cached_property
     def curves(self) -> EngineCurves:
         """The engine's kernels on this GPU."""
-        return choose_engine(self.gpu, self.server.engine.name)
+        return choose_engine(self.gpu, ENGINES[self.server.engine.name].kernels)
 
     @cached_property
     def _dev(self) -> Device:

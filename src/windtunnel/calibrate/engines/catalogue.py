@@ -21,12 +21,12 @@ from windtunnel.compute.engines.file import FOLDER, engines_text
 from windtunnel.compute.engines.seconds import engine_device, reduce_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, MeasuredTables, read_measured
 from windtunnel.formats.machines.kernels.measured.tables import version_key
+from windtunnel.serving.engine import ENGINES
 from windtunnel.spec import load_gpu
 
 SYSTEMS = ("a100_sxm", "h100_sxm", "b200_sxm", "b300_sxm", "gb200", "l40s")
 """Systems that are fitted."""
 
-ENGINES = ("vllm", "sglang", "trtllm")
 SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit engines"
 
 LINKS = {"ampere": 300e9, "hopper": 450e9, "blackwell": 900e9}

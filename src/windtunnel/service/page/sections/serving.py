@@ -15,8 +15,8 @@ from windtunnel.service.page.frame import card, heading
 from windtunnel.service.page.sections.serving_rl import build_rl
 from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import use_looks
+from windtunnel.serving.engine import ENGINES
 
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 FORMATS = ("bf16", "fp8", "nvfp4")
 
 
@@ -31,6 +31,10 @@ def build(context: PageContext) -> None:
     build_front(context, form)
     build_server(context, form)
     build_rl(context, Form(context, "r."))
+
+
+def _titles() -> dict[str, str]:
+    return {name: engine.title for name, engine in ENGINES.items()}
 
 
 def _shared_fields(context: PageContext, form: Form) -> None:
@@ -75,7 +79,7 @@ def build_front(context: PageContext, form: Form) -> None:
     with card(say_("serving.front"), say_("serving.front_about"), "front"):
         with ui.element("div").classes("wt-form"):
             form.text("most", say_("serving.most_gpus"), "2", reads=parse_whole)
-            form.choice("engines", say_("serving.engines"), ENGINES, "vllm", many=True)
+            form.choice("engines", say_("serving.engines"), _titles(), ENGINES.first, many=True)
             form.choice("formats", say_("serving.formats"), FORMATS, "bf16", many=True)
             form.text("users", say_("serving.users_list"), hint="1,8,32,128")
         with ui.element("div").classes("wt-buttons"):
@@ -88,7 +92,7 @@ def build_front(context: PageContext, form: Form) -> None:
 def wanted_front(form: Form) -> Wanted:
     """The question of the search."""
     arguments = _with_numbers(form, _shared_arguments(form), {"most": "gpus"})
-    arguments |= {"engine": form.value("engines") or "vllm", "weights": form.value("formats") or "bf16"}
+    arguments |= {"engine": form.value("engines") or ENGINES.first, "weights": form.value("formats") or "bf16"}
     if users := form.value("users").replace(" ", ""):
         arguments["users"] = users
     return Wanted("serve-search", arguments, artefacts=SHEET)
@@ -99,7 +103,7 @@ def build_server(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("serving.server"), say_("serving.server_about"), "server"):
         with ui.element("div").classes("wt-form"):
-            form.choice("engine", say_("serving.engine"), ENGINES, "vllm")
+            form.choice("engine", say_("serving.engine"), _titles(), ENGINES.first)
             form.choice("weights", say_("serving.weights"), FORMATS, "bf16")
             form.text("tp", say_("serving.tp"), "1", reads=parse_whole)
             form.text("gpus", say_("serving.gpus"), hint="8", reads=parse_whole)

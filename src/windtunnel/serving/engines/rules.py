@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import ENGINES, ServeEngine
 from windtunnel.serving.lane import Lane, ServeStep
-from windtunnel.serving.schedulers.sglang import Sglang
-from windtunnel.serving.schedulers.trtllm import Trtllm
-from windtunnel.serving.schedulers.vllm import Vllm
 
 
 class SchedulerRules(Protocol):
@@ -31,6 +28,5 @@ class SchedulerRules(Protocol):
 
 def rules_of(engine: ServeEngine) -> SchedulerRules:
     """The rules of an engine, at the start of a run."""
-    if engine.name == "vllm":
-        return Vllm(engine)
-    return Sglang(engine) if engine.name == "sglang" else Trtllm(engine)
+    rules: SchedulerRules = ENGINES[engine.name].rules(engine)
+    return rules

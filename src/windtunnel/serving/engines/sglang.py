@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
+from windtunnel.spec import GPU
 
 START, FLOOR, FALL = 0.7, 0.14, 600
 """The ratio at the start, its floor as a share of the start, and passes over which it falls (environ.py)."""
@@ -137,3 +138,22 @@ class Sglang:
         else:
             self.fall(1)
         return ServeStep(ids, np.full(len(ids), 1 + lane.drafts, np.int64))
+
+
+class SglangEngine(InferenceEngine):
+    """SGLang (server_args.py): chunks of 2,048, 4,096, 8,192 or 16,384 tokens below 35, 60, 160 GB and above; page of 1 token;
+    graphs to 256 sequences below tp 4, else 512."""
+
+    title = "SGLang"
+    kernels = "sglang"
+
+    def limits(self, gpu: GPU, tp: int) -> ServeEngine:
+        gigabytes = gpu.memory / 1e9
+        chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
+        return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, False, 256 if tp < 4 else 512, False, False)
+
+    def rules(self, limits: ServeEngine) -> Sglang:
+        return Sglang(limits)
+
+
+SGLANG = SglangEngine()

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
+from windtunnel.spec import GPU
 
 
 @dataclass
@@ -113,3 +114,29 @@ class Vllm:
             ids.append(request)
             counts.append(count)
             budget -= count
+
+
+LARGE = 70 * 2**30
+"""Bytes of GPU memory from which it schedules larger batches."""
+
+
+class VllmEngine(InferenceEngine):
+    """vLLM V1 (vllm/engine/arg_utils.py, `get_batch_defaults`): GPUs of 70 GiB and more but A100 take 8,192 tokens and 1,024
+    sequences in a server, others 2,048 and 256; blocks of 16; 0.9 of the memory."""
+
+    title = "vLLM"
+    kernels = "vllm"
+
+    def limits(self, gpu: GPU, tp: int) -> ServeEngine:
+        large = gpu.memory >= LARGE and not gpu.id.startswith("a100")
+        tokens, running = (8192, 1024) if large else (2048, 256)
+        return ServeEngine(
+            "vllm", tokens, 0, running, 16, 0.9, False, 512, True, False, reserves_prompt=True, keeps_blocks=True,
+            captures_prompts=True,
+        )  # fmt: skip
+
+    def rules(self, limits: ServeEngine) -> Vllm:
+        return Vllm(limits)
+
+
+VLLM = VllmEngine()

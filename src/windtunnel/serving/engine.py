@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.registry import Registry
 from windtunnel.spec import GPU
 
 GAP = 0.25e-3
@@ -16,9 +17,6 @@ CALL = 50e-6
 Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of DeepSeek-V3 (sgl-project/sglang pull request 12160),
 16.6 ms for the 36 of Qwen3-4B (wejoncy/sfllm pull request 46), 21 ms for 28 of a dense model (vllm-project/vllm-omni issue 7960);
 over the operators of a layer here these are 51, 52, 48 and 83 us."""
-
-LARGE = 70 * 2**30
-"""Bytes of GPU memory from which vLLM schedules larger batches."""
 
 
 @dataclass(frozen=True)
@@ -62,43 +60,38 @@ class ServeEngine:
     captures_prompts: bool = False
 
 
-ENGINES = ("vllm", "sglang", "trtllm")
-"""Engines whose rules are known."""
+class InferenceEngine:
+    """An engine: its limits on a machine, and the rules by which it chooses passes."""
+
+    title: ClassVar[str]
+    """Its name as people write it."""
+    kernels: ClassVar[str]
+    """Whose measured kernels price its passes: an engine of `catalog/kernels/engines`."""
+
+    def limits(self, gpu: GPU, tp: int) -> ServeEngine:
+        """Its defaults on `gpu` with `tp` ranks of a copy."""
+        raise NotImplementedError
+
+    def rules(self, limits: ServeEngine) -> Any:
+        """Its `engines.rules.SchedulerRules` with these limits, at the start of a run."""
+        raise NotImplementedError
+
+
+ENGINES: Registry[InferenceEngine] = Registry(
+    "engines",
+    "engine",
+    {
+        "vllm": "serving.engines.vllm:VLLM",
+        "sglang": "serving.engines.sglang:SGLANG",
+        "trtllm": "serving.engines.trtllm:TRTLLM",
+    },
+)
+"""Engines whose rules are known: each is one file of `engines/`, and a line here. The first is what one gets who names none."""
 
 
 def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
-    """The engine with its defaults on `gpu`. UnknownName for another name.
-
-    vLLM V1 (vllm/engine/arg_utils.py, `get_batch_defaults`): GPUs of 70 GiB and more but A100 take 8,192 tokens and 1,024
-    sequences in a server, others 2,048 and 256; blocks of 16; 0.9 of the memory. SGLang (server_args.py): chunks of 2,048, 4,096,
-    8,192 or 16,384 tokens below 35, 60, 160 GB and above; page of 1 token; graphs to 256 sequences below tp 4, else 512.
-    TensorRT-LLM (llmapi/llm_args.py): 8,192 tokens, 2,048 sequences, blocks of 32, 0.9 of what weights leave.
-    """
-    if name == "vllm":
-        large = gpu.memory >= LARGE and not gpu.id.startswith("a100")
-        tokens, running = (8192, 1024) if large else (2048, 256)
-        return ServeEngine(
-            name,
-            tokens,
-            0,
-            running,
-            16,
-            0.9,
-            False,
-            512,
-            True,
-            False,
-            reserves_prompt=True,
-            keeps_blocks=True,
-            captures_prompts=True,
-        )
-    if name == "sglang":
-        gigabytes = gpu.memory / 1e9
-        chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
-        return ServeEngine(name, 16384, chunk, 2048, 1, 0.88, False, 256 if tp < 4 else 512, False, False)
-    if name == "trtllm":
-        return ServeEngine(name, 8192, 0, 2048, 32, 0.9, True, 2048, True, True)
-    raise UnknownName("engine", name, ENGINES)
+    """The engine with its defaults on `gpu`. UnknownName for another name."""
+    return ENGINES.find(name).limits(gpu, tp)
 
 
 def captured_sizes(most: int) -> tuple[int, ...]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engines import ServeEngine
+from windtunnel.serving.engine import InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
+from windtunnel.spec import GPU
 
 
 @dataclass
@@ -77,3 +78,19 @@ class Trtllm:
                 return
             lane.admit(lane.reuse(request))
             promised += need
+
+
+class TrtllmEngine(InferenceEngine):
+    """TensorRT-LLM (llmapi/llm_args.py): 8,192 tokens, 2,048 sequences, blocks of 32, 0.9 of what weights leave."""
+
+    title = "TensorRT-LLM"
+    kernels = "trtllm"
+
+    def limits(self, gpu: GPU, tp: int) -> ServeEngine:
+        return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, True, 2048, True, True)
+
+    def rules(self, limits: ServeEngine) -> Trtllm:
+        return Trtllm(limits)
+
+
+TRTLLM = TrtllmEngine()
