@@ -115,7 +115,13 @@ PLAIN = {name: times_of(server_of(load_model("llama3.2-1b"), "h100-ib", 1, name,
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(list(ENGINES)), st.sampled_from(["eagle", "draft"]), st.integers(1, 2000), st.integers(2, 200), st.integers(1, 30))
+@given(
+    st.sampled_from(list(ENGINES)),
+    st.sampled_from(["eagle", "draft"]),
+    st.integers(1, 2000),
+    st.integers(2, 200),
+    st.integers(1, 30),
+)
 def test_a_token_is_a_pass_over_what_it_yields(engine: str, method: str, isl: int, osl: int, users: int) -> None:
     """Never less than the bytes of a pass over the tokens that it may yield; the yield is as stated, less the ends."""
     times = TIMES[engine, method]

@@ -50,8 +50,10 @@ def package(folder: Path, group: str, text: str, name: str = "toy", attribute: s
     (folder / f"{module}.py").write_text(text, encoding="utf-8")
     about = folder / f"{module}-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text(f"[windtunnel.{group}]\n{name} = {module}:{attribute}\n", encoding="utf-8")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(
+        f"[windtunnel.{group}]\n{name} = {module}{attribute and ':' + attribute}\n", encoding="utf-8"
+    )
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
@@ -121,3 +123,64 @@ def test_an_inference_engine(tmp_path: Path) -> None:
     assert {choice["engine"] for choice in json.loads(searched.stdout)["front"]} <= {"toy", "vllm"}
     refused = run(environment, "serve-predict", "llama3.1-8b", "--on", "h100-ib", "--engine", "tuy")
     assert refused.returncode == 2 and "'toy'" in refused.stderr
+
+
+VERB = """
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.sheet.blocks import Figure, Lines, Section, Sheet
+from windtunnel.sheet.sentence import Sentence
+
+ABOUT = "Adds one to a number."
+
+
+@with_outputs
+def command(number: Annotated[int, typer.Argument(help="Any number.")], *, outputs: Outputs) -> None:
+    said = Sentence("one more than {number} is {sum}", number=number, sum=number + 1)
+    figure = Figure("sum", "sum", number + 1)
+    outputs.show(Sheet("A toy", "A toy", (figure,), (Section("Sum", (Lines((said,), "sum"),)),)), {"number": number})
+"""
+
+
+def test_a_verb(tmp_path: Path) -> None:
+    environment = package(tmp_path, "verbs", VERB, attribute="").copy()
+    found = run(environment, "toy", "41", "--html", str(tmp_path / "page.html"), "--csv", str(tmp_path / "a.csv"))
+    assert found.returncode == 0, found.stderr
+    assert "one more than 41 is 42" in found.stdout and "42" in (tmp_path / "a.csv").read_text(encoding="utf-8")
+    assert "one more than 41 is 42" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert json.loads(run(environment, "toy", "41", "--json", "-").stdout) == {"number": 41, "sum": 42}
+    assert "Adds one to a number." in run(environment, "--help").stdout
+    code = "from windtunnel.service.questions.offered import offered_verb; print(offered_verb('toy').outputs)"
+    offered = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "page.html" in offered.stdout and "sheet.json" in offered.stdout
+    assert run(environment, "tay", "1").returncode == 2
+
+
+READER = """
+from windtunnel.formats.importers import Importer
+from windtunnel.formats.reading import Content, Reading
+
+TOY = Importer("toy", __name__ + ":", "logs of a toy")
+
+
+def recognises(head):
+    return bool(head.lines) and head.lines[0].startswith("toy log ")
+
+
+def read(files, context):
+    steps = [line for path in files for line in path.read_text().splitlines() if line.startswith("step ")]
+    return Reading("toy", Content.EVIDENCE, None, facts={"steps": len(steps)}, built=("steps",))
+"""
+
+
+def test_a_log_reader(tmp_path: Path) -> None:
+    environment = package(tmp_path, "importers", READER)
+    log = tmp_path / "a.log"
+    log.write_text("toy log 1\nstep 1\nstep 2\n", encoding="utf-8")
+    found = run(environment, "import", str(log), "--json", "-")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["facts"] == {"steps": 2}
+    assert "logs of a toy" in run(environment, "catalog", "formats").stdout

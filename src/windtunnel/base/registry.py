@@ -11,13 +11,19 @@ They are looked for when a name is asked for that the project does not have, or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache
 from importlib import import_module, metadata
 from typing import Any, Generic, TypeVar
 
 from windtunnel.base.errors import UnknownName
 
 T = TypeVar("T")
+
+
+@cache
+def offered_by_packages(group: str) -> dict[str, Any]:
+    """Name -> member of the group `windtunnel.GROUP`, as installed packages offer it by their entry points."""
+    return {point.name: point.load() for point in metadata.entry_points(group=f"windtunnel.{group}")}
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -28,11 +34,10 @@ class Registry(Mapping[str, T], Generic[T]):
         self._group, self._noun, self._own = group, noun, dict(members)
         self._loaded: dict[str, T] = {}
 
-    @cached_property
-    def _others(self) -> dict[str, metadata.EntryPoint]:
-        """Entry points of installed packages; a name of the project's own is not theirs to take."""
-        found = metadata.entry_points(group=f"windtunnel.{self._group}")
-        return {point.name: point for point in found if point.name not in self._own}
+    @property
+    def _others(self) -> dict[str, T]:
+        """Members of other packages; a name of the project's own is not theirs to take."""
+        return {name: member for name, member in offered_by_packages(self._group).items() if name not in self._own}
 
     def __getitem__(self, name: str) -> T:
         """The member. KeyError for a name that nothing has."""
@@ -41,7 +46,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 module, attribute = self._own[name].split(":")
                 self._loaded[name] = getattr(import_module(f"windtunnel.{module}"), attribute)
             else:
-                self._loaded[name] = self._others[name].load()
+                self._loaded[name] = self._others[name]
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

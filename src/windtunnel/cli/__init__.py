@@ -90,7 +90,7 @@ _STDOUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
 """What no file of the machine can be called: a word of thousands of letters, or a link that leads to itself."""
 
-app = bare_application(VERBS, completion=True)
+app = bare_application(VERBS, completion=True, packages="verbs")
 
 
 def _version(requested: bool) -> None:

@@ -10,7 +10,15 @@ from typing import cast
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
-from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer, module_of
+from windtunnel.formats.importers import (
+    ANYTHING,
+    IMPORTERS,
+    OWN_PREFIXES,
+    TOGETHER,
+    Importer,
+    importers_of_packages,
+    module_of,
+)
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
 from windtunnel.formats.text.wrapped import (
     copy_decoded,
@@ -28,7 +36,7 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
     UnknownName for a name that no reader has, SpecError for a file that none recognises.
     """
     if name is not None:
-        named = {reader.name: reader for reader in IMPORTERS}
+        named = {reader.name: reader for reader in (*IMPORTERS, *importers_of_packages())}
         if name not in named:
             raise UnknownName("--as", name, list(named))
         return named[name]
@@ -56,7 +64,10 @@ def importer_of_folder(path: Path) -> Importer | None:
 
 
 def _first_importer(head: Head) -> Importer | None:
-    return next((reader for reader in IMPORTERS if _recognises(reader, head)), None)
+    found = next((reader for reader in IMPORTERS if _recognises(reader, head)), None)
+    if found is None or found.name in ANYTHING:
+        return next((reader for reader in importers_of_packages() if _recognises(reader, head)), found)
+    return found
 
 
 def _recognises(reader: Importer, head: Head) -> bool:

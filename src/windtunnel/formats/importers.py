@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.base.registry import offered_by_packages
 
 
 @dataclass(frozen=True)
 class Importer:
-    """An importer: its name, its module below `windtunnel.formats`, and what it reads, for `windtunnel catalog formats`."""
+    """An importer: its name, its module, and what it reads, for `windtunnel catalog formats`. A module is below
+    `windtunnel.formats`; that of another package is stated whole, with a colon behind it."""
 
     name: str
     module: str
@@ -134,9 +137,16 @@ ANYTHING = CONFIGURATIONS | {"not-read"}
 """Readers of texts that may lie beside the traces and logs of a run, without being a part of it."""
 
 
+@cache
+def importers_of_packages() -> tuple[Importer, ...]:
+    """Importers that other packages offer, as entry points of the group `windtunnel.importers`. They are asked about files that
+    none of the project's own knows, or that only those of any text do."""
+    return tuple(offered_by_packages("importers").values())
+
+
 def describe_importers(name: str | None = None) -> dict[str, str]:
     """What each importer reads, in words by its name; of the one called `name` alone. UnknownName for a name that none has."""
-    what = {reader.name: reader.what for reader in IMPORTERS if reader.name != "not-read"}
+    what = {reader.name: reader.what for reader in (*IMPORTERS, *importers_of_packages()) if reader.name != "not-read"}
     if name is not None and name not in what:
         raise UnknownName("format", name, list(what))
     return what if name is None else {name: what[name]}
@@ -144,4 +154,5 @@ def describe_importers(name: str | None = None) -> dict[str, str]:
 
 def module_of(importer: Importer) -> Any:
     """The module of an importer, imported when it is first asked."""
-    return import_module(f"windtunnel.formats.{importer.module}")
+    whole, other, _ = importer.module.partition(":")
+    return import_module(whole if other else f"windtunnel.formats.{importer.module}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -11,16 +11,25 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.registry import offered_by_packages
 from windtunnel.cli.shared.machines import check_one_machine
 
-Verbs = dict[str, tuple[str, str]]
+Verbs = dict[str, tuple[str | ModuleType, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help. A room above the
 command line states its module in full: `windtunnel.service.command`."""
 
 
-def verb_module(name: str) -> ModuleType:
+def verb_module(name: str | ModuleType) -> ModuleType:
     """The module of a verb, as `Verbs` names it."""
+    if not isinstance(name, str):
+        return name
     return import_module(name if name.startswith("windtunnel.") else f"windtunnel.cli.{name}")
+
+
+def with_packages(verbs: Verbs, group: str) -> Verbs:
+    """The verbs, and behind them those of other packages: entry points of `windtunnel.GROUP`, each a module with its `command` and
+    `ABOUT`, its line in the help."""
+    return {**{name: (module, module.ABOUT) for name, module in offered_by_packages(group).items()}, **verbs}
 
 
 SHORT = {
@@ -86,14 +95,12 @@ class JobCommand(TyperCommand):
 class _Commands(dict[str, Any]):
     """Commands by name, each built on first use."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs_with: Callable[[str], Verbs]) -> None:
         super().__init__()
-        self.verbs = verbs
+        self._verbs_with = verbs_with
 
     def __missing__(self, name: str) -> Any:
-        if name not in self.verbs:
-            raise KeyError(name)
-        module, text = self.verbs[name]
+        module, text = self._verbs_with(name)[name]
         module_found = verb_module(module)
         if hasattr(module_found, "VERBS"):
             command = typer.main.get_command(application(module_found.VERBS, text, getattr(module_found, "OTHERWISE", None)))
@@ -106,44 +113,51 @@ class _Commands(dict[str, Any]):
         return command
 
 
-def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:
-    """The class of a group over `verbs` that lists them without importing them.
+def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = None) -> type[TyperGroup]:
+    """The class of a group over verbs that lists them without importing them. `packages`: the group of entry points by which other
+    packages add verbs; they are looked for when a name is none of `own`, or all are listed.
 
     An argument that is not a verb goes to the verb `otherwise`, if there is one.
     """
 
+    def verbs_with(name: str = "") -> Verbs:
+        return own if packages is None or name in own else with_packages(own, packages)
+
     class Group(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.commands = _Commands(verbs)
+            self.commands = _Commands(verbs_with)
 
         def parse_args(self, ctx: Any, args: list[str]) -> Any:
-            if otherwise is not None and args and args[0] not in (*verbs, "-h", "--help"):
+            if otherwise is not None and args and args[0] not in (*own, "-h", "--help"):
                 args = [otherwise, *args]
             return super().parse_args(ctx, args)
 
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(verbs)
+            return list(verbs_with())
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            return self.commands[cmd_name] if cmd_name in verbs else None
+            return self.commands[cmd_name] if cmd_name in verbs_with(cmd_name) else None
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:
             with formatter.section("Verbs"):
-                formatter.write_dl([(name, text) for name, (_, text) in verbs.items()])
+                formatter.write_dl([(name, text) for name, (_, text) in verbs_with().items()])
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            if args and not args[0].startswith("-") and args[0] not in verbs:
-                raise UnknownName("verb", args[0], list(verbs))
+            if args and not args[0].startswith("-") and args[0] not in verbs_with(args[0]):
+                raise UnknownName("verb", args[0], list(verbs_with()))
             return super().resolve_command(ctx, args)
 
     return Group
 
 
-def bare_application(verbs: Verbs, otherwise: str | None = None, completion: bool = False) -> typer.Typer:
-    """A Typer application over `verbs`, without a callback; `completion` adds --install-completion and --show-completion."""
+def bare_application(
+    verbs: Verbs, otherwise: str | None = None, completion: bool = False, packages: str | None = None
+) -> typer.Typer:
+    """A Typer application over `verbs`, without a callback. `completion` adds --install-completion and --show-completion;
+    `packages`: as in `group_of`."""
     return typer.Typer(
-        cls=group_of(verbs, otherwise),
+        cls=group_of(verbs, otherwise, packages),
         add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
