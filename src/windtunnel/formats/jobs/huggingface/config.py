@@ -1,5 +1,5 @@
-"""Hugging Face `config.json` to a Model: dense decoders, mixtures of experts and hybrids; the types are listed in `families` and
-`hybrids`."""
+"""Hugging Face `config.json` to a Model: dense decoders, mixtures of experts and hybrids; the types are listed in
+`families.toml`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
-from windtunnel.formats.jobs.huggingface.dense import DENSE
-from windtunnel.formats.jobs.huggingface.experts import MIXTURES, NOT_DECODERS, UNKNOWN, UNKNOWN_WITH_LAYERNORM
-from windtunnel.formats.jobs.huggingface.families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, Family
-from windtunnel.formats.jobs.huggingface.families import FAMILIES as DECODERS
-from windtunnel.formats.jobs.huggingface.hybrids import HYBRIDS, hybrid
+from windtunnel.formats.jobs.huggingface import rewrites
+from windtunnel.formats.jobs.huggingface.families import (
+    ACTIVATIONS,
+    COMMON_KEYS,
+    EXPERT_KEYS,
+    FAMILIES,
+    NOT_DECODERS,
+    UNKNOWN,
+    UNKNOWN_WITH_LAYERNORM,
+    Family,
+)
+from windtunnel.formats.jobs.huggingface.hybrids import hybrid
 from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture
 from windtunnel.formats.jobs.huggingface.numerics import read_numerics
 from windtunnel.formats.jobs.huggingface.vision import vision_of
@@ -29,7 +36,6 @@ FORMAT = "huggingface"
 KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 """Keys of a config.json, of which each has at least one."""
 
-FAMILIES = DECODERS | DENSE | MIXTURES | HYBRIDS
 TEXT = {
     "qwen2_vl": "qwen2",
     "qwen2_vl_text": "qwen2",
@@ -143,7 +149,7 @@ def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None
     kind, family = _family(config, stated or Stated(), assumed)
     given = config
     if family.rewrite is not None:
-        config, read = family.rewrite(config)
+        config, read = getattr(rewrites, family.rewrite)(config)
         used |= read & set(given)
     table: dict[str, Any] = dict(family.fixed)
     if "position" not in table:
@@ -233,7 +239,7 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         raise SpecError("model_type", kind, "a decoder that is modelled", f"Not modelled: {NOT_DECODERS[kind]}.")
     if kind in FAMILIES:
         family = FAMILIES[kind]
-        moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if not _mixture(kind, family) else []
+        moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if not _mixture(family) else []
         if moe:
             what = f"{kind} ({', '.join(moe)})"
             raise SpecError("model_type", what, "a type with experts or latent attention", f"{kind} is read as a dense decoder.")
@@ -267,9 +273,9 @@ def _like(config: Mapping[str, Any]) -> tuple[Family, str]:
     return family, f"{'GPT-NeoX' if rope else 'GPT-2'}'s (LayerNorm, {'rotary' if rope else 'learned'} positions, MLP without gate)"
 
 
-def _mixture(kind: str, family: Family) -> bool:
+def _mixture(family: Family) -> bool:
     """Whether a type may have experts, latent attention or layers of several kinds."""
-    return kind in HYBRIDS or "experts" in family.keys or "kv_lora_rank" in family.keys
+    return family.hybrid or "experts" in family.keys or "kv_lora_rank" in family.keys
 
 
 def _lacks(config: Mapping[str, Any], stated: Stated, field: str) -> bool:
@@ -363,11 +369,11 @@ def _special(
 ) -> list[str]:
     """What one type says in its own way; returns the keys below the top that it left out."""
     ignored: list[str] = []
-    if kind in HYBRIDS:
+    if family.hybrid:
         hybrid(kind, config, table, used, assumed)
     else:
         fill_mixture(kind, family, config, table, used, assumed)
-    if not table.get("experts") and kind not in HYBRIDS:
+    if not table.get("experts") and not family.hybrid:
         for name in _OF_EXPERTS:
             table.pop(name, None)
     if kind == "mpt":

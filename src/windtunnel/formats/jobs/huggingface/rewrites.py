@@ -240,3 +240,22 @@ def _single_number(value: object, key: str) -> int:
     if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one <= LARGEST:
         raise SpecError(key, Nothing() if one is None else one, f"a whole number from 0 to {LARGEST}")
     return one
+
+
+def of_list(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Nemotron-H of transformers 5 has as many layers as its list or its letters."""
+    listed = config.get("layers_block_type") or config.get("hybrid_override_pattern")
+    many = {"num_hidden_layers": len(listed)} if isinstance(listed, (list, str)) and listed else {}
+    return many | dict(config), set()
+
+
+def of_types(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Kimi Linear of transformers 5 has lists of types and flat keys; files of its authors have `linear_attn_config`."""
+    if config.get("linear_attn_config") is not None or not isinstance(config.get("layer_types"), list):
+        return dict(config), set()
+    names = {"linear_num_heads": "num_heads", "linear_head_dim": "head_dim", "linear_conv_kernel_dim": "short_conv_kernel_size"}
+    inner = {theirs: config[ours] for ours, theirs in names.items() if ours in config}
+    inner["full_attn_layers"] = [i for i, kind in enumerate(config["layer_types"], 1) if kind == "full_attention"]
+    feeds = config.get("mlp_layer_types")
+    dense = {"first_k_dense_replace": feeds.count("dense")} if isinstance(feeds, list) else {}
+    return {**config, "linear_attn_config": inner} | dense, {*names, "layer_types", "mlp_layer_types"}
