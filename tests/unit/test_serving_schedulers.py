@@ -10,7 +10,9 @@ from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.engine import ServeEngine
 from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
+from windtunnel.serving.simulate import Booked, LaneClock, ServedRank, _most_repeats
 from windtunnel.spec import load_model
 
 Passes = list[dict[int, int]]
@@ -144,3 +146,25 @@ def test_a_scheduler_that_looks_seldom_lets_new_requests_wait() -> None:
     often, seldom = found
     assert seldom.ttft.mean > 1.5 * often.ttft.mean
     assert seldom.seconds > 0.9 * often.seconds and seldom.batch < often.batch
+
+
+@pytest.mark.parametrize(
+    ("blocks", "output", "passes"),
+    [
+        (20, 1000, 64),  # 9 + 128 tokens are 35 blocks, 32 more than it has and 15 more than there are; 9 + 64 are 19
+        (40, 1000, 128),  # at most so many
+        (200, 60, 58),  # one token is out, the last pass ends the request
+        (3, 1000, 2),  # 12 tokens fit: halves of 128 come to two
+    ],
+)
+def test_passes_in_one_piece_end_where_blocks_do(blocks: int, output: int, passes: int) -> None:
+    """A request with 8 tokens in the cache decodes, in three blocks of 4."""
+    lane = lane_of([8], [output], blocks, 4)
+    rules = rules_of(engine("vllm", 64, 4, 4))
+    prompt = rules.next_step(lane)
+    assert prompt is not None
+    lane.finish(prompt)
+    decode = rules.next_step(lane)
+    assert decode is not None
+    booked = Booked(ServedRank(lane, rules, LaneClock(lane.load)), decode, Passing(0, 0, 0.0, 1, 9.0), 1)
+    assert _most_repeats(booked) == passes
