@@ -14,6 +14,7 @@ from windtunnel.engine import Program, run
 from windtunnel.predict import predict
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.stage import Stage
 from windtunnel.workload import Comm, build
 
@@ -127,3 +128,27 @@ def test_passes_at_once_are_the_passes_turn_by_turn(fields: dict[str, Any], monk
     assert np.array_equal(first.busy, second.busy) and np.array_equal(first.idle, second.idle)
     assert all(np.array_equal(a, b) for a, b in zip(at_once.labels, singly.labels, strict=True))
     assert at_once.calls == singly.calls
+
+
+EXPERTS = {"experts": 4, "top_k": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "waits", "sync", "ahead"),
+    [
+        ({}, True, True, False),  # 1F1B waits for what it sends
+        ({"overlap_p2p": True}, True, True, False),  # whatever is said
+        ({"p2p_sync": False}, True, False, False),
+        ({"vpp": 2}, True, True, False),
+        ({"vpp": 2, "overlap_p2p": True}, False, False, False),
+        # the host waits inside of passes of experts, so turns are posted in one call and it waits for no transfer
+        ({"vpp": 2, **EXPERTS, "moe_host_wait": True}, True, False, True),
+        ({"vpp": 2, **EXPERTS, "moe_host_wait": False}, True, True, False),
+        ({**EXPERTS, "moe_host_wait": True}, True, True, False),
+    ],
+)
+def test_who_waits_for_a_transfer(fields: dict[str, Any], waits: bool, sync: bool, ahead: bool) -> None:
+    made_of = {"pp": 2, "layers": 4, "global_batch": 4, "p2p_sync": True, "overlap_p2p": False}
+    workload = build(make_job(**made_of | fields))
+    made = PipelineTransfers(workload, price(workload))
+    assert (made.waits, bool(made.sync), made.ahead) == (waits, sync, ahead)
