@@ -99,6 +99,13 @@ def test_both_kinds_are_compared_on_the_same_gpus() -> None:
     assert again.tokens_per_s_gpu == pytest.approx(apart.served.tokens_per_s_gpu, rel=1e-9)
 
 
+def test_what_was_tried_adds_up() -> None:
+    """Two GPUs, two numbers of users. Three plans together: tp or pp of one or two. Apart, one GPU for tokens leaves one for
+    prompts; a copy on both leaves none, with either number of users, tp or pp. Without limits none is ruled out by its bytes."""
+    found = wt.serve_search("llama3.1-8b", "h100-ib", **{**LOAD, "gpus": 2, "osl": 64, "users": (4, 8)}, prefill=True)
+    assert (found.asked, found.simulated, found.unfit, found.bound) == (2 * 3 * 2, 3 * 2 + 2, 2 * 2, 0)
+
+
 def test_a_search_without_sides_has_no_verdict() -> None:
     found = wt.serve_search("llama3.1-8b", "h100-ib", **LOAD)
     assert found.kinds == () and found.gain is None and not any(one.has_sides for one in found.choices)
