@@ -16,7 +16,7 @@ from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.engine import GAP
-from windtunnel.serving.lengths import Passing, cache_bytes
+from windtunnel.serving.lengths import Mixing, Passing, cache_bytes, passing_of
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.simulate import FRONT, TOKENISE
 from windtunnel.serving.step_times import StepTimes
@@ -65,6 +65,21 @@ def test_bytes_of_the_cache_by_hand(model: str, plan: ServePlan, token: float, s
     """Of a token, and of what a request has however long it is, on the fullest GPU."""
     server = server_of(load_model(model), "h100-ib", plan.gpus, "vllm", plan)
     assert cache_bytes(server) == (pytest.approx(token), pytest.approx(state))
+
+
+def test_a_window_bounds_what_is_seen() -> None:
+    """Four prompt tokens see 10 each at most; two requests read 10 of their cached tokens each."""
+    local, everything = Mixing(window=10), Mixing()
+    assert (local.seen_pairs(30.0, 4), local.seen_pairs(100.0, 4), everything.seen_pairs(100.0, 4)) == (30.0, 40.0, 100.0)
+    assert (local.read_tokens(15.0, 2), local.read_tokens(100.0, 2), everything.read_tokens(100.0, 2)) == (15.0, 20.0, 100.0)
+
+
+def test_a_pass_counts_pairs_and_cached_tokens() -> None:
+    """A chunk of 4 behind 6 tokens: 4 x 6 before it and 1 + 2 + 3 + 4 of its own; a prompt of 3: 6. Two requests decode with 20
+    and 31 tokens cached and their last one, and the second verifies two drafts."""
+    counts, computed = np.array([4, 3, 1, 3]), np.array([6, 0, 20, 31])
+    one = passing_of(counts, computed, np.array([True, True, False, False]))
+    assert one == Passing(7, 2, 24.0 + 10.0 + 6.0, 2, 53.0, 2) and one.tokens == 11
 
 
 @pytest.mark.parametrize(
