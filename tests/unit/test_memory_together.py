@@ -13,7 +13,7 @@ from windtunnel.cli import main
 from windtunnel.memory import memory_of, why
 from windtunnel.predict import predict
 from windtunnel.search import Fix, fixes
-from windtunnel.search.levers.fixes import _guess
+from windtunnel.search.levers.fixes import _guess, _micro_batch, _sequence_parallel, _sharding
 from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 
@@ -112,3 +112,18 @@ def test_the_rule_of_thumb_that_orders_layouts(job: str, etp: int, degrees: tupl
     known = load_job(job)
     known = known.model_copy(update={"plan": known.plan.model_copy(update={"etp": etp})})
     assert _guess(known, *degrees) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("sets", "parallel", "sharding", "micro"),
+    [
+        (["plan.tp=1", "plan.sharding=none", "plan.micro_batch=8"], [], ["zero1", "zero2", "zero3"], [4, 2, 1]),
+        (["plan.tp=2", "plan.sharding=zero1", "plan.micro_batch=2"], [True], ["zero2", "zero3"], [1]),
+        (["plan.tp=4", "plan.sequence_parallel=true", "plan.sharding=zero2", "plan.micro_batch=1"], [], ["zero3"], []),
+        (["plan.tp=8", "plan.sharding=none", "plan.micro_batch=1"], [True], [], []),  # nobody to share with
+    ],
+)
+def test_single_changes_that_save_memory(sets: list[str], parallel: list[bool], sharding: list[str], micro: list[int]) -> None:
+    job = load_job("llama3-8b-8xh100", ["plan.global_batch=64", *sets])
+    found = [[next(iter(change.fields))[1] for change in family(job)] for family in (_sequence_parallel, _sharding, _micro_batch)]
+    assert found == [parallel, sharding, micro]
