@@ -71,6 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "compute_tax",
         "megascale_overlap",
         "predict_by_hand",
+        "reality_modules",
         "laws/predict_conservation",
         "laws/search_demands",
         "engines/shared_fabric",
