@@ -12,11 +12,13 @@ from jobs import make_job
 
 from windtunnel.engine import Program, run
 from windtunnel.predict import predict
+from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
 from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.stage import Stage
-from windtunnel.workload import Comm, build
+from windtunnel.workload import Axis, Comm, build
 
 T = FORWARD + BACKWARD
 SEND = 2.0**-12
@@ -152,3 +154,16 @@ def test_who_waits_for_a_transfer(fields: dict[str, Any], waits: bool, sync: boo
     workload = build(make_job(**made_of | fields))
     made = PipelineTransfers(workload, price(workload))
     assert (made.waits, bool(made.sync), made.ahead) == (waits, sync, ahead)
+
+
+def test_calls_inside_passes_are_numbered_once() -> None:
+    """Those of one rank, and those over all ranks, do not run over the engine."""
+    live = NetworkCalls(CallBook(make_job(tp=2, dp=2)))
+    wide, narrow = (CallKey(Comm.ALL_REDUCE, Axis.TP, size) for size in (2e6, 1e6))
+    none = [CallKey(Comm.ALL_REDUCE, axis, 1e6) for axis in (Axis.PP, Axis.WORLD, Axis.NONE)]
+    assert [live.number(call) for call in (wide, narrow, wide, *none)] == [0, 1, 0, -1, -1, -1]
+    live.live_key = None
+    assert live.number(wide) == -1
+    for call in (wide, *none[:2]):
+        live.keep_formula(call)
+    assert live.formula == {"all_reduce over world"}
