@@ -55,6 +55,9 @@ def test_chunks_of_a_ring_are_steps_of_the_buffer(size: float, protocol: str, ch
         ("tree", Comm.ALL_REDUCE, 4, (6, 2), (37 / 32, 33 / 32, 39 / 32)),
         ("tree", Comm.ALL_REDUCE, 8, (14, 0), (45 / 32, 0.0, 45 / 32)),
         ("tree", Comm.ALL_REDUCE, 1, (0, 6), (0.0, 37 / 32, 37 / 32)),
+        # switches of the fabric add: two heads of two channels have 16 slices of 128 KiB each, a chain of four GPUs 32
+        ("collnet_direct", Comm.ALL_REDUCE, 4, (2, 2), (17 / 16, 17 / 16, 19 / 16)),
+        ("collnet_chain", Comm.ALL_REDUCE, 4, (6, 2), (37 / 32, 33 / 32, 39 / 32)),
         ("pat", Comm.ALL_GATHER, 1, (0, 3), (0.0, 1.0, 1.0)),
         ("p2p", Comm.ALL_TO_ALL, 4, (0, 1), (1.0, 1.0, 1.0)),
         ("direct", Comm.ALL_GATHER, 4, (0, 1), (3 / 8, 4 / 8, 4 / 8)),  # an eighth from each of 3 ranks here and 4 there
