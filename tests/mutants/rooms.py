@@ -121,11 +121,12 @@ WIDE = (
 
 
 def files_of(room: str) -> list[Path]:
-    """Source files of a room: those of its folder and of folders within that are no rooms of their own, or those that it names."""
+    """Source files of a room: those of its folder and of folders within that are no rooms of their own, without what it shows of its
+    answers; or those that it names."""
     if room in FILES:
         return [SRC / room / name for name in FILES[room]]
     inner = [SRC / other for other in ROOMS if other.startswith(f"{room}/")]
-    paths = (path for path in (SRC / room).rglob("*.py") if path.name != "__init__.py")
+    paths = (path for path in (SRC / room).rglob("*.py") if path.name != "__init__.py" and not path.stem.endswith("sheet"))
     return sorted(path for path in paths if not any(folder in path.parents for folder in inner))
 
 
