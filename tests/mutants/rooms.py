@@ -121,8 +121,8 @@ WIDE = (
 
 
 def files_of(room: str) -> list[Path]:
-    """Source files of a room: those of its folder and of folders within that are no rooms of their own, without what it shows of its
-    answers; or those that it names."""
+    """Source files of a room: those of its folder and of folders within that are no rooms of their own, without what it shows of
+    its answers; or those that it names."""
     if room in FILES:
         return [SRC / room / name for name in FILES[room]]
     inner = [SRC / other for other in ROOMS if other.startswith(f"{room}/")]

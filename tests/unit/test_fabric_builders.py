@@ -15,7 +15,7 @@ from windtunnel.network.fabrics import BUILDERS, cluster_graph, graph_of, load_g
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.dragonfly import Dragonfly
 from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
-from windtunnel.network.fabrics.drawn.group_ports import GroupPorts
+from windtunnel.network.fabrics.drawn.drawing import GroupPorts
 from windtunnel.network.simulate.paths import add_switches
 from windtunnel.spec import load_cluster, load_fabric
 from windtunnel.spec.loading.catalog import names

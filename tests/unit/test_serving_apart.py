@@ -15,9 +15,9 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
 from windtunnel.serving import ServeLoad, ServePlan, Server, serve, serve_apart, server_of
 from windtunnel.serving.disaggregated import NIC_SHARE, START, ApartRun, SideClock, SideGroup, SideLane, run_apart, transfer_seconds
+from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import drawn_load
-from windtunnel.serving.schedulers.rules import rules_of
 from windtunnel.serving.simulate import FRONT, TOKENISE, LaneResult, ServedRank, lane_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
