@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +30,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.engines.shared import OF_PLANS, SharedEngine
 from windtunnel.predict.prediction import Sharing
 from windtunnel.predict.program.together import Course, join_programs
-from windtunnel.predict.runs.beside import Resident
+from windtunnel.predict.runs.beside import Resident, _mean, _summarise
 from windtunnel.predict.runs.residents import residents_of, settle_jobs
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.report.json import to_json
@@ -279,3 +282,13 @@ def test_a_job_beside_is_read_with_its_own_changes_and_the_fabric_of_the_first(t
         job_beside("", [])
     beside = job_beside("llama3-8b-8xh100 plan.seq=4096", ["cluster.fabric.oversubscription=3", "plan.seq=1"])
     assert beside.plan.seq == 4096 and beside.cluster.fabric.oversubscription == 3.0
+
+
+def test_a_phase_counts_as_much_as_another() -> None:
+    """Steps of 1 and 3 s, of 4 s, and none: means of 2 and 4 s, 3 s in all; three steps were counted."""
+    one: Any = SimpleNamespace(name="a", kind="job", gpus=8, where="0-7")
+    phases = [np.array([1.0, 3.0]), np.array([4.0]), np.array([])]
+    assert [_mean(steps) for steps in phases] == [2.0, 4.0, math.inf]
+    seen = _summarise(one, 1.5, phases)
+    assert (seen.alone_s, seen.mean_s, seen.worst_s, seen.best_s, seen.steps) == (1.5, 3.0, 4.0, 1.0, 3)
+    assert math.isnan(_summarise(one, 1.5, [np.array([])]).mean_s)

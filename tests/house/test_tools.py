@@ -61,6 +61,8 @@ def test_texts_errors_defaults_and_tables_of_facts_are_left_alone() -> None:
     found = changes(SOURCE)
     assert "3.0" not in found and "x + 1" not in found
     assert sum(one.was == "2" for one in mutants_of("file.py", SOURCE)) == 1  # that of the product, not the default
+    checked = mutants_of("file.py", "def f(a, b):\n    return dict(zip(a, b, strict=True))\n")
+    assert [one.now for one in checked] == ["return None"]
     assert {one.function for one in mutants_of("file.py", SOURCE)} == {"f", "C.g"}
 
 
@@ -95,8 +97,10 @@ def test_a_mutant_is_put_into_functions_that_are_already_held() -> None:
 
 
 def test_every_room_of_formulas_has_files_and_tests() -> None:
-    assert all(files_of(room) and near(room) for room in ROOMS)
-    assert len(wide()) > 8
+    assert all(files_of(room) and near(room) and all(path.is_file() for path in files_of(room)) for room in ROOMS)
+    assert len(wide(ROOMS)) > 8 and wide(["serving", "rl"]) == []
+    every = [path for room in ROOMS for path in files_of(room)]
+    assert len(every) == len(set(every))  # a file is of the innermost room
 
 
 def line(outcome: str = "ok", why: str = "", **figures: object) -> dict[str, object]:

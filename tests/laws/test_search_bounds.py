@@ -271,6 +271,23 @@ def test_more_micro_batches_than_settled_are_not_held(schedule):
             assert (_count_held(schedule, False, pp, vpp, 7 * pp) == held).all()
 
 
+@pytest.mark.parametrize(
+    ("schedule", "pp", "vpp", "held"),
+    [
+        ("gpipe", 4, 1, [[8], [8], [8], [8]]),  # all of them
+        ("1f1b", 4, 1, [[4], [3], [2], [1]]),  # one for each stage from here to the last
+        ("1f1b", 1, 1, [[1]]),
+        # before the first backward pass 2 (pp - 1 - s) + (vpp - 1) pp + 1 forward passes: of parts in turn, two micro batches each
+        ("interleaved", 2, 2, [[3, 2], [2, 1]]),
+        # pp + 1 in all on every stage (DeepSeek-V3's report, table 2), of the two copies of the model
+        ("dualpipe", 4, 1, [[4, 1], [3, 2], [2, 3], [1, 4]]),
+    ],
+)
+def test_micro_batches_held_by_hand(schedule, pp, vpp, held):
+    """Of eight."""
+    assert _count_held(schedule, False, pp, vpp, 8).tolist() == held
+
+
 def test_a_plan_is_not_refused_for_what_another_contradicts():
     job = load_job("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32"])
     columns = Space(job, {"plan.pp": (4, 8), "plan.sharding": ("hsdp", "zero1"), "plan.cp": (1, 2)}).columns()

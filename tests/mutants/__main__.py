@@ -1,6 +1,6 @@
 """A sample of mutants, run against the tests of their rooms; the table of docs/mutants.md.
 
-    python -m tests.mutants [--count N] [--seed S] [--room ROOM]... [--jobs J] [--write] [--again | --survivors]
+    python -m tests.mutants [--count N] [--seed S] [--room ROOM]... [--jobs J] [--seconds T] [--write] [--again | --survivors]
 
 `--count` mutants are drawn over the rooms by how many each has, the same for a seed and a state of the source. What is done is
 kept in build/mutants/, so that an interrupted run goes on; `--again` begins anew, `--survivors` with what survived. `--write`
@@ -27,7 +27,7 @@ from pathlib import Path
 from .operators import Mutant, mutants_of
 from .page import KILLED, Row, page, table
 from .rooms import ROOMS, ROOT, SRC, files_of
-from .running import WORK, Calls, Fate, Runner, calls_of, fates, started
+from .running import MOST_SECONDS, WORK, Calls, Fate, Runner, calls_of, fates, started
 
 PAGE = ROOT / "docs" / "mutants.md"
 
@@ -47,7 +47,7 @@ def main() -> int:
     def work(runner: Runner) -> None:
         calls = _calls(runner, arguments.jobs)
         counts: Counter[str] = Counter()
-        for at, (room, mutant, fate) in enumerate(fates(runner, calls, left, arguments.jobs)):
+        for at, (room, mutant, fate) in enumerate(fates(runner, calls, left, arguments.jobs, arguments.seconds)):
             counts[fate.how] += 1
             known[_key(mutant)] = fate
             with done.open("a", encoding="utf-8") as file:
@@ -58,7 +58,7 @@ def main() -> int:
 
     WORK.mkdir(parents=True, exist_ok=True)
     if left:
-        started(list(ROOMS), work)
+        started(sorted({room for room, _ in left}), work)
     rows = [Row(room, mutant, known[_key(mutant)]) for room, mutant in drawn if _key(mutant) in known]
     print(table(rows, possible))
     if arguments.write:
@@ -123,6 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--room", action="append", choices=list(ROOMS), help="only this room; may be repeated")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=MOST_SECONDS, help="CPU seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="forget mutants that ran before on the same source")
     parser.add_argument("--survivors", action="store_true", help="run those again that survived before: tests may have come")
     parser.add_argument("--write", action="store_true", help="write docs/mutants.md")

@@ -2,7 +2,8 @@
 
 Changed are operators, comparisons, `and`/`or`, `not`, signs, numbers, booleans, max/min and their like, branches of conditional
 expressions, updates in place, early returns and returned values. Left alone are texts, annotations, decorators, defaults of
-arguments, raised errors, and code outside of functions: tables of facts are held by their sources and by tests/golden.
+arguments, raised errors, `strict` of zip, which only checks, and code outside of functions: tables of facts are held by their
+sources and by tests/golden.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _below(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, _SKIPPED):
+    if isinstance(node, _SKIPPED) or isinstance(node, ast.keyword) and node.arg == "strict":
         return
     yield node
     skipped = {"annotation", "returns", "decorator_list", "args" if isinstance(node, (ast.FunctionDef, ast.Lambda)) else ""}

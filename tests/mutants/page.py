@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .operators import Mutant
-from .rooms import ROOT
+from .rooms import ROOMS, ROOT
 from .running import Fate
 
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
@@ -67,6 +68,12 @@ def table(rows: list[Row], possible: dict[str, int]) -> str:
     return "\n".join(lines)
 
 
+def left_out(possible: Iterable[str]) -> list[str]:
+    """The rooms of which a sample has none, as lines of the page."""
+    rooms = [f"`{room}`" for room in ROOMS if room not in possible]
+    return [f"Not in this sample, and so not in its score: {', '.join(rooms)}.", ""] if rooms else []
+
+
 def page(rows: list[Row], possible: dict[str, int], seed: int) -> str:
     """docs/mutants.md."""
     why = equivalent()
@@ -84,6 +91,7 @@ def page(rows: list[Row], possible: dict[str, int], seed: int) -> str:
             "",
             table(rows, possible),
             "",
+            *left_out(possible),
             "Equivalent mutants are judged by hand, with the reason, and do not count in the score. A sample whose survivors got",
             "tests says less than one of another seed.",
             "",

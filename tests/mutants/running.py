@@ -30,7 +30,11 @@ from .rooms import ROOT, SRC, near, wide
 
 WORK = ROOT / "build" / "mutants"
 MOST_SECONDS = 60.0
-"""Tests of a mutant, by the time that they take without it: what is left over is not run."""
+"""Tests of a mutant, by the time that they take without it, unless asked otherwise: what is left over is not run."""
+WATCHED = 300.0
+"""CPU seconds for the calls of a file of tests to be written down; its tests behind that are left out."""
+TESTED = 60.0
+"""The same for one test, which fails then: some wait for processes that a fork cannot have."""
 MEMORY = 6 << 30
 """Bytes that a test may map beyond what the process has."""
 
@@ -43,15 +47,15 @@ class Calls:
     functions: dict[str, list[str]] = field(default_factory=dict)
     failing: list[str] = field(default_factory=list)
 
-    def tests_of(self, function: str, first: list[str]) -> list[str]:
-        """Tests that call a function: those of files `first` in front, the short ones first, at most MOST_SECONDS of them."""
+    def tests_of(self, function: str, first: list[str], most: float) -> list[str]:
+        """Tests that call a function: those of files `first` in front, the short ones first, at most `most` seconds of them."""
         rank = {name: at for at, name in enumerate(first)}
         calling = [test for test, called in self.functions.items() if function in called]
         calling.sort(key=lambda test: (test.split("::")[0] not in rank, self.seconds[test]))
         kept, total = [], 0.0
         for test in calling:
             total += self.seconds[test]
-            if total > MOST_SECONDS and kept:
+            if total > most and kept:
                 break
             kept.append(test)
         return kept
@@ -151,10 +155,15 @@ def _forked(do: Callable[[], Any], seconds: float, folder: Path) -> int:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, mapped + MEMORY))
         result = do()
-        (folder / "part").write_text(json.dumps(result), encoding="utf-8")
-        os.replace(folder / "part", folder / "result.json")
+        _keep(folder, result)
     finally:
         os._exit(0)
+
+
+def _keep(folder: Path, result: Any) -> None:
+    """What `_forks` reads, whole or not at all."""
+    (folder / "part").write_text(json.dumps(result), encoding="utf-8")
+    os.replace(folder / "part", folder / "result.json")
 
 
 def _end(process: int) -> None:
@@ -169,7 +178,7 @@ def calls_of(runner: Runner, files: set[str], jobs: int) -> Iterator[tuple[str, 
     for name in runner.items:
         if name.split("::")[0] in files:
             tests[name.split("::")[0]].append(name)
-    tasks = [(file, 900.0, _watching(runner, mine)) for file, mine in tests.items()]
+    tasks = [(file, WATCHED, _watching(runner, mine)) for file, mine in tests.items()]
     for at, (file, result) in enumerate(runner.in_forks(tasks, jobs)):
         print(f"\r{at + 1} of {len(files)} files of tests: {file[:80]:80}", end="", file=sys.stderr, flush=True)
         yield file, result or {"seconds": {}, "functions": {}, "failing": tests[file]}
@@ -181,6 +190,7 @@ def _watching(runner: Runner, tests: list[str]) -> Callable[[], Any]:
         seconds: dict[str, float] = {}
         functions: dict[str, list[str]] = {}
         failing: list[str] = []
+        calls = {"seconds": seconds, "functions": functions, "failing": failing}
         seen: set[Any] = set()
         failed = runner.session.testsfailed
         remembering = remembering_functions()
@@ -189,25 +199,34 @@ def _watching(runner: Runner, tests: list[str]) -> Callable[[], Any]:
             if event == "call":
                 seen.add(frame.f_code)
 
+        def too_long(number: int, frame: FrameType | None) -> None:
+            raise TimeoutError(f"more than {TESTED:g} s of a processor")
+
         def after(test: str, spent: float) -> None:
             nonlocal failed
             sys.setprofile(None)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             if runner.session.testsfailed > failed:
                 failing.append(test)
             else:
                 functions[test] = sorted({name for code in seen if (name := _function(code.co_filename, outermost(code)))})
                 seconds[test] = spent
             failed = runner.session.testsfailed
+            _keep(Path(os.environ["TMPDIR"]), calls)  # that of the fork: it may run out of time
             seen.clear()
             for one in remembering:  # what the next test would not call because this one has
                 one.cache_clear()
             threading.setprofile(called)
+            signal.setitimer(signal.ITIMER_PROF, TESTED)
             sys.setprofile(called)
 
+        signal.signal(signal.SIGPROF, too_long)
+        signal.setitimer(signal.ITIMER_PROF, TESTED)
         sys.setprofile(called)
         runner.run(tests, after)
         sys.setprofile(None)
-        return {"seconds": seconds, "functions": functions, "failing": failing}
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        return calls
 
     return watch
 
@@ -226,11 +245,13 @@ class Fate:
     tests: int
 
 
-def fates(runner: Runner, calls: Calls, mutants: list[tuple[str, Mutant]], jobs: int) -> Iterator[tuple[str, Mutant, Fate]]:
-    """(room, mutant) → what became of each, as it is known."""
+def fates(
+    runner: Runner, calls: Calls, mutants: list[tuple[str, Mutant]], jobs: int, most: float = MOST_SECONDS
+) -> Iterator[tuple[str, Mutant, Fate]]:
+    """(room, mutant) → what became of each, as it is known; `most`: seconds of tests for one."""
     by_name = {mutant.name + f" #{mutant.at}.{mutant.variant}": (room, mutant) for room, mutant in mutants}
     files = {room: [str(path.relative_to(ROOT)) for path in near(room)] for room in {room for room, _ in mutants}}
-    chosen = {key: calls.tests_of(f"{mutant.file} {mutant.function}", files[room]) for key, (room, mutant) in by_name.items()}
+    chosen = {key: calls.tests_of(f"{mutant.file} {mutant.function}", files[room], most) for key, (room, mutant) in by_name.items()}
     for key, (room, mutant) in by_name.items():
         if not chosen[key]:
             yield room, mutant, Fate("unseen", "", 0)
@@ -254,7 +275,7 @@ def fates(runner: Runner, calls: Calls, mutants: list[tuple[str, Mutant]], jobs:
 def started(rooms: list[str], work: Callable[[Runner], None]) -> int:
     """Collects the tests of rooms and the wide ones, and does `work` with them."""
     paths = list(dict.fromkeys(str(path.relative_to(ROOT)) for room in rooms for path in near(room)))
-    paths += [str(path.relative_to(ROOT)) for path in wide() if str(path.relative_to(ROOT)) not in paths]
+    paths += [str(path.relative_to(ROOT)) for path in wide(rooms) if str(path.relative_to(ROOT)) not in paths]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "--tb=no", "--hypothesis-profile=mutants"]
     os.chdir(ROOT)
     return int(pytest.main([*options, *paths], plugins=[Runner(work)]))

@@ -20,10 +20,8 @@ from sqlalchemy import select
 
 from tests.service.served import PATIENCE, ServedProcess, error_of
 from windtunnel.service.settings import ServiceSettings
-from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import Database, open_database
-from windtunnel.service.store.queue import JobQueue, KeptAnswer, QueueFull, QueueLimits, StoredQuestion
-from windtunnel.service.store.shelf import Shelf
+from windtunnel.service.store.database import Database
+from windtunnel.service.store.queue import JobQueue
 from windtunnel.service.store.tables import jobs
 
 JOB = "llama3-8b-8xh100"
@@ -193,39 +191,6 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
         database.close()
 
 
-def question_of(number: int) -> StoredQuestion:
-    return StoredQuestion(f"{number:064x}", "catalog", ("catalog",), {}, {}, True, "windtunnel catalog")
-
-
-def answer_of(question: StoredQuestion) -> KeptAnswer:
-    return KeptAnswer(question.key, "catalog", question.command, "1", "0" * 64, "application/json", {}, "", 0.1, 10)
-
-
-def test_the_fence_keeps_a_late_worker_out(tmp_path: Path) -> None:
-    database = open_database(tmp_path, None)
-    queue = JobQueue(database, lease=-1.0)  # passed when it is given
-    job, _ = queue.submit(question_of(1), "a", True)
-    late = queue.claim("late")
-    assert late is not None and queue.reap() == 1
-    other = JobQueue(database, lease=60.0).claim("other")
-    assert other is not None and other.job == late.job == job and other.fence > late.fence
-    assert not queue.finish(late, answer_of(late.question)) and queue.beat(late, 0.5, "x", "") == "lost"
-    assert queue.finish(other, answer_of(other.question)) and not queue.finish(other, answer_of(other.question))
-    assert queue.submit(question_of(1), "a", True) == (None, True)
-    assert Shelf(database, Blobs(tmp_path / "blobs")).counts() == {"done": 1, "answers": 1}
-
-
-def test_too_many_questions_are_refused(tmp_path: Path) -> None:
-    queue = JobQueue(open_database(tmp_path, None), limits=QueueLimits(of_one=2, of_all=3))
-    for number in range(2):
-        queue.submit(question_of(number), "a", True)
-    with pytest.raises(QueueFull, match="2 questions of yours"):
-        queue.submit(question_of(5), "a", True)
-    queue.submit(question_of(2), "b", True)
-    with pytest.raises(QueueFull, match="as many questions as it may"):
-        queue.submit(question_of(6), "c", True)
-
-
 FULL = """
 import resource, signal, sys
 from pathlib import Path
@@ -276,25 +241,6 @@ def test_a_service_on_a_full_disk_answers_again_when_there_is_room(tmp_path: Pat
             assert service.ask("predict", job=JOB)[1]["x-windtunnel-cached"] == "true"
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
-def test_answers_are_bounded(tmp_path: Path) -> None:
-    """The answer that was not used for longest goes first; the blobs of others stay."""
-    database, blobs = open_database(tmp_path, None), Blobs(tmp_path / "blobs")
-    queue, shelf = JobQueue(database), Shelf(database, blobs)
-    for number in range(20):
-        question = question_of(number)
-        queue.submit(question, "a", True)
-        claim = queue.claim("w")
-        assert claim is not None
-        answer = answer_of(question)
-        queue.finish(claim, KeptAnswer(**{**answer.__dict__, "body": blobs.put(str(number).encode() * 100), "bytes": 100}))
-    assert shelf.make_room(500, 1e9, 1e9, stale=-1.0) > 0
-    assert shelf.counts()["answers"] == 5 and sum(1 for _ in blobs.all()) == 5
-    assert shelf.answer(question_of(19).key) is not None and shelf.answer(question_of(0).key) is None
-    assert queue.submit(question_of(0), "a", True)[1] is False  # it is asked again
-    shelf.make_room(500, -1.0, 1e9, stale=-1.0)
-    assert shelf.counts().get("answers") == 0
 
 
 def test_settings_travel_to_a_worker() -> None:

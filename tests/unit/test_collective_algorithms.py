@@ -45,6 +45,43 @@ def test_chunks_of_a_ring_are_steps_of_the_buffer(size: float, protocol: str, ch
     assert int(pattern.slices[0]) == loops * 7
 
 
+@pytest.mark.parametrize(
+    ("name", "comm", "per_node", "steps", "alone"),
+    [
+        # (slices inside, between nodes), seconds where all bytes take 1 s inside and 0 between nodes; 0 and 1; 1 and 1
+        ("ring", Comm.ALL_REDUCE, 4, (10, 4), (1.0, 1.0, 1.0)),  # 14 hops, of which two of eight lead to the other node
+        ("ring", Comm.ALL_GATHER, 8, (7, 0), (1.0, 1.0, 1.0)),
+        # 4 MiB a channel in slices of 128 KiB; the last of 32 goes up and down: three hops and one between nodes, each way
+        ("tree", Comm.ALL_REDUCE, 4, (6, 2), (37 / 32, 33 / 32, 39 / 32)),
+        ("tree", Comm.ALL_REDUCE, 8, (14, 0), (45 / 32, 0.0, 45 / 32)),
+        ("tree", Comm.ALL_REDUCE, 1, (0, 6), (0.0, 37 / 32, 37 / 32)),
+        # switches of the fabric add: two heads of two channels have 16 slices of 128 KiB each, a chain of four GPUs 32
+        ("collnet_direct", Comm.ALL_REDUCE, 4, (2, 2), (17 / 16, 17 / 16, 19 / 16)),
+        ("collnet_chain", Comm.ALL_REDUCE, 4, (6, 2), (37 / 32, 33 / 32, 39 / 32)),
+        ("pat", Comm.ALL_GATHER, 1, (0, 3), (0.0, 1.0, 1.0)),
+        ("p2p", Comm.ALL_TO_ALL, 4, (0, 1), (1.0, 1.0, 1.0)),
+        ("direct", Comm.ALL_GATHER, 4, (0, 1), (3 / 8, 4 / 8, 4 / 8)),  # an eighth from each of 3 ranks here and 4 there
+        ("direct", Comm.ALL_GATHER, 8, (1, 0), (7 / 8, 0.0, 7 / 8)),
+        ("bruck", Comm.ALL_TO_ALL, 8, (3, 0), (1.5, 0.0, 1.5)),  # three rounds with half of the data
+        ("bruck", Comm.ALL_TO_ALL, 1, (0, 3), (0.0, 1.5, 1.5)),
+        # halves: 1/2 and 1/4 inside a node, 1/8 between the nodes
+        ("halving_doubling", Comm.REDUCE_SCATTER, 4, (2, 1), (0.75, 0.125, 0.875)),
+        ("halving_doubling", Comm.ALL_REDUCE, 4, (4, 2), (1.5, 0.25, 1.75)),
+        # 3/4 inside, of the quarter that is left one half between the nodes; of the shorter one half hides behind the other chunk
+        ("hierarchical", Comm.ALL_GATHER, 4, (3, 1), (0.75, 0.125, 0.75 + 0.125 / 2)),
+        ("hierarchical", Comm.ALL_REDUCE, 4, (6, 2), (1.5, 0.25, 1.5 + 0.25 / 2)),
+        ("hierarchical", Comm.ALL_REDUCE, 1, (0, 14), (0.0, 1.75, 1.75)),
+    ],
+)
+def test_seconds_of_a_call_alone_by_hand(
+    name: str, comm: Comm, per_node: int, steps: tuple[int, int], alone: tuple[float, float, float]
+) -> None:
+    """Eight ranks, two chunks."""
+    pattern = LOWERINGS[name](CollectiveCall(comm, 8, per_node, 8.0 * MIB, channels=2, nics=2, chunks=2))
+    assert (pattern.local_steps, pattern.net_steps) == steps
+    assert (pattern.alone(1.0, 0.0), pattern.alone(0.0, 1.0), pattern.alone(1.0, 1.0)) == pytest.approx(alone)
+
+
 def test_nccls_tree_of_eight_and_of_six_nodes() -> None:
     assert binary_tree(8) == [-1, 2, 4, 2, 0, 6, 4, 6]
     assert binary_tree(6) == [-1, 2, 4, 2, 0, 4]

@@ -14,7 +14,15 @@ from windtunnel.base.errors import FileError
 from windtunnel.calibrate.engines.columns import route_tokens
 from windtunnel.calibrate.engines.fit import EXPERTS, FIRST, QuantisedProduct
 from windtunnel.calibrate.engines.solve import solve_curve
-from windtunnel.compute.engines.curves import DecodeCurve, EngineCurves, ExpertsCurve, LinearCurve, PrefillCurve, ReduceCurve
+from windtunnel.compute.engines.curves import (
+    DecodeCurve,
+    EngineCurves,
+    ExpertsCurve,
+    LinearCurve,
+    PointwiseCurve,
+    PrefillCurve,
+    ReduceCurve,
+)
 from windtunnel.compute.engines.file import choose_engine, curve_of, engines_text, measured_gpus, read_engines
 from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
@@ -26,6 +34,7 @@ from windtunnel.compute.engines.seconds import (
     engine_device,
     experts_seconds,
     padded_rows,
+    pointwise_seconds,
     product_seconds,
     quantise_seconds,
     reduce_seconds,
@@ -72,6 +81,41 @@ def test_a_large_cache_is_read_at_the_share_of_bandwidth() -> None:
     assert took == pytest.approx(8e-6 + 64 * 32768 * 8 * 256 * 2 / (0.85 * 3.35e12), rel=1e-6)
 
 
+BLOCKS = replace(DECODE, latency=0.0, memory=1e9)
+"""Only blocks take time: 1 us and 1 ns a key, 3 us to join parts."""
+
+
+@pytest.mark.parametrize(
+    ("sequences", "keys", "dim", "micro"),
+    [
+        (1, 2048, 128, 1.0 + 2.048),  # 8 blocks: one part, which nobody joins
+        (1, 65536, 128, 1.0 + 65.536 / 16 + 3.0),  # 16 parts are 128 blocks on 132 SMs; joined
+        (33, 2048, 128, 2 * (1.0 + 2.048)),  # 264 blocks are two waves
+        (20, 2048, 128, (0.5 * 2 + 0.5 * 160 / 132) * (1.0 + 2.048)),  # half of what the second wave leaves empty is lost
+        (1, 2048, 256, 1.0 + 2.048 * 2 / 16 + 3.0),  # keys are twice as long: one part would take 5.10 us
+    ],
+)
+def test_blocks_of_a_decode_by_hand(sequences: int, keys: int, dim: int, micro: float) -> None:
+    """8 heads. Parts s of the cache: waves(8 s sequences) x (1 us + keys / s ns x dim / 128), 3 us if s > 1; the best s."""
+    assert decode_seconds(BLOCKS, DEV, 2.0, caches(sequences, keys, dim=dim), True)[0] == pytest.approx(micro * 1e-6, rel=1e-6)
+
+
+def test_scores_of_a_decode_are_bound_by_the_peak() -> None:
+    """989.4 MFLOP at half of 989.4 TFLOP/s are 2 us, beside blocks of 3.048 us in the norm of exponent 2; 8 us of latency."""
+    sizes = (1.0, 2048.0, 8.0, 256.0, 128.0, 0.0, 989.4e6)
+    took = decode_seconds(replace(BLOCKS, latency=8e-6, rate=0.5), DEV, 2.0, Caches(*(np.array([x]) for x in sizes)), True)[0]
+    assert took == pytest.approx(8e-6 + (2.0**2 + 3.048**2) ** 0.5 * 1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(("share", "counted"), [(0.5, 0.25), (1.0, 0.5), (1.5, 0.25 + 1.0), (3.0, 3.0)])
+def test_caches_in_the_l2_move_twice_as_fast(share: float, counted: float) -> None:
+    """Of `share` x 50 MiB the L2 holds all up to its size, less and less of what is larger, and nothing of twice its size."""
+    keys = share * 50 * 2**20 / (8 * 256 * 2)
+    one = replace(DECODE, latency=0.0, setup=0.0, key=0.0, merge=0.0)
+    took = decode_seconds(one, DEV, 2.0, caches(1, keys), False)[0]
+    assert took == pytest.approx(counted * 50 * 2**20 / (0.85 * 3.35e12), rel=1e-6)
+
+
 def test_the_cache_of_the_l2_is_not_counted_for_a_model() -> None:
     small = caches(1, 8192)
     assert decode_seconds(DECODE, DEV, 2.0, small, False)[0] < decode_seconds(DECODE, DEV, 2.0, small, True)[0]
@@ -107,6 +151,38 @@ def test_a_wider_window_never_takes_less_and_none_the_most(batch: int, blocks: i
     assert took[0] <= took[1] * (1 + 1e-9) and took[1] <= took[2] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("k", "window", "tokens", "seen", "longest", "pad", "wide"),
+    [
+        (128.0, 0.0, 1024, 512.5, 1024 / 512.5, 1.0, 1.0),  # causal: half of 1,024 keys and the query's own
+        (128.0, 256.0, 1024, 384.0, 1.0, 1.0, 1.0),  # blocks of 128 queries read 256 + 128 keys, all of them
+        (128.0, 512.0, 1024, 512.5, 640 / 512.5, 1.0, 1.0),  # blocks read 640 keys, but on the mean no more than there are before
+        (128.0, 2048.0, 1024, 512.5, 1024 / 512.5, 1.0, 1.0),  # a window that is no shorter than the prompt is none
+        (80.0, 0.0, 1024, 512.5, 1024 / 512.5, 96 / 80, 1.0),  # kernels for heads of 96
+        (256.0, 0.0, 1024, 512.5, 1024 / 512.5, 1.0, 1.2),  # 128 elements beyond the first: 1 + 0.2
+        (128.0, 0.0, 1000, 500.5, 1000 / 500.5, 1024 / 1000, 1.0),  # eight blocks of rows for 1,000
+    ],
+)
+def test_prompts_by_hand(k: float, window: float, tokens: int, seen: float, longest: float, pad: float, wide: float) -> None:
+    """132 heads on 132 SMs, 8 blocks of rows each: 8 waves, and half of the longest block's time at the end."""
+    of = prompts(132, tokens, k, window)
+    work = 4 * 132 * tokens * k * seen
+    heads = (1 + 60 / k) * wide * (1 + 0.1 * 0.125)
+    slow = pad * (8 + 0.5 * longest) / 8 * (1 + 200 / seen) * heads
+    core = 8e-6 + work / (0.7 * 989.4e12) * slow
+    moved = 4 * 132 * tokens * k * 1.125 / (0.8 * 3.35e12)
+    assert prefill_seconds(PROMPTS, DEV, "bf16", of)[0] == pytest.approx((core**2 + moved**2) ** 0.5, rel=1e-6)
+
+
+def test_a_block_alone_takes_its_share_of_the_longest() -> None:
+    """One head of 128 tokens: one block of 132 SMs. 0.7 of the longest one's time, whose mask hides half: 1.985 x the mean."""
+    of = prompts(1, 128)
+    slow = 0.7 * 128 / 64.5 * 132 * (1 + 200 / 64.5) * (1 + 60 / 128) * (1 + 0.1 * 0.125)
+    curve = replace(PROMPTS, wave=0.1)
+    core = 8e-6 + 4 * 128 * 128 * 64.5 / (0.7 * 989.4e12) * slow
+    assert prefill_seconds(curve, DEV, "bf16", of)[0] == pytest.approx(core, rel=1e-3)
+
+
 def test_quantising_reads_sixteen_bits_and_writes_the_format() -> None:
     curve = LinearCurve(FIRST, 2e-6, 0.5)
     took = quantise_seconds(curve, DEV, "fp8", np.array([4096.0]), np.array([8192.0]))[0]
@@ -122,6 +198,49 @@ def test_experts_read_what_was_chosen_and_compute_whole_tiles() -> None:
     weights = 8 * 1024 * 512 * 3 * 2 / 3.35e12
     products = 2 * 8 * 16 * 1024 * 512 * 3 / H100.peak["bf16"]
     assert experts_seconds(curve, DEV, "bf16", routed)[0] == pytest.approx(weights + products, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("copies", "active", "rows"),
+    [
+        (100.0, 4.0, (128.0, 128.0, 256.0, 512.0)),  # 25 each: two tiles of 16, or one of the larger ones
+        (3.0, 8.0, (128.0, 256.0, 512.0, 1024.0)),  # a row at least on each
+        (0.0, 0.0, (16.0, 32.0, 64.0, 128.0)),  # one expert at least
+    ],
+)
+def test_rows_of_whole_tiles_by_hand(copies: float, active: float, rows: tuple[float, ...]) -> None:
+    assert padded_rows(np.array([copies]), np.array([active])).tolist() == [list(rows)]
+
+
+def test_experts_by_hand() -> None:
+    """64 tokens, 2 copies of each, 40 of them here on 2 of 8 experts of 1024 x 512: 20 each, two tiles of 16. Weights at half of
+    the bandwidth and products at 0.4 of the peak, 1 + 8 / 16 slower in tiles of 16, join in the norm of 2; then copies at half of
+    the bandwidth and all copies at a quarter."""
+    curve = ExpertsCurve(5e-6, 0.5, 0.4, 8.0, 0.5, 0.25, 2.0)
+    sizes = (64.0, 2.0, 40.0, 2.0)
+    routed = Routed(
+        *(np.array([x]) for x in sizes),
+        padded_rows(np.array([40.0]), np.array([2.0])),
+        *(np.array([x]) for x in (1024.0, 512.0, 3.0)),
+    )
+    weights = 2 * 1024 * 512 * 3 * 1.0 / (0.5 * 3.35e12)
+    work = [
+        2 * 2 * rows * (1 + 8 / tile) * 1024 * 512 * 3 / (0.4 * 1978.9e12)
+        for rows, tile in ((32, 16), (32, 32), (64, 64), (128, 128))
+    ]
+    own = 40 * (1024 * (1.0 + 6.0) + 2 * 512 * 3) + 4 * 64 * 1024
+    every = 64 * 2 * (2 * 1024 + 2 * 512 * 3)
+    moves = own / (0.5 * 3.35e12) + every / (0.25 * 3.35e12)
+    expected = 5e-6 + (weights**2 + min(work) ** 2) ** 0.5 + moves
+    assert experts_seconds(curve, DEV, "fp8", routed)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_pointwise_kernels_by_hand() -> None:
+    """Three launches of 2 us, and 10 MB at 0.8 of the bandwidth; what the L2 holds moves four times as fast where it is there."""
+    curve = PointwiseCurve(2e-6, 0.8, cache=4.0)
+    moved = np.array([1e7])
+    assert pointwise_seconds(curve, DEV, moved, 3.0)[0] == pytest.approx(6e-6 + 1e7 / (0.8 * 3.35e12))
+    assert pointwise_seconds(curve, DEV, moved, 1.0, cold=False)[0] == pytest.approx(2e-6 + 2.5e6 / (0.8 * 3.35e12))
 
 
 @given(tokens=st.integers(1, 8192), top_k=st.integers(1, 8), ep=st.sampled_from([1, 2, 8]), skew=st.sampled_from([0.0, 1.01, 1.2]))

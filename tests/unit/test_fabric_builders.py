@@ -12,6 +12,11 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, check, route
 from windtunnel.network.fabrics import BUILDERS, cluster_graph, graph_of, load_graph, parse_fabric
+from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.dragonfly import Dragonfly
+from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.drawn.drawing import GroupPorts
+from windtunnel.network.simulate.paths import add_switches
 from windtunnel.spec import load_cluster, load_fabric
 from windtunnel.spec.loading.catalog import names
 
@@ -260,6 +265,31 @@ def test_servers_in_a_file_find_their_nics() -> None:
     assert [graph.names[n] for n in graph.link_to[route(graph, [1], [2]).links]] == ["pcie1", "nic1", "leaf", "far"]
 
 
+@pytest.mark.parametrize(
+    ("builder", "nics", "of_group", "routers"),
+    [
+        # two ports a router: a server of one NIC is one of two there, one of four takes two routers, the next one the next two
+        (Dragonfly(p=2, a=4, h=1, groups=2), 1, 8, [[0], [0], [1], [1], [2], [2], [3], [3], [4]]),
+        (Dragonfly(p=2, a=4, h=1, groups=2), 4, 2, [[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]),
+        (Dragonfly(p=2, a=3, h=1, groups=2), 3, 1, [[0, 0, 1], [3, 3, 4]]),  # the third router of a group stays empty
+        (DragonflyPlus(p=4, leaves=2, spines=2, h=1, groups=2), 2, 4, [[0, 0], [0, 0], [1, 1], [1, 1], [2, 2]]),
+    ],
+)
+def test_servers_lie_on_the_ports_of_groups(
+    builder: Dragonfly | DragonflyPlus, nics: int, of_group: int, routers: list[list[int]]
+) -> None:
+    ports = GroupPorts(builder, nics)
+    assert (ports.of_group, ports.servers) == (of_group, 2 * of_group)
+    columns = Columns()
+    hosts = columns.nodes(NodeKind.NIC, [f"nic{n}" for n in range(len(routers) * nics)]).reshape(len(routers), nics)
+    ports.attach(columns, hosts, 50e9, 0.5)
+    graph = columns.graph(hosts.ravel())
+    mine = [int(graph.link_to[graph.link_from == nic].item()) for nic in hosts.ravel()]
+    edge = sorted(n for n, name in enumerate(graph.names) if name.startswith(("router", "leaf")))
+    assert [edge.index(switch) for switch in mine] == [switch for server in routers for switch in server]
+    assert graph.link_rate[graph.link_from == 0].tolist() == [25e9]
+
+
 @pytest.mark.parametrize("kind", list(NodeKind))
 def test_a_file_has_every_kind_of_node(kind: NodeKind) -> None:
     table = {"nodes": [{"name": "a", "kind": kind.name.lower()}, {"name": "h", "kind": "host"}],
@@ -290,3 +320,31 @@ def test_a_file_has_every_kind_of_node(kind: NodeKind) -> None:
 def test_a_wrong_graph_file_is_told(change: dict[str, object], told: str) -> None:
     with pytest.raises(SpecError, match=told):
         graph_of({**GRAPH, **change})
+
+
+@pytest.mark.parametrize(
+    ("above", "reduces", "switches", "leaves"),
+    [
+        ("spine", True, ["nv0", "nv1", "leaf0", "leaf1", "spine"], (0, 1)),  # two sets of leaves under one switch
+        ("spine", False, ["nv0", "nv1"], (0, 0)),  # the fabric adds nothing
+        ("", True, ["nv0", "nv1"], (0, 0)),  # nothing joins the leaves
+        ("one leaf", True, ["nv0", "nv1", "leaf0"], (0, 0)),
+        ("no leaf", True, ["nv0", "nv1"], (0, 0)),  # a NIC without a switch above it
+    ],
+)
+def test_switches_that_can_add(above: str, reduces: bool, switches: list[str], leaves: tuple[int, ...]) -> None:
+    """Two servers of two GPUs that share a NIC."""
+    columns = Columns()
+    gpus = columns.nodes(NodeKind.GPU, [f"gpu{n}" for n in range(4)], np.array([0, 0, 1, 1], np.int32))
+    inside = columns.nodes(NodeKind.NVSWITCH, ["nv0", "nv1"], np.array([0, 1], np.int32))
+    nics = columns.nodes(NodeKind.NIC, ["nic0", "nic1"], np.array([0, 1], np.int32))
+    outside = columns.nodes(NodeKind.SWITCH, ["leaf0", "leaf1", "spine"])
+    columns.cables(gpus, np.repeat(inside, 2), 450e9, 1e-6)
+    columns.cables(gpus, np.repeat(nics, 2), 50e9, 1e-6)
+    if above != "no leaf":
+        columns.cables(nics, outside[[0, 0] if above == "one leaf" else [0, 1]], 50e9, 1e-6)
+    if above == "spine":
+        columns.cables(outside[:2], outside[2], 50e9, 1e-6)
+    placed = add_switches(columns.graph(gpus, np.repeat(nics, 2)[:, None]), np.arange(4, dtype=np.int32), 2, reduces)
+    assert [placed.graph.names[node] for node in placed.graph.endpoint[placed.switches]] == switches
+    assert placed.leaves == leaves

@@ -14,6 +14,7 @@ from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownNam
 from windtunnel.base.rng import Draws
 from windtunnel.cli import main
 from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.packet import LossRecovery, Spread
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flows
@@ -187,6 +188,23 @@ def test_a_cable_that_goes_down_loses_time_and_nothing_else() -> None:
     assert rough.finished and rough.fct[0] > calm.fct[0] + 1e-4
     assert rough.stats["losses"] > 0 and rough.stats["retransmits"] > 0
     assert rough.link_bytes[way[-1]] > 2**20 / 2  # it arrived over another way
+
+
+@pytest.mark.parametrize(
+    ("routing", "recovery", "spread", "chosen"),
+    [
+        ("ecmp", "", Spread.PATH, LossRecovery.GO_BACK_N),
+        ("ecmp", "selective", Spread.PATH, LossRecovery.SELECTIVE),
+        ("spray", "", Spread.ROUND, LossRecovery.SELECTIVE),  # packets of a flow arrive in any order
+        ("adaptive", "", Spread.ADAPTIVE, LossRecovery.SELECTIVE),
+        ("flowlet", "go-back-n", Spread.FLOWLET, LossRecovery.GO_BACK_N),
+    ],
+)
+def test_what_is_sent_again_follows_the_routing(routing: str, recovery: str, spread: Spread, chosen: LossRecovery) -> None:
+    options, _ = PacketSettings(recovery=recovery).options(routing, 4096, 1)
+    assert (options.spread, options.recovery, options.xoff, options.xon) == (spread, chosen, 0.0, 0.0)
+    paused, _ = PacketSettings(thresholds=(2e5, 1e5)).options(routing, 4096, 1)
+    assert (paused.xoff, paused.xon) == (2e5, 1e5)
 
 
 def test_a_run_that_is_stopped_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.decline import _rise_chance, decline, fading_machines
+from windtunnel.fleet.findings.decline import _less_sure, _rise_chance, decline, fading_machines
 from windtunnel.fleet.findings.event_pairs import end_times
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
@@ -322,6 +322,32 @@ def test_the_chance_of_a_rise_is_that_of_mann_and_kendall() -> None:
     """Ten rising values: S = 45 of variance 10 x 9 x 25 / 18 = 125, so the upper tail of a normal beyond 44 / sqrt(125)."""
     assert _rise_chance(np.arange(10.0)) == pytest.approx(norm.sf(44 / np.sqrt(125.0)), rel=1e-9)
     assert _rise_chance(np.arange(10.0)[::-1]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("residuals", "kept"),
+    [
+        ([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0], 0.5 / 1.5),  # r = 1/8, for 8 values (8 r + 1) / 4 = 1/2
+        ([3.0, 3.0, 1.0, 1.0, 3.0, 3.0, 1.0, 1.0], 0.5 / 1.5),  # the same about a mean of 2
+        ([1.0, -1.0] * 4, 1.0),  # neighbours that differ make nothing surer
+        ([1.0] * 4 + [-1.0] * 4, 0.05 / 1.95),  # (5 + 1) / 4 is above the most that counts, 0.95
+        ([0.0] * 8, 0.75 / 1.25),  # no residuals: r = 0, and Kendall's correction alone
+    ],
+)
+def test_values_that_follow_each_other_make_a_chance_less_sure(residuals: list[float], kept: float) -> None:
+    """z of a normal value times ((1 - r) / (1 + r))^(1/2), Kendall's correction of r in short series among it."""
+    assert _less_sure(norm.cdf(-3.0), np.array(residuals)) == pytest.approx(norm.cdf(-3.0 * np.sqrt(kept)), rel=1e-9)
+    assert _less_sure(0.6, np.array(residuals)) == 0.6
+
+
+@pytest.mark.parametrize(("noise", "since"), [(0.001, 22), (0.0148, 22), (0.0155, -1), (0.1, -1)])
+def test_a_change_within_the_noise_has_no_step(noise: float, since: int) -> None:
+    """An excess of 4 % in the last 20 of 40 steps gains 20 x 20 / 40 x 0.04^2 = 0.016; steps that alternate by 2 a vary by
+    2 a / 0.954, and 16 times the square of that is 0.016 at a = 0.01509."""
+    table = step_table(job(steps=42))
+    own = np.ones_like(table.own)
+    own[1, 2:] += np.repeat([0.0, 0.04], 20) + noise * np.tile([1.0, -1.0], 20)
+    assert since_step(replace(table, own=own), [1]) == since
 
 
 def test_a_decline_says_how_long_steps_were_and_are() -> None:

@@ -12,10 +12,13 @@ from jobs import make_job
 
 from windtunnel.engine import Program, run
 from windtunnel.predict import predict
+from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.stage import Stage
-from windtunnel.workload import Comm, build
+from windtunnel.workload import Axis, Comm, build
 
 T = FORWARD + BACKWARD
 SEND = 2.0**-12
@@ -127,3 +130,40 @@ def test_passes_at_once_are_the_passes_turn_by_turn(fields: dict[str, Any], monk
     assert np.array_equal(first.busy, second.busy) and np.array_equal(first.idle, second.idle)
     assert all(np.array_equal(a, b) for a, b in zip(at_once.labels, singly.labels, strict=True))
     assert at_once.calls == singly.calls
+
+
+EXPERTS = {"experts": 4, "top_k": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "waits", "sync", "ahead"),
+    [
+        ({}, True, True, False),  # 1F1B waits for what it sends
+        ({"overlap_p2p": True}, True, True, False),  # whatever is said
+        ({"p2p_sync": False}, True, False, False),
+        ({"vpp": 2}, True, True, False),
+        ({"vpp": 2, "overlap_p2p": True}, False, False, False),
+        # the host waits inside of passes of experts, so turns are posted in one call and it waits for no transfer
+        ({"vpp": 2, **EXPERTS, "moe_host_wait": True}, True, False, True),
+        ({"vpp": 2, **EXPERTS, "moe_host_wait": False}, True, True, False),
+        ({**EXPERTS, "moe_host_wait": True}, True, True, False),
+    ],
+)
+def test_who_waits_for_a_transfer(fields: dict[str, Any], waits: bool, sync: bool, ahead: bool) -> None:
+    made_of = {"pp": 2, "layers": 4, "global_batch": 4, "p2p_sync": True, "overlap_p2p": False}
+    workload = build(make_job(**made_of | fields))
+    made = PipelineTransfers(workload, price(workload))
+    assert (made.waits, bool(made.sync), made.ahead) == (waits, sync, ahead)
+
+
+def test_calls_inside_passes_are_numbered_once() -> None:
+    """Those of one rank, and those over all ranks, do not run over the engine."""
+    live = NetworkCalls(CallBook(make_job(tp=2, dp=2)))
+    wide, narrow = (CallKey(Comm.ALL_REDUCE, Axis.TP, size) for size in (2e6, 1e6))
+    none = [CallKey(Comm.ALL_REDUCE, axis, 1e6) for axis in (Axis.PP, Axis.WORLD, Axis.NONE)]
+    assert [live.number(call) for call in (wide, narrow, wide, *none)] == [0, 1, 0, -1, -1, -1]
+    live.live_key = None
+    assert live.number(wide) == -1
+    for call in (wide, *none[:2]):
+        live.keep_formula(call)
+    assert live.formula == {"all_reduce over world"}

@@ -13,6 +13,7 @@ from windtunnel.cli import main
 from windtunnel.memory import memory_of, why
 from windtunnel.predict import predict
 from windtunnel.search import Fix, fixes
+from windtunnel.search.levers.fixes import _guess, _micro_batch, _sequence_parallel, _sharding
 from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 
@@ -94,3 +95,35 @@ def test_the_command_says_both(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not answer["fits"] and answer["why"] and (answer["advice"] or answer["together"])
     told = capsys.readouterr().out
     assert "DOES NOT FIT" in told and "experts'" in told
+
+
+@pytest.mark.parametrize(
+    ("job", "etp", "degrees", "seconds"),
+    [
+        ("llama3-8b-8xh100", 1, (2, 1, 1, 1), 1.1),  # a tenth for a doubling of tp
+        ("llama3-8b-8xh100", 1, (1, 2, 4, 1), (1 + 3 * 1 / 8) * (1 + 0.04 + 2 * 0.05)),  # 3 of 8 micro batches are bubble
+        ("mixtral-8x7b-64xh100", 1, (4, 2, 2, 16), (1 + 4 / 256) * (1 + 0.2 + 0.04 + 0.05 + 0.15)),  # 16 expert ranks on nodes of 8
+        ("mixtral-8x7b-64xh100", 1, (8, 2, 2, 8), (1 + 2 / 256) * (1 + 0.3 + 0.04 + 0.05 + 0.3)),  # 16 GPUs share a layer
+        ("mixtral-8x7b-64xh100", 2, (2, 1, 4, 8), (1 + 3 * 8 / 256) * (1 + 0.1 + 0.1 + 0.15)),  # 8 expert ranks of two GPUs
+    ],
+)
+def test_the_rule_of_thumb_that_orders_layouts(job: str, etp: int, degrees: tuple[int, int, int, int], seconds: float) -> None:
+    """A bubble of pp - 1 of the micro batches; calls inside of layers, and more where they leave a node of 8."""
+    known = load_job(job)
+    known = known.model_copy(update={"plan": known.plan.model_copy(update={"etp": etp})})
+    assert _guess(known, *degrees) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("sets", "parallel", "sharding", "micro"),
+    [
+        (["plan.tp=1", "plan.sharding=none", "plan.micro_batch=8"], [], ["zero1", "zero2", "zero3"], [4, 2, 1]),
+        (["plan.tp=2", "plan.sharding=zero1", "plan.micro_batch=2"], [True], ["zero2", "zero3"], [1]),
+        (["plan.tp=4", "plan.sequence_parallel=true", "plan.sharding=zero2", "plan.micro_batch=1"], [], ["zero3"], []),
+        (["plan.tp=8", "plan.sharding=none", "plan.micro_batch=1"], [True], [], []),  # nobody to share with
+    ],
+)
+def test_single_changes_that_save_memory(sets: list[str], parallel: list[bool], sharding: list[str], micro: list[int]) -> None:
+    job = load_job("llama3-8b-8xh100", ["plan.global_batch=64", *sets])
+    found = [[next(iter(change.fields))[1] for change in family(job)] for family in (_sequence_parallel, _sharding, _micro_batch)]
+    assert found == [parallel, sharding, micro]

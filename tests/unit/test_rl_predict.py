@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def test_phases_of_a_colocated_step_add_up() -> None:
     ]  # fmt: skip
     assert step.timing.spans[-1].end == pytest.approx(step.step_time_s)
     assert all(a.end == pytest.approx(b.start) for a, b in zip(step.timing.spans, step.timing.spans[1:], strict=False))
+
+
+@pytest.mark.parametrize(("changes", "modes"), [([], "in_turn"), (split("async", 8), "ahead")])
+def test_a_step_states_the_error_of_published_steps_of_its_kind(changes: list[str], modes: str) -> None:
+    step = predict_rl(small(*changes))
+    assert step.published_steps is not None and step.published_steps.modes == modes
+    assert step.relative_error == step.published_steps.step.error > 0.0
+    assert step.fits and not replace(step, memory=(replace(step.memory[0], capacity=1.0), *step.memory[1:])).fits
 
 
 def test_a_rollout_of_one_sample_is_its_passes_one_after_the_other() -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -195,6 +196,9 @@ def test_memory_may_bind():
     assert result.best.outcome.memory <= 0.6 * job.cluster.gpu.memory
     assert loose.best.outcome.step_time_s <= result.best.outcome.step_time_s
     assert result.explanation.relaxed.gain > 0.0
+    told = result.as_dict()["explanations"][0]
+    assert told["memory_binds"]["gain"] == result.explanation.relaxed.gain and told["memory_binds"]["missing"] > 0.0
+    assert told["limits_bind"] is None
     assert result.explanation.relaxed.candidate.outcome.step_time_s == pytest.approx(loose.best.outcome.step_time_s)
 
 
@@ -209,6 +213,23 @@ def test_a_winner_that_fills_the_memory_is_told_with_the_price_of_some_room():
     assert tight.explanation.roomier.loss == room.best.values[0] / tight.best.values[0] - 1.0 > 0.0
     assert room.explanation.roomier is None
     assert "--margin 0.05" in "\n".join(reason_lines(tight, tight.explanation))
+
+
+def test_fields_of_a_plan_are_those_that_say_something(result):
+    """Without what other fields imply, switches that stay, an even layout and the framework's own schedule."""
+
+    def fields(**changes):
+        change = Change.of(**changes)
+        return dict(result.fields(replace(result.best, change=change)))
+
+    assert fields(plan__tp=2, plan__dp=None, plan__stages=None, plan__schedule="auto") == {"plan.tp": 2}
+    assert fields(plan__stages=((4, 4),), plan__schedule="1f1b") == {"plan.stages": ((4, 4),), "plan.schedule": "1f1b"}
+    now = JOB.runtime.overlap_p2p
+    assert fields(runtime__overlap_p2p=now) == {} and fields(runtime__overlap_p2p=not now) == {"runtime.overlap_p2p": not now}
+    assert fields(plan__recompute="selective", plan__recompute_modules=("mlp",)) == {
+        "plan.recompute": "selective", "plan.recompute_modules": ("mlp",)
+    }  # fmt: skip
+    assert fields(plan__recompute="full", plan__recompute_modules=("mlp",)) == {"plan.recompute": "full"}
 
 
 def test_nothing_fits():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -13,7 +14,7 @@ from windtunnel.search.api import search
 from windtunnel.search.levers.conditions import can_do
 from windtunnel.search.levers.flags import flags_of
 from windtunnel.search.levers.polish import set_beforehand
-from windtunnel.search.levers.pricing import first_lever, list_offers, price_levers
+from windtunnel.search.levers.pricing import PricedLever, first_lever, list_offers, price_levers
 from windtunnel.search.margin import usual_margin
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.rerank import rerank
@@ -123,3 +124,17 @@ def test_several_machines_have_a_best_plan_each_and_others_are_found_for_top() -
 
 def test_the_margin_is_that_of_the_record() -> None:
     assert 0.02 < usual_margin() < 0.15
+
+
+def test_of_equal_gains_the_first_lever_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that trains otherwise only where nothing else shortens the part."""
+
+    def priced(batch: int, gain: float, trains_otherwise: bool = False) -> PricedLever:
+        return PricedLever("a lever", Change.of(plan__micro_batch=batch), 1.0, gain, True, "host", (), trains_otherwise)
+
+    first, second, more, other = priced(2, 0.05), priced(4, 0.05), priced(8, 0.06), priced(16, 0.5, True)
+    prediction = predict(load_job("llama3-8b-8xh100"))
+    module = import_module("windtunnel.search.levers.advice")
+    for levers, chosen in (((first, second), first), ((first, more), more), ((more, first), more), ((first, other), first)):
+        monkeypatch.setattr(module, "price_levers", lambda *_, levers=levers, **__: levers)
+        assert [one.change for one in advise(prediction) if one.part == "host"] == [chosen.change]

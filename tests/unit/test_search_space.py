@@ -9,6 +9,8 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import main
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.search_space import question
+from windtunnel.search.bound.cells import lies_apart
+from windtunnel.search.bound.layouts import with_few_batches
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, split_values, stages_of
 from windtunnel.spec import check, load_job
@@ -171,3 +173,49 @@ def test_a_dry_run_has_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["schema"] == "windtunnel.space/1" and table["gpus"] == 8
     assert table["fields"]["plan.tp"] == ["1", "2", "3"] and "plan.recompute" not in table["fields"]
     assert table["combinations"] == math.prod(len(values) for values in table["fields"].values())
+
+
+@pytest.mark.parametrize(
+    ("sets", "micro_batches"),
+    [
+        (["plan.pp=4"], 4),  # a round
+        (["plan.pp=4", "plan.schedule=dualpipe"], 8),  # two rounds at least
+        (["plan.pp=4", "plan.vpp=2", "plan.schedule=dualpipev"], 8),
+        (["plan.pp=4", "runtime.moe_a2a_overlap=true"], 8),  # pairs of micro batches
+    ],
+)
+def test_a_layout_is_that_of_few_micro_batches(sets, micro_batches):
+    """Of 2 sequences each on 64 GPUs."""
+    job = load_job("llama2-70b-64xh100", ["plan.global_batch=256", "plan.vpp=1", "plan.micro_batch=2", "plan.tp=1", *sets])
+    assert with_few_batches(job).plan.global_batch == micro_batches * 2 * job.dp
+
+
+@pytest.mark.parametrize(
+    ("placement", "apart"),
+    [
+        (("tp", "cp", "ep", "dp", "pp"), False),
+        (("tp", "cp", "dp", "ep", "pp"), False),  # experts lie among replicas wherever they are named
+        (("cp", "tp", "dp", "pp"), False),
+        (("tp", "cp", "ep", "pp", "dp"), True),
+        (("tp", "dp", "ep", "cp", "pp"), True),
+    ],
+)
+def test_ranks_of_a_micro_batch_lie_together_where_replicas_and_stages_come_last(placement, apart):
+    assert lies_apart(placement) == apart
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kept"),
+    [
+        (64, [(1, "fsdp"), (1, "hsdp"), (2, "fsdp"), (2, "hsdp"), (8, "fsdp")]),  # tp 8 leaves one rank of a node
+        (8, [(1, "fsdp"), (2, "fsdp"), (8, "none")]),  # a node is all there is
+        (24, [(1, "fsdp"), (1, "hsdp"), (2, "fsdp"), (2, "hsdp"), (8, "fsdp")]),
+        (12, [(1, "fsdp"), (2, "fsdp")]),  # 12 ranks are one and a half nodes
+    ],
+)
+def test_hybrid_sharding_needs_whole_groups_of_a_node(gpus, kept):
+    """Without data-parallel ranks nothing is sharded."""
+    job = load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", f"plan.global_batch={gpus}", "plan.pp=1", "plan.cp=1"])
+    ways = plans({"plan.tp": (1, 2, 8), "plan.sharding": ("none", "fsdp", "hsdp")}, job)
+    found = [(plan["plan.tp"], plan["plan.sharding"]) for plan in ways]
+    assert [pair for pair in found if pair[1] != "none" or pair[0] * 1 == gpus] == kept

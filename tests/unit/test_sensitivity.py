@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from windtunnel.predict import predict
 from windtunnel.report.page.sensitivity import page
 from windtunnel.report.text.sensitivity import show
 from windtunnel.report.words.sensitivity import notable_limits
+from windtunnel.search.change import Change
+from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.levers.sensitivity import CALLS, KERNELS, Sensitivity, rates_of, seconds_faster, sensitivity
 from windtunnel.spec import Job, load_job
 
@@ -137,3 +140,18 @@ def test_the_verb_prints_stable_keys(capsys: pytest.CaptureFixture[str], tmp_pat
     assert {"name", "words", "part", "elasticity", "step_time_s", "gain", "loss"} == set(data["limits"][0])
     assert target.read_text(encoding="utf-8").startswith("<!")
     assert main(["sensitivity", "llama3-8b-8xh1000"]) == 2
+
+
+def test_switches_that_gain_and_fit_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of levers that gain 5, 9 and 7 %, the second does not fit a job that fits now: it stands behind, with what costs."""
+    job = load_job("llama3-8b-8xh100")
+    levers = [
+        PricedLever("a lever", Change.of(plan__micro_batch=batch), 1.0, gain, fits, "host", (), False)
+        for batch, gain, fits in ((2, 0.05, True), (4, 0.09, False), (8, 0.07, True))
+    ]
+    monkeypatch.setattr(import_module("windtunnel.search.levers.sensitivity"), "price_levers", lambda *_, **__: levers)
+    assert predict(job).fits
+    found = sensitivity(job).switches
+    assert [round(turned.gain, 2) for turned in found[:3]] == [0.07, 0.05, 0.09]
+    assert all(turned.gain < 0.0 for turned in found[3:]) and len(found) > 3
+    assert [turned.gain for turned in found[3:]] == sorted((turned.gain for turned in found[3:]), reverse=True)

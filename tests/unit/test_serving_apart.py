@@ -14,9 +14,11 @@ import windtunnel as wt
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
 from windtunnel.serving import ServeLoad, ServePlan, Server, serve, serve_apart, server_of
-from windtunnel.serving.disaggregated import NIC_SHARE, START, ApartRun, run_apart, transfer_seconds
+from windtunnel.serving.disaggregated import NIC_SHARE, START, ApartRun, SideClock, SideGroup, SideLane, run_apart, transfer_seconds
+from windtunnel.serving.engines.rules import rules_of
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import drawn_load
-from windtunnel.serving.simulate import LaneResult
+from windtunnel.serving.simulate import FRONT, TOKENISE, LaneResult, ServedRank, lane_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
@@ -95,6 +97,64 @@ def test_more_copies_of_a_side_shorten_what_it_does() -> None:
     assert prefills.ttft.p90 < few.ttft.p90
     assert decodes.tpot.mean < few.tpot.mean
     assert serve(copies(3), load).tpot.p99 > few.tpot.p99  # there prompts and tokens share passes
+
+
+def test_a_cache_waits_for_the_nics_of_both_sides() -> None:
+    """1 ms a token. Request 0 ends at 1 s on the first lane: its 100 tokens travel from 1.0005 to 1.1005 to the first lane of the
+    other side. Request 2 is ready at 1.0105 on the other lane, but that lane's NIC is busy until 1.1005; request 1, from the first
+    lane to the other one, waits for the sender's. A request of one token stays."""
+    load = ServeLoad(np.array([100, 50, 30, 10]), np.array([5, 5, 5, 1]), np.zeros(4))
+    run, times = ApartRun(load, 1e-3), StepTimes(copies(1))
+    for side in (run.front, run.back):
+        clocks = [SideClock(load, run.hand_over) for _ in range(2)]
+        ranks = [ServedRank(lane_of(times, load, 9000), rules_of(times.server.engine), clock) for clock in clocks]
+        side += [SideGroup(times, [SideLane(rank, clock)]) for rank, clock in zip(ranks, clocks, strict=True)]
+    first, other = (group.lanes[0].clock for group in run.front)
+    for clock, moment, request in ((first, 1.0, 0), (other, 1.01, 2), (first, 1.02, 1), (other, 1.03, 3)):
+        clock.now = moment
+        run.hand_over(clock, np.array([request]))
+    arrived = [[(request, pytest.approx(moment)) for moment, request in group.lanes[0].clock.coming] for group in run.back]
+    assert arrived == [[(0, 1.1005), (2, 1.1305)], [(1, 1.1505)]]
+    assert run.first.tolist() == [1.0, 1.02, 1.01, 1.03] and run.last.tolist() == [-1.0, -1.0, -1.0, 1.03]
+    assert run.moved == pytest.approx(0.1005 + 0.1205 + 0.1305)
+
+
+def test_busy_shares_of_one_request_by_hand() -> None:
+    """A copy computes the prompt, one of two the 63 further tokens: each side's passes over the whole time and its copies."""
+    load = ServeLoad(np.array([512]), np.array([64]), np.zeros(1))
+    times = StepTimes(copies(1)), StepTimes(copies(2))
+    apart = run_apart(*times, load, (9000, 9000))
+    prompt = times[0].seconds(Passing(512, 1, 512 * 513 / 2, 0, 0.0), 1)
+    decode = sum(times[1].seconds(Passing(0, 0, 0.0, 1, 512.0 + n), 1) for n in range(1, 64))
+    whole = float(apart.result.last[0])
+    assert whole == pytest.approx(FRONT + 512 * TOKENISE + prompt + apart.transfer + decode, rel=1e-3)
+    assert apart.prefill_busy == pytest.approx(prompt / whole, rel=1e-3)
+    assert apart.decode_busy == pytest.approx(decode / 2 / whole, rel=1e-3)
+    assert apart.result.busy == pytest.approx(prompt / 3 + 2 / 3 * decode / 2, rel=1e-3)
+    assert apart.result.prompt_seconds == pytest.approx(prompt / 3, rel=1e-3)
+    assert apart.result.steps == 63 and apart.result.mean_batch == 1.0
+
+
+def test_a_lane_runs_until_another_may_send_it_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that follows on one that ends elsewhere takes the way to the scheduler, the shortest prompt's pass and the start of
+    the cache's way; one of a prefill lane only the last of these."""
+    load = ServeLoad(np.array([700, 100]), np.array([5, 5]), np.zeros(0), 2)
+    times = StepTimes(copies(1)), StepTimes(copies(2))
+    seen: list[tuple[float, float, list[float]]] = []
+    horizon = ApartRun._horizon
+
+    def recording(run: ApartRun, at: int, lanes: list[SideGroup], least: float) -> float:
+        found = horizon(run, at, lanes, least)
+        seen.append((found, least, [lane.ready_at() for lane in lanes]))
+        assert at in (1, 2)
+        front, other = seen[-1][2][0], seen[-1][2][3 - at]
+        assert found == min(front + START, other + least)
+        return found
+
+    monkeypatch.setattr(ApartRun, "_horizon", recording)
+    run_apart(*times, load, (9000, 9000))
+    shortest = times[0].seconds(Passing(100, 1, 100 * 101 / 2, 0, 0.0), 1)
+    assert seen and {round(least, 12) for _, least, _ in seen} == {round(shortest + FRONT + START, 12)}
 
 
 def test_a_request_of_one_token_never_travels() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from windtunnel.compute.engines.curves import ReduceCurve
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.serving import ServePlan, Server, serve, server_of
 from windtunnel.serving.engine import CALL, ENGINES
@@ -83,6 +84,58 @@ def test_engines_have_no_kernel_of_their_own_over_pcie_beyond_two_gpus(engine: s
         key = CallKey(Comm.ALL_REDUCE, Axis.TP, 1e6)
         nccl = times._book.price_of(key).seconds
         assert (times.call_seconds(key) == nccl) == (gpus == 4)
+
+
+@pytest.mark.parametrize("comm", [Comm.REDUCE_SCATTER, Comm.ALL_GATHER, Comm.ALL_REDUCE])
+@pytest.mark.parametrize(("share", "engines"), [(0.5, True), (0.05, False)])
+def test_calls_of_ranks_with_experts_by_hand(comm: Comm, share: float, engines: bool) -> None:
+    """8 ranks, 1 MB: a start of 4 us, 0.1 us a rank, and seven eighths of the bytes at a share of 450 GB/s; an all-reduce is two
+    of these with one and a half starts, or all bytes of seven ranks in one. NCCL's time where it is shorter, as beside a slow
+    kernel."""
+    plan = ServePlan(dp=8, ep=8)
+    times = StepTimes(server_of(load_model("deepseek-v3"), "h100-ib", 8, "sglang", plan, weights="fp8_block"))
+    times.__dict__["curves"] = replace(times.curves, reduce=ReduceCurve(4e-6, 1e-7, share, 1.5, share))
+    moved = 7 / 8 * 1e6 / (share * 450e9)
+    own = 4e-6 + 0.8e-6 + moved
+    if comm is Comm.ALL_REDUCE:
+        own = min(6e-6 + 0.8e-6 + 2 * moved, 4e-6 + 0.8e-6 + 8 * moved)
+    nccl = times._wide_book.price_of(CallKey(comm, Axis.TP, 1e6)).seconds
+    assert (own < nccl) == engines
+    assert times.call_seconds(CallKey(comm, Axis.EP, 1e6)) == pytest.approx(min(own, nccl), rel=1e-9)
+
+
+def test_calls_of_tensor_parallel_ranks_that_are_no_all_reduce_are_of_nccl() -> None:
+    times = StepTimes(server_of(load_model("llama3.1-8b"), "h100-ib", 2, "vllm", ServePlan(tp=2)))
+    key = CallKey(Comm.ALL_GATHER, Axis.TP, 1e4)
+    assert times.call_seconds(key) == times._book.price_of(key).seconds
+
+
+def test_ranks_on_several_nodes_have_nccl() -> None:
+    times = StepTimes(server_of(load_model("llama3.1-70b"), "h100-ib", 16, "vllm", ServePlan(tp=16)))
+    key = CallKey(Comm.ALL_REDUCE, Axis.TP, 1e4)
+    assert times.call_seconds(key) == times._book.price_of(key).seconds
+
+
+def test_ranks_that_meet_by_hand() -> None:
+    """Eight DP-attention ranks of SGLang: one computes a prompt of 512, two decode 4 requests each, the others have an empty pass.
+    Own rows and attention of the slowest, experts for the mean of all (512 + 2 x 4 + 5 x 1) / 8, the head of most samples."""
+    plan = ServePlan(dp=8, ep=8)
+    times = StepTimes(server_of(load_model("deepseek-v3"), "h200-ib", 8, "sglang", plan, weights="fp8"))
+    prompt, decode = Passing(512, 1, 512 * 513 / 2, 0, 0.0), Passing(0, 0, 0.0, 4, 40_000.0)
+    own, shared = times.parts
+    attention = 0.0
+    for kind, count, mixing in times.kinds:
+        attention += count * max(times.prompt_seconds(kind, mixing, prompt), times.cached_seconds(mixing, decode))
+    kernels = float(np.interp(512, times.sizes, own)) + float(np.interp((512 + 8 + 5) / 8, times.sizes, shared)) + attention
+    kernels += float(np.interp(4, *times.heads))
+    engine = times.server.engine
+    called = max(engine.layer_host * 61, engine.call_host * times.calls)  # a prompt has no graph in SGLang
+    expected = max(kernels, called) + engine.gap + 4 * engine.request_gap
+    assert times.meeting_seconds([(prompt, 1, 1), (decode, 4, 2)], 5) == pytest.approx(expected, rel=1e-9)
+    unsampled = times.meeting_seconds([(prompt, 0, 8)], 0)
+    kernels = float(np.interp(512, times.sizes, own)) + float(np.interp(512, times.sizes, shared))
+    kernels += sum(count * times.prompt_seconds(kind, mixing, prompt) for kind, count, mixing in times.kinds)
+    assert unsampled == pytest.approx(max(kernels, called) + engine.gap, rel=1e-9)
 
 
 def test_experts_on_several_nodes_get_copies_and_not_all_tokens() -> None:

@@ -12,10 +12,11 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.cli import main
+from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.engine import GAP
-from windtunnel.serving.lengths import Passing, cache_bytes
+from windtunnel.serving.lengths import Mixing, Passing, cache_bytes, passing_of
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.simulate import FRONT, TOKENISE
 from windtunnel.serving.step_times import StepTimes
@@ -37,6 +38,59 @@ def test_latent_attention_caches_its_latent_on_every_rank() -> None:
     """DeepSeek-V3: 512 + 64 numbers in 61 layers, whatever tp is."""
     server = server_of(load_model("deepseek-v3"), "b200-ib", 8, "vllm", ServePlan(tp=8), weights="fp8")
     assert cache_bytes(server)[0] == 576 * 61 * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "token", "state"),
+    [
+        # 16 of 32 layers of 4,096 bytes a token
+        ("llama3.1-8b", ServePlan(pp=2), 16 * 4096.0, 0.0),
+        # keys and values of 4 heads of 256 in 13 layers; 13 others keep 4,096 tokens of 4,096 bytes; half of each on a stage
+        ("gemma2-2b", ServePlan(), 13 * 4096.0, 13 * 4096.0 * 4096.0),
+        ("gemma2-2b", ServePlan(pp=2), 13 * 2048.0, 13 * 2048.0 * 4096.0),
+        # 16 of 32 heads of 128 x 128 in fp32 in 36 layers, and 4 columns of 16 heads of values and 2 x 8 heads of keys in bf16; one
+        # of two key-value heads of 256 in 12 layers
+        (
+            "qwen3-next-80b-a3b",
+            ServePlan(tp=2),
+            12 * 2 * 256 * 2.0,
+            36 * (4.0 * 16 * 128 * 128 + 2.0 * 4 * (16 * 128 + 2 * 8 * 128)),
+        ),
+        # 64 of 128 heads of 64 with 128 states in 24 layers, and 4 columns of them and of 2 x 4 groups of states; 4 of 8 heads of
+        # 128 in 4 layers
+        ("nemotron-h-8b", ServePlan(tp=2), 4 * 2 * 4 * 128 * 2.0, 24 * (4.0 * 4096 * 128 + 2.0 * 4 * (4096 + 2 * 4 * 128))),
+    ],
+)
+def test_bytes_of_the_cache_by_hand(model: str, plan: ServePlan, token: float, state: float) -> None:
+    """Of a token, and of what a request has however long it is, on the fullest GPU."""
+    server = server_of(load_model(model), "h100-ib", plan.gpus, "vllm", plan)
+    assert cache_bytes(server) == (pytest.approx(token), pytest.approx(state))
+
+
+def test_a_window_bounds_what_is_seen() -> None:
+    """Four prompt tokens see 10 each at most; two requests read 10 of their cached tokens each."""
+    local, everything = Mixing(window=10), Mixing()
+    assert (local.seen_pairs(30.0, 4), local.seen_pairs(100.0, 4), everything.seen_pairs(100.0, 4)) == (30.0, 40.0, 100.0)
+    assert (local.read_tokens(15.0, 2), local.read_tokens(100.0, 2), everything.read_tokens(100.0, 2)) == (15.0, 20.0, 100.0)
+
+
+def test_a_pass_counts_pairs_and_cached_tokens() -> None:
+    """A chunk of 4 behind 6 tokens: 4 x 6 before it and 1 + 2 + 3 + 4 of its own; a prompt of 3: 6. Two requests decode with 20
+    and 31 tokens cached and their last one, and the second verifies two drafts."""
+    counts, computed = np.array([4, 3, 1, 3]), np.array([6, 0, 20, 31])
+    one = passing_of(counts, computed, np.array([True, True, False, False]))
+    assert one == Passing(7, 2, 24.0 + 10.0 + 6.0, 2, 53.0, 2) and one.tokens == 11
+
+
+@pytest.mark.parametrize(
+    ("stages", "layers", "ends"),
+    [(1, 26, 256000 * 2304 + 2304), (2, 13, 256000 * 2304)],  # the larger end: the embedding, or the last norm
+)
+def test_weights_of_a_stage_by_hand(stages: int, layers: int, ends: int) -> None:
+    """Gemma 2 2B: 8 query and 4 key-value heads of 256, a gated MLP of 9,216 and four norms; the head is the embedding."""
+    one = 2304 * 256 * (8 + 2 * 4 + 8) + 3 * 2304 * 9216 + 4 * 2304
+    server = server_of(load_model("gemma2-2b"), "h100-ib", stages, "vllm", ServePlan(pp=stages))
+    assert StepTimes(server).weights() == pytest.approx(2.0 * (layers * one + ends))
 
 
 def test_weights_are_the_models_parameters() -> None:
@@ -71,6 +125,23 @@ def test_a_pass_is_the_sum_of_its_blocks() -> None:
     attention = float(decode_seconds(decode, engine_device(times.gpu), 2.0, calls, cold=True)[0])
     expected = 32 * (layer + attention) + embedding + head + GAP
     assert times.seconds(Passing(0, 0, 0.0, 4, 4000.0), 4) == pytest.approx(expected, rel=1e-3)
+
+
+def test_attention_over_prompts_by_hand() -> None:
+    """32 query and 8 key-value heads of 128. Two chunks of 100 tokens that see 250.5 each, their own half among them: 300 keys.
+    In a pass, times are of whole octaves' quarters of length and eighths of depth, and of the pairs that there are."""
+    times = StepTimes(small())
+    _, _, mixing = times.kinds[0]
+    sizes = (2 * 32, 100, 300, 128, 2 * 2 * 32 * 100 * 250.5 * 256, 2 * 2 * (100 * 32 * 256 + 300 * 8 * 256), 0, 8 / 32)
+    of = Prompts(*(np.array([float(size)]) for size in sizes))
+    alone = float(prefill_seconds(times.curves.prefill["bf16"], engine_device(times.gpu), "bf16", of)[0])
+    assert times._attend(mixing, 2, 100, 250.5) == pytest.approx(alone, rel=1e-9)
+    kind = times.kinds[0][0]
+    assert times.prompt_seconds(kind, mixing, Passing(512, 2, 512 * 256.0, 0, 0.0)) == pytest.approx(
+        times._attend(mixing, 2, 256, 256.0)
+    )
+    near = times.prompt_seconds(kind, mixing, Passing(512, 2, 512 * 257.0, 0, 0.0))
+    assert near == pytest.approx(times._attend(mixing, 2, 256, 256.0) * 257 / 256)
 
 
 def test_a_model_that_fits_nowhere_says_what_would_do() -> None:

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 import windtunnel as wt
 from windtunnel.base.errors import PlanError
 from windtunnel.cli import main
-from windtunnel.serving import ServePlan
-from windtunnel.serving.ratios import divide_gpus
+from windtunnel.serving import ServePlan, server_of
+from windtunnel.serving.drafting import times_of
+from windtunnel.serving.lengths import Passing
+from windtunnel.serving.ratios import decode_rate, divide_gpus, prompt_rate, prompt_seconds
+from windtunnel.serving.speculation import Speculation
+from windtunnel.serving.step_times import StepTimes
+from windtunnel.spec import load_model
 
 DEGREES = st.sampled_from([1, 2, 4, 8])
 RATES = st.tuples(st.floats(0.1, 50.0), st.floats(0.1, 50.0))
@@ -38,6 +43,42 @@ def test_no_other_division_is_faster(gpus: int, front: int, back: int, rates: tu
         assert found.share <= 1.0
 
 
+def copy_of(stages: int = 1, drafts: int = 0) -> StepTimes:
+    """Llama 3.1 8B behind vLLM, 8,192 tokens a pass."""
+    speculation = Speculation("eagle", drafts, 2.0) if drafts else None
+    plan = ServePlan(pp=stages)
+    server = server_of(load_model("llama3.1-8b"), "h100-ib", stages, "vllm", plan, step_tokens=8192, speculation=speculation)
+    return times_of(server)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_rates_of_both_sides_by_hand(stages: int) -> None:
+    """Four prompts of 2,048 tokens fill a pass, and so many are in each stage. Eight users of 1,000 tokens decode 100: each of the
+    lanes has its share of them, half of the way through."""
+    times = copy_of(stages)
+    full = times.seconds(Passing(8192, 4, 4 * 2048 * 2049 / 2, 0, 0.0), 4)
+    assert prompt_rate(times, 2048) == pytest.approx(stages * 4 / full)
+    lane = 8 // stages
+    token = times.seconds(Passing(0, 0, 0.0, lane, lane * 1050.0), lane)
+    assert decode_rate(times, 8, 1000.0, 100.0) == pytest.approx(8 / (100 * token))
+
+
+def test_a_long_prompt_is_computed_in_chunks() -> None:
+    """20,000 tokens are 8,192 twice and 3,616, each behind those before; the last chunk samples."""
+    times = copy_of()
+    chunks = [(8192, 0, 0), (8192, 8192, 0), (3616, 16384, 1)]
+    parts = [times.seconds(Passing(n, 1, n * before + n * (n + 1) / 2, 0, 0.0), sampled) for n, before, sampled in chunks]
+    assert prompt_seconds(times, 20_000.0) == pytest.approx(sum(parts))
+    assert prompt_rate(times, 20_000.0) == pytest.approx(1 / sum(parts))
+
+
+def test_accepted_drafts_shorten_a_request() -> None:
+    """Two of three drafts and the own token: two tokens a pass, which verifies 24 and samples 32."""
+    times = copy_of(drafts=3)
+    one = times.seconds(Passing(0, 0, 0.0, 8, 8 * 1050.0, 24), 32)
+    assert decode_rate(times, 8, 1000.0, 100.0) == pytest.approx(8 * 2.0 / (100 * one))
+
+
 LOAD = {"gpus": 4, "isl": 2048, "osl": 128, "users": (4, 16, 64), "processes": 1}
 
 
@@ -56,6 +97,13 @@ def test_both_kinds_are_compared_on_the_same_gpus() -> None:
         prefill=f"gpus={side.gpus},tp={side.plan.tp},pp={side.plan.pp}",
     )  # fmt: skip
     assert again.tokens_per_s_gpu == pytest.approx(apart.served.tokens_per_s_gpu, rel=1e-9)
+
+
+def test_what_was_tried_adds_up() -> None:
+    """Two GPUs, two numbers of users. Three plans together: tp or pp of one or two. Apart, one GPU for tokens leaves one for
+    prompts; a copy on both leaves none, with either number of users, tp or pp. Without limits none is ruled out by its bytes."""
+    found = wt.serve_search("llama3.1-8b", "h100-ib", **{**LOAD, "gpus": 2, "osl": 64, "users": (4, 8)}, prefill=True)
+    assert (found.asked, found.simulated, found.unfit, found.bound) == (2 * 3 * 2, 3 * 2 + 2, 2 * 2, 0)
 
 
 def test_a_search_without_sides_has_no_verdict() -> None:

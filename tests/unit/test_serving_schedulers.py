@@ -7,11 +7,14 @@ import pytest
 
 from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.cache import PagedCache
-from windtunnel.serving.engine import ServeEngine
+from windtunnel.serving.engine import ServeEngine, captured_sizes, engine_of
 from windtunnel.serving.engines.rules import rules_of
+from windtunnel.serving.engines.sglang import AHEAD, FALL, FLOOR, Sglang
 from windtunnel.serving.lane import Lane
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
-from windtunnel.spec import load_model
+from windtunnel.serving.simulate import Booked, LaneClock, ServedRank, _most_repeats
+from windtunnel.spec import load_gpu, load_model
 
 Passes = list[dict[int, int]]
 
@@ -114,6 +117,51 @@ def test_sglang_retracts_the_fewest_outputs_and_the_longest_prompt() -> None:
     assert (lane.preempted, lane.recomputed) == (1, 11)
 
 
+@pytest.mark.parametrize(("output", "ratio"), [(100, (3 + AHEAD) / 101), (7, 1.0)])
+def test_sglang_expects_by_what_is_left_after_a_retraction(output: int, ratio: float) -> None:
+    """As above, request 0 has emitted three; it is expected to emit 20 more of its outputs, all of them at most.
+    Each pass without a retraction lets the share fall by a part of what lies between its start and its floor."""
+    lane = lane_of([6, 9], [output, output], 20, 1)
+    rules = Sglang(engine("sglang", 64, 4, 1, 64))
+    lane.waiting.clear()
+    lane.running.extend([0, 1])
+    assert all(lane.cache.grow(request, int(lane.load.prompt[request])) for request in (0, 1))
+    lane.computed[:] = lane.load.prompt
+    lane.emitted[:] = 1
+    for passes in range(3):
+        begun = rules.start - passes * (rules.start - rules.start * FLOOR) / FALL
+        assert rules.ratio == pytest.approx(begun)
+        step = rules.next_step(lane)
+        assert step is not None
+        lane.finish(step)
+    assert lane.preempted == 1 and rules.ratio == pytest.approx(ratio)
+    rules.fall(10**6)
+    assert rules.ratio == pytest.approx(rules.start * FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "tp", "limits"),
+    [
+        # tokens of a pass, of a chunk, requests, tokens of a block, share of memory, tokens of the largest graph
+        ("vllm", "h100-sxm-80gb", 1, (8192, 0, 1024, 16, 0.9, 512)),
+        ("vllm", "a100-sxm-80gb", 1, (2048, 0, 256, 16, 0.9, 512)),
+        ("sglang", "h100-sxm-80gb", 1, (16384, 8192, 2048, 1, 0.88, 256)),
+        ("sglang", "a100-sxm-40gb", 4, (16384, 4096, 2048, 1, 0.88, 512)),
+        ("sglang", "b200-sxm-180gb", 8, (16384, 16384, 2048, 1, 0.88, 512)),
+        ("trtllm", "h100-sxm-80gb", 1, (8192, 0, 2048, 32, 0.9, 2048)),
+    ],
+)
+def test_defaults_of_engines(name: str, gpu: str, tp: int, limits: tuple[float, ...]) -> None:
+    made = engine_of(name, load_gpu(gpu), tp)
+    found = (made.step_tokens, made.prefill_chunk, made.running, made.block, made.memory, made.graph_tokens)
+    assert found == limits
+
+
+def test_captured_batches_are_those_of_vllm() -> None:
+    assert captured_sizes(2) == (1, 2) and captured_sizes(16) == (1, 2, 4, 8, 16)
+    assert captured_sizes(300)[-4:] == (248, 256, 272, 288)
+
+
 def test_trtllm_starts_only_what_never_needs_eviction() -> None:
     """Blocks of 4, 6 of them: request 0 may come to need 4 (8 + 8 tokens), request 1 as many: it starts when 0 has ended."""
     passes = run("trtllm", lane_of([8, 8], [8, 8], 6, 4), engine("trtllm", 64, 4, 4))
@@ -144,3 +192,25 @@ def test_a_scheduler_that_looks_seldom_lets_new_requests_wait() -> None:
     often, seldom = found
     assert seldom.ttft.mean > 1.5 * often.ttft.mean
     assert seldom.seconds > 0.9 * often.seconds and seldom.batch < often.batch
+
+
+@pytest.mark.parametrize(
+    ("blocks", "output", "passes"),
+    [
+        (20, 1000, 64),  # 9 + 128 tokens are 35 blocks, 32 more than it has and 15 more than there are; 9 + 64 are 19
+        (40, 1000, 128),  # at most so many
+        (200, 60, 58),  # one token is out, the last pass ends the request
+        (3, 1000, 2),  # 12 tokens fit: halves of 128 come to two
+    ],
+)
+def test_passes_in_one_piece_end_where_blocks_do(blocks: int, output: int, passes: int) -> None:
+    """A request with 8 tokens in the cache decodes, in three blocks of 4."""
+    lane = lane_of([8], [output], blocks, 4)
+    rules = rules_of(engine("vllm", 64, 4, 4))
+    prompt = rules.next_step(lane)
+    assert prompt is not None
+    lane.finish(prompt)
+    decode = rules.next_step(lane)
+    assert decode is not None
+    booked = Booked(ServedRank(lane, rules, LaneClock(lane.load)), decode, Passing(0, 0, 0.0, 1, 9.0), 1)
+    assert _most_repeats(booked) == passes

@@ -11,12 +11,16 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
+from windtunnel.serving import ServePlan, server_of
 from windtunnel.serving.cache import PagedCache
+from windtunnel.serving.drafting import DraftedTimes, times_of
 from windtunnel.serving.engine import ServeEngine
 from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
+from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.speculation import Speculation, speculation_of
+from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
 SMALL = {"gpus": 1, "tp": 1, "isl": 256, "osl": 64, "concurrency": 2, "requests": 6}
@@ -118,6 +122,80 @@ def test_decoding_copies_draft_too() -> None:
     both = [answered(prefill="gpus=1,tp=1", speculate=text) for text in (None, "eagle,drafts=3,accepted=3")]
     assert both[1].tpot.mean < both[0].tpot.mean
     assert both[1].accepted == pytest.approx(3.0, rel=0.1)
+
+
+def drafted(drafts: int, method: str = "eagle", stages: int = 1) -> DraftedTimes:
+    """Llama 3.1 8B with drafts of a dense layer, or of a model of 1B."""
+    small = load_model("llama3.2-1b") if method == "draft" else None
+    speculation = Speculation(method, drafts, 1.0 + 0.5 * drafts, small)
+    server = server_of(load_model("llama3.1-8b"), "h100-ib", stages, "vllm", ServePlan(pp=stages), speculation=speculation)
+    times = times_of(server)
+    assert isinstance(times, DraftedTimes)
+    return times
+
+
+def test_drafting_is_a_pass_for_each_draft() -> None:
+    """What drafts sees all tokens of the pass, four requests with 1,000 cached tokens; then the last token of each request twice
+    more. A dense layer, the joining of four vectors and the head each time."""
+    times = drafted(3)
+    kind, mixing = times._layer
+    (layer, joining) = times.price_blocks([times.graph.layer(kind, 4), times.graph.joining(4, 4)])
+    decode = Passing(0, 0, 0.0, 4, 4000.0)
+    once = layer + joining + float(np.interp(4, *times.heads)) + times.cached_seconds(mixing, decode)
+    assert times.drafting(decode, 4) == pytest.approx(3 * once, rel=1e-6)
+    assert drafted(1).drafting(decode, 4) == pytest.approx(once, rel=1e-6)
+    prompt = Passing(900, 3, 3 * 300 * 301 / 2, 0, 0.0)
+    further = drafted(1).drafting(Passing(0, 0, 0.0, 3, 900.0), 3)
+    assert times.drafting(prompt, 3) == pytest.approx(drafted(1).drafting(prompt, 3) + 2 * further, rel=1e-6)
+    assert times.drafting(prompt, 0) == pytest.approx(drafted(1).drafting(prompt, 0), rel=1e-6)  # a part of a prompt drafts nothing
+
+
+@pytest.mark.parametrize("method", ["eagle", "draft"])
+def test_a_pass_has_the_drafting_after_it(method: str) -> None:
+    """Four requests verify 12 drafts and sample 16 tokens; drafts are for four. A small model's passes are its own."""
+    times = drafted(3, method)
+    one = Passing(0, 0, 0.0, 4, 4000.0, 12)
+    plain = StepTimes.seconds(times, one, 16)
+    assert times.seconds(one, 16) == pytest.approx(plain + times.drafting(one, 4), rel=1e-9)
+    assert times.pass_parts(one, 16)["drafting"] == times.drafting(one, 4)
+    if method == "draft":
+        assert times.server.drafter is not None
+        small = StepTimes(times.server.drafter)
+        alone = small.seconds(one, 4) + 2 * small.seconds(Passing(0, 0, 0.0, 4, 4000.0), 4)
+        assert times.drafting(one, 4) == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_what_drafts_is_whole_on_the_last_stage(stages: int) -> None:
+    """Llama's layers have 4,096 bytes a token, those of the 1B's 16 layers half of that. A dense layer of 218,112,000 weights,
+    8,192 for norms among them, and four vectors of 4,096 joined with their norms."""
+    eagle, small = drafted(3, "eagle", stages), drafted(3, "draft", stages)
+    assert cache_bytes(eagle.server) == (32 // stages * 4096 + 4096, 0.0)
+    assert cache_bytes(small.server) == (32 // stages * 4096 + 16 * 2048, 0.0)
+    plain = StepTimes.weights(eagle)
+    assert eagle.weights() - plain == pytest.approx(2 * (218_112_000 + 4 * 4096 * 4096 + 4 * 4096))
+
+
+def test_ranks_that_meet_wait_for_the_slowest_drafting() -> None:
+    """One rank decodes four requests, one 64 requests with longer caches; the others are idle."""
+    plan = ServePlan(dp=8, ep=8)
+    drafts = Speculation("mtp", 2, 2.0)
+    server = server_of(load_model("deepseek-v3"), "h200-ib", 8, "sglang", plan, weights="fp8", speculation=drafts)
+    times = times_of(server)
+    assert isinstance(times, DraftedTimes)
+    few, many = Passing(0, 0, 0.0, 4, 4000.0, 8), Passing(0, 0, 0.0, 64, 256_000.0, 128)
+    plain = StepTimes.meeting_seconds(times, [(few, 12, 1), (many, 192, 1)], 6)
+    assert times.drafting(many, 64) > 1.1 * times.drafting(few, 4)
+    met = times.meeting_seconds([(few, 12, 1), (many, 192, 1)], 6)
+    assert met == pytest.approx(plain + times.drafting(many, 64), rel=1e-9)
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3"])
+def test_the_models_own_layer_caches_on_the_last_stage(model: str) -> None:
+    """61 layers of 576 numbers in 16 bits: 31 on the fuller stage of two, and the further layer."""
+    plan = ServePlan(tp=8, pp=2)
+    server = server_of(load_model(model), "h200-ib", 16, "vllm", plan, weights="fp8", speculation=Speculation("mtp", 1, 1.8))
+    assert cache_bytes(server) == (pytest.approx(32 * 576 * 2), 0.0)
 
 
 def lane_of(drafts: Speculation, blocks: int, block: int, prompts: list[int], outputs: list[int]) -> Lane:

@@ -70,6 +70,19 @@ def test_spare_sms_save_dies() -> None:
     assert found.working == pytest.approx(math.exp(-0.001 * outside), rel=1e-6)
 
 
+@pytest.mark.parametrize(("name", "dies", "stacks", "gigabytes"), [("h100-ib", 1, 5, 85.52), ("b200-ib", 2, 8, None)])
+def test_dollars_by_hand(name: str, dies: int, stacks: int, gigabytes: float | None) -> None:
+    """Whole dies on a round wafer of 300 mm (pi r^2 / A, less those that its edge cuts, pi d / sqrt(2 A)) at 16,988 dollars; 15
+    dollars a GB; 1.7 mm2 of interposer at 30 cents for each mm2 of dies and 110 mm2 of each stack."""
+    found = silicon(name)
+    one = found.area / dies
+    whole = math.pi * 150.0**2 / one - math.pi * 300.0 / math.sqrt(2.0 * one)
+    assert found.die_dollars == pytest.approx(dies * 16988 / (whole * found.working), rel=1e-9)
+    assert found.package_dollars == pytest.approx(0.30 * 1.7 * (found.area + stacks * 110.0), rel=1e-9)
+    if gigabytes is not None:
+        assert found.memory_dollars == pytest.approx(15.0 * gigabytes, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [(node("mi300x-roce"), "not of cdna3"), (node("a10"), "stacked memory"), (node("h100-ib", l2=None), "states no SMs")],
