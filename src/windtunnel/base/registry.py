@@ -35,7 +35,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded: dict[str, T] = {}
 
     @property
-    def _others(self) -> dict[str, T]:
+    def _from_packages(self) -> dict[str, T]:
         """Members of other packages; a name of the project's own is not theirs to take."""
         return {name: member for name, member in offered_by_packages(self._group).items() if name not in self._own}
 
@@ -46,22 +46,22 @@ class Registry(Mapping[str, T], Generic[T]):
                 module, attribute = self._own[name].split(":")
                 self._loaded[name] = getattr(import_module(f"windtunnel.{module}"), attribute)
             else:
-                self._loaded[name] = self._others[name]
+                self._loaded[name] = self._from_packages[name]
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._others
+        return name in self._own or name in self._from_packages
 
     def __iter__(self) -> Iterator[str]:
         """All names: the project's own in their order, and then those of other packages."""
-        return iter((*self._own, *self._others))
+        return iter((*self._own, *self._from_packages))
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._others)
+        return len(self._own) + len(self._from_packages)
 
     @property
-    def first(self) -> str:
-        """The name of the first member: the default."""
+    def default(self) -> str:
+        """The name of the member that one gets who names none: the first."""
         return next(iter(self._own))
 
     @property

@@ -35,7 +35,7 @@ def command(  # long: every option
     model: ModelArgument = None,
     on: Machine = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs of all copies; default: those of one.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help=f"{ENGINES.own_words}.")] = ENGINES.first,
+    engine: Annotated[str, typer.Option("--engine", help=f"{ENGINES.own_words}.")] = ENGINES.default,
     tp: Annotated[
         int | None, typer.Option("--tp", min=1, help="Ranks that share attention heads; default: those of a node.")
     ] = None,

@@ -37,7 +37,7 @@ def command(
     model: ModelArgument = None,
     on: Machine = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Most GPUs of a copy; default: those of a node.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help=f"{ENGINES.own_words}; several with commas.")] = ENGINES.first,
+    engine: Annotated[str, typer.Option("--engine", help=f"{ENGINES.own_words}; several with commas.")] = ENGINES.default,
     weights: Annotated[str, typer.Option("--weights", help="Formats of the weights: bf16, fp8, nvfp4, with commas.")] = "bf16",
     kv: Annotated[str, typer.Option("--kv", help="Formats of the cache, likewise.")] = "bf16",
     isl: PromptLength = "1024",

@@ -33,7 +33,7 @@ LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_l
 class RolloutSpec(Noun):
     """The engine that generates, and the plan of one copy of it; copies fill the rollout's GPUs."""
 
-    engine: EngineName = Field(default=ENGINES.first, description="the engine that generates")
+    engine: EngineName = Field(default=ENGINES.default, description="the engine that generates")
     gpus: PositiveInt | None = Field(default=None, description="GPUs for rollout alone; needed in all modes but colocated")
     tp: PositiveInt | None = Field(default=None, description="tensor-parallel ranks of a copy; default: the fewest that leave room")
     pp: PositiveInt = 1

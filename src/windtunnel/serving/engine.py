@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -60,7 +61,7 @@ class ServeEngine:
     captures_prompts: bool = False
 
 
-class InferenceEngine:
+class InferenceEngine(ABC):
     """An engine: its limits on a machine, and the rules by which it chooses passes."""
 
     title: ClassVar[str]
@@ -68,13 +69,13 @@ class InferenceEngine:
     kernels: ClassVar[str]
     """Whose measured kernels price its passes: an engine of `catalog/kernels/engines`."""
 
+    @abstractmethod
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         """Its defaults on `gpu` with `tp` ranks of a copy."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rules(self, limits: ServeEngine) -> Any:
         """Its `engines.rules.SchedulerRules` with these limits, at the start of a run."""
-        raise NotImplementedError
 
 
 ENGINES: Registry[InferenceEngine] = Registry(

@@ -57,7 +57,7 @@ def _figures(found: ServeFront) -> tuple[Figure, ...]:
 
 def _points(found: ServeFront, asked: Sequence[str]) -> Scatter:
     """Interactivity across, throughput up; the front first, and after it the most throughput."""
-    shown = _ordered(found)
+    shown = _order_points(found)
     front = {id(choice) for choice in found.front}
 
     def point(choice: ServeChoice) -> Point:
@@ -76,7 +76,7 @@ def _points(found: ServeFront, asked: Sequence[str]) -> Scatter:
     return Scatter("throughput against interactivity", across, up, points, best, tuple(legend), detail=True)
 
 
-def _ordered(found: ServeFront) -> list[ServeChoice]:
+def _order_points(found: ServeFront) -> list[ServeChoice]:
     front = list(found.front)
     kept = {id(choice) for choice in front}
     others = [choice for choice in (found.choices or found.front) if id(choice) not in kept]

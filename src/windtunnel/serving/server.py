@@ -112,7 +112,7 @@ def server_of(
     model: Model | dict[str, Any],
     cluster: Cluster | dict[str, Any] | str,
     gpus: int | None = None,
-    engine: str = ENGINES.first,
+    engine: str = ENGINES.default,
     plan: ServePlan | None = None,
     *,
     weights: str = "bf16",

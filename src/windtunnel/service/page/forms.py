@@ -52,7 +52,7 @@ class FormField:
             found = found.get(part) if isinstance(found, Mapping) else None
         return found
 
-    def shown(self, value: Any, typed: Any) -> Any:
+    def show_value(self, value: Any, typed: Any) -> Any:
         """What its widget shows for a value of a job: numbers as text, and one that was typed in another way as it was typed."""
         if self.kind not in ("integer", "number"):
             return value

@@ -142,7 +142,7 @@ class JobForm:
     def fill(self, job: Mapping[str, Any]) -> None:
         """Shows the job of an answer, and marks the fields that were changed."""
         for path, (field, made) in self._inputs.items():
-            value = field.shown(field.value_in(job), made.value)
+            value = field.show_value(field.value_in(job), made.value)
             self._shown[path] = value
             if made.value != value and not (field.kind == "choice" and value not in field.choices):
                 made.set_value(value)

@@ -79,7 +79,7 @@ def build_front(context: PageContext, form: Form) -> None:
     with card(say_("serving.front"), say_("serving.front_about"), "front"):
         with ui.element("div").classes("wt-form"):
             form.text("most", say_("serving.most_gpus"), "2", reads=parse_whole)
-            form.choice("engines", say_("serving.engines"), _titles(), ENGINES.first, many=True)
+            form.choice("engines", say_("serving.engines"), _titles(), ENGINES.default, many=True)
             form.choice("formats", say_("serving.formats"), FORMATS, "bf16", many=True)
             form.text("users", say_("serving.users_list"), hint="1,8,32,128")
         with ui.element("div").classes("wt-buttons"):
@@ -92,7 +92,7 @@ def build_front(context: PageContext, form: Form) -> None:
 def wanted_front(form: Form) -> Wanted:
     """The question of the search."""
     arguments = _with_numbers(form, _shared_arguments(form), {"most": "gpus"})
-    arguments |= {"engine": form.value("engines") or ENGINES.first, "weights": form.value("formats") or "bf16"}
+    arguments |= {"engine": form.value("engines") or ENGINES.default, "weights": form.value("formats") or "bf16"}
     if users := form.value("users").replace(" ", ""):
         arguments["users"] = users
     return Wanted("serve-search", arguments, artefacts=SHEET)
@@ -103,7 +103,7 @@ def build_server(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("serving.server"), say_("serving.server_about"), "server"):
         with ui.element("div").classes("wt-form"):
-            form.choice("engine", say_("serving.engine"), _titles(), ENGINES.first)
+            form.choice("engine", say_("serving.engine"), _titles(), ENGINES.default)
             form.choice("weights", say_("serving.weights"), FORMATS, "bf16")
             form.text("tp", say_("serving.tp"), "1", reads=parse_whole)
             form.text("gpus", say_("serving.gpus"), hint="8", reads=parse_whole)
