@@ -22,7 +22,7 @@ from windtunnel.draw.terminal import print_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
-from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, untranslated
+from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, missing_words
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {
@@ -72,7 +72,7 @@ def terminal(shown: Sheet, language: str) -> str:
 @pytest.mark.parametrize("name", SHEETS)
 @pytest.mark.parametrize("language", [code for code in LANGUAGES if code != "en"])
 def test_every_language_has_the_words(name: str, language: str) -> None:
-    missing = {text for shown in codec.texts_of(sheet(name)) for text in untranslated(shown, language)}
+    missing = {text for shown in codec.texts_of(sheet(name)) for text in missing_words(shown, language)}
     assert missing == set()
 
 
@@ -119,7 +119,7 @@ def test_a_sentence_is_a_string_that_knows_its_facts() -> None:
     assert said == "$3 a step; 1,284 requests" and isinstance(said, str)
     assert translate(said, "zh") == "每步 $3; 1,284 个请求"
     assert translate("no such words", "zh") == "no such words"
-    assert untranslated(Sentence("{what} is new", what=inner), "zh") == {"{what} is new"}
+    assert missing_words(Sentence("{what} is new", what=inner), "zh") == {"{what} is new"}
 
 
 def test_the_command_line_writes_all_of_them(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def front_sheet(found: ServeFront, asked: Sequence[str] = ()) -> Sheet:
             Section("Tokens a second of a GPU against those of a user", (_points(found, asked),)),
             Section("What no other choice beats", (_table("front", "", found.front, found), *_best(found))),
             Section("Prompts on copies of their own", _kinds(found)),
-            Section("What was tried", _tried(found)),
+            Section("What was tried", _tried_lines(found)),
         ),
         (f"{first.job.cluster.gpu.name} ({first.job.cluster.id})",),
     )
@@ -94,10 +94,10 @@ def _tell(choice: ServeChoice) -> Sentence:
         copy=describe_copy(choice), users=f"{choice.users:,}", rate=f"{choice.throughput:,.0f}",
         own=f"{choice.interactivity:,.1f}", first=say.seconds(choice.served.ttft.mean),
     )  # fmt: skip
-    return said if choice.served.limits is None else join((said, _kept(choice)))
+    return said if choice.served.limits is None else join((said, _limits_sentence(choice)))
 
 
-def _kept(choice: ServeChoice) -> Sentence:
+def _limits_sentence(choice: ServeChoice) -> Sentence:
     limits = choice.served.limits
     assert limits is not None
     return Sentence("{share} % of requests keep the limits", share=f"{100 * limits.kept:.0f}")
@@ -159,7 +159,7 @@ def _best(found: ServeFront) -> tuple[Block, ...]:
             "{copy} with {users} users: {rate} tokens/s a GPU", copy=describe_copy(best), users=best.users,
             rate=f"{best.throughput:,.0f}",
         )  # fmt: skip
-        blocks.append(Lines((said if best.served.limits is None else join((said, _kept(best))),), "best"))
+        blocks.append(Lines((said if best.served.limits is None else join((said, _limits_sentence(best))),), "best"))
     else:
         blocks.append(Lines((join(("nothing keeps the limits", found.nearest), "; "),), "best", "warn"))
     if found.kinds:
@@ -177,7 +177,7 @@ def _kinds(found: ServeFront) -> tuple[Block, ...]:
     return (_table("kinds", "", found.kinds, found, names), Lines((same,), detail=True))
 
 
-def _tried(found: ServeFront) -> tuple[Block, ...]:
+def _tried_lines(found: ServeFront) -> tuple[Block, ...]:
     said = Sentence(
         "{simulated} of {asked} points in {seconds} s; {unfit} do not fit, {bound} cannot keep the limits by their bytes alone",
         simulated=found.simulated, asked=found.asked, seconds=f"{found.seconds:.3g}", unfit=found.unfit, bound=found.bound,

@@ -10,7 +10,7 @@ from windtunnel.sheet import numbers
 from windtunnel.sheet.colours import BLUE
 
 UNITS: dict[str, Callable[[float], str]] = {
-    "": numbers.plain,
+    "": numbers.plain_number,
     "s": numbers.seconds,
     "B": numbers.size,
     "B/s": numbers.rate,
@@ -25,7 +25,7 @@ UNITS: dict[str, Callable[[float], str]] = {
 def say_in(unit: str, value: float) -> str:
     """A number with its unit in words; a unit without a rule of its own stands behind the number."""
     rule = UNITS.get(unit)
-    return rule(value) if rule is not None else f"{numbers.plain(value)} {unit}"
+    return rule(value) if rule is not None else f"{numbers.plain_number(value)} {unit}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _KINDS: dict[str, Any] = {
 
 def sheet_table(sheet: Sheet) -> dict[str, Any]:
     """Plain data of a sheet, for JSON."""
-    return {"schema": Sheet.SCHEMA, **_plain(sheet)}
+    return {"schema": Sheet.SCHEMA, **_as_data(sheet)}
 
 
 def sheet_of(table: Any) -> Sheet:
@@ -34,17 +34,17 @@ def sheet_of(table: Any) -> Sheet:
     return made
 
 
-def _plain(value: Any) -> Any:
+def _as_data(value: Any) -> Any:
     if isinstance(value, Sentence):
-        return {"say": value.template, "facts": {name: _plain(fact) for name, fact in value.facts.items()}}
+        return {"say": value.template, "facts": {name: _as_data(fact) for name, fact in value.facts.items()}}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__, **{one.name: _plain(getattr(value, one.name)) for one in fields(value)}}
+        return {"is": type(value).__name__, **{one.name: _as_data(getattr(value, one.name)) for one in fields(value)}}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [type(value).__name__, *(_plain(one) for one in value)]
+        return [type(value).__name__, *(_as_data(one) for one in value)]
     if isinstance(value, (tuple, list)):
-        return {"list": [_plain(one) for one in value]}
+        return {"list": [_as_data(one) for one in value]}
     if isinstance(value, dict):
-        return {"table": {name: _plain(one) for name, one in value.items()}}
+        return {"table": {name: _as_data(one) for name, one in value.items()}}
     return float(value) if hasattr(value, "dtype") else value
 
 

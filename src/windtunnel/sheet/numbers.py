@@ -47,7 +47,7 @@ def share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
-def plain(value: float) -> str:
+def plain_number(value: float) -> str:
     """A count: `1,284`, `3.21`."""
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.3g}"
 

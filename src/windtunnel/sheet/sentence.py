@@ -30,10 +30,10 @@ class Sentence(str):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.template, self.facts)
+        return _make_again, (self.template, self.facts)
 
 
-def _again(template: str, facts: dict[str, Any]) -> Sentence:
+def _make_again(template: str, facts: dict[str, Any]) -> Sentence:
     return Sentence(template, **facts)
 
 
@@ -64,12 +64,12 @@ def translate(text: str, language: str) -> str:
     return template.format(**facts) if facts else template
 
 
-def untranslated(text: str, language: str) -> set[str]:
+def missing_words(text: str, language: str) -> set[str]:
     """Texts and templates with words that `language` lacks: those of `text` itself and of its facts that are sentences."""
     words = dictionary(language)
     template = text.template if isinstance(text, Sentence) else str(text)
     missing = {template} if template not in words and _LETTERS.search(re.sub(r"\{[^}]*\}", "", template)) else set()
     for fact in text.facts.values() if isinstance(text, Sentence) else ():
         if isinstance(fact, Sentence):
-            missing |= untranslated(fact, language)
+            missing |= missing_words(fact, language)
     return missing

@@ -146,7 +146,7 @@ def say_zero(words: Words) -> Words:
     return lambda value: "0" if value == 0.0 else words(value)
 
 
-say_number = say.plain
+say_number = say.plain_number
 """A count on an axis."""
 say_seconds = say_zero(say.seconds)
 
