@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 from importlib.util import find_spec
-from inspect import isfunction
+from inspect import isfunction, signature
 from pathlib import Path
 from types import ModuleType
 
@@ -64,7 +64,7 @@ def test_functions_are_typed() -> None:
     for name in NAMES:
         found = getattr(wt, name)
         if isfunction(found) and found.__module__.startswith("windtunnel.api"):
-            wanted = found.__code__.co_varnames[: found.__code__.co_argcount + found.__code__.co_kwonlyargcount]
+            wanted = signature(found).parameters
             assert {*wanted, "return"} <= set(found.__annotations__), name
 
 

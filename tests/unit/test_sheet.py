@@ -22,7 +22,7 @@ from windtunnel.draw.terminal import print_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
-from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, missing_words
+from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {

@@ -2,65 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.serving.engine import ENGINES
+from windtunnel.base.options import asks
+from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 if TYPE_CHECKING:
     from windtunnel.serving import Served, ServeFront
     from windtunnel.serving.speculation import Speculation
-    from windtunnel.spec import Cluster, Model
+    from windtunnel.spec import Model
 
 
-def serve_predict(  # long: every option of the command line
-    model: str | Path | Model,
-    on: str | Path | Cluster,
-    gpus: int | None = None,
-    engine: str = ENGINES.default,
-    *,
-    tp: int | None = None,
-    pp: int = 1,
-    dp: int = 1,
-    ep: int = 1,
-    weights: str = "bf16",
-    attention_weights: str | None = None,
-    kv: str = "bf16",
-    isl: int | str = 1024,
-    osl: int | str = 1024,
-    concurrency: int | None = None,
-    rate: float | None = None,
-    burstiness: float = 1.0,
-    requests: int | None = None,
-    trace: str | Path | None = None,
-    speed: float = 1.0,
-    ttft: float | None = None,
-    tpot: float | None = None,
-    step_tokens: int | None = None,
-    running: int | None = None,
-    polls: int | None = None,
-    memory: float | None = None,
-    prefill: str | None = None,
-    speculate: str | None = None,
-    seed: int = 1,
-    record: bool = False,
-    overrides: Sequence[str] = (),
-) -> Served:
-    """How fast `model` answers on `gpus` of the machine `on` behind `engine` (vllm, sglang, trtllm), what it costs, and what fits.
+def answer_serve(options: ServeOptions) -> Served:
+    """How fast a model answers on the GPUs of a machine behind an engine, what it costs, and what fits.
 
     The plan of a copy: `tp` ranks share attention heads, `dp` groups of them share experts (DP attention), `ep` of these divide
-    the experts, `pp` stages; copies fill the GPUs. Without `tp`: a node's GPUs as far as they divide the heads. `weights`,
-    `attention_weights`, `kv`: bf16, fp8, nvfp4.
+    the experts, `pp` stages; copies fill the GPUs. Without `tp`: a node's GPUs as far as they divide the heads.
 
     The load: lengths `isl` and `osl` (a number, "LOW-HIGH", "MEAN~CV", "MEAN~CV<CAP"), sent by `concurrency` users, each with one
-    request at a time (the default: 16), or at `rate` requests a second with `burstiness` as vLLM's benchmark has it; or a `trace`
-    file, played at `speed`. `requests`: how many. `ttft`, `tpot`: limits in seconds. `step_tokens`, `running`, `memory`: limits of
-    the engine in place of its defaults. `prefill`: prompts have copies of their own beside the `gpus` that decode, such as
-    "gpus=8,tp=4" (and pp, dp, ep); their caches travel over the NICs. `speculate`: what drafts tokens, how many a pass, and how
-    many tokens a pass yields, such as "mtp,drafts=3,accepted=2.4", "eagle,drafts=3,rate=0.7" or
+    request at a time, or at `rate` requests a second with `burstiness` as vLLM's benchmark has it; or a `trace` file, played at
+    `speed`. `prefill`: prompts have copies of their own beside the `gpus` that decode, such as "gpus=8,tp=4" (and pp, dp, ep);
+    their caches travel over the NICs. `speculate`: such as "mtp,drafts=3,accepted=2.4", "eagle,drafts=3,rate=0.7" or
     "draft=llama3.2-1b,drafts=4,rate=0.8". `overrides`: fields of model and cluster, such as "cluster.node.gpu.memory=96GiB".
-    `record`: the answer has a `detail` for pages: each request's latencies, what passes did, where a pass's time goes.
 
     Raises WindtunnelError with what to type instead.
     """
@@ -70,57 +34,45 @@ def serve_predict(  # long: every option of the command line
     from windtunnel.serving.load import drawn_load
     from windtunnel.serving.server import first_plan_of, prefill_of, server_model
 
-    whole = load_model_apart(str(model)) if isinstance(model, (str, Path)) else model
-    machine = cluster_table(str(on)) if isinstance(on, (str, Path)) else on
-    changes = list(overrides)
+    asked = options
+    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
+    machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
+    changes, tp = list(asked.overrides), asked.tp
     if tp is None:
-        chosen = first_plan_of(whole, machine, gpus, changes, dp * pp)
-        tp = chosen.tp
-
-    drafted = _speculation(speculate, server_model(whole, machine, gpus, changes)) if speculate is not None else None
+        tp = first_plan_of(whole, machine, asked.gpus, changes, asked.dp * asked.pp).tp
+    drafted = None
+    if asked.speculate is not None:
+        drafted = _speculation(asked.speculate, server_model(whole, machine, asked.gpus, changes))
 
     def server_on(count: int, plan: ServePlan) -> Server:
         return server_of(
-            whole, machine, count, engine, plan, weights=weights, attention_weights=attention_weights, kv=kv,
-            step_tokens=step_tokens, running=running, polls=polls, memory=memory, speculation=drafted, overrides=changes,
+            whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
+            kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
+            speculation=drafted, overrides=changes,
         )  # fmt: skip
 
-    server = server_on(gpus if gpus is not None else tp * dp * pp, ServePlan(tp=tp, pp=pp, dp=dp, ep=ep))
-    if trace is not None:
-        load = read_trace(trace, concurrency=concurrency, speed=speed, most=requests)
+    plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)
+    server = server_on(asked.gpus if asked.gpus is not None else plan.gpus, plan)
+    if asked.trace is not None:
+        load = read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
     else:
-        users = 16 if concurrency is None and rate is None else concurrency
-        load = drawn_load(isl, osl, requests=requests, concurrency=users, rate=rate, burstiness=burstiness, seed=seed)
-    if prefill is not None:
-        return serve_apart(server_on(*prefill_of(prefill)), server, load, ttft=ttft, tpot=tpot, record=record)
-    return serve(server, load, ttft=ttft, tpot=tpot, record=record)
+        users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
+        load = drawn_load(
+            asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
+            seed=asked.seed,
+        )  # fmt: skip
+    if asked.prefill is not None:
+        front = server_on(*prefill_of(asked.prefill))
+        return serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    return serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
 
 
-def serve_search(  # long: every option of the command line
-    model: str | Path | Model,
-    on: str | Path | Cluster,
-    gpus: int | None = None,
-    *,
-    engines: Sequence[str] = (ENGINES.default,),
-    weights: Sequence[str] = ("bf16",),
-    kv: Sequence[str] = ("bf16",),
-    isl: int | str = 1024,
-    osl: int | str = 1024,
-    users: Sequence[int] | None = None,
-    speculate: Sequence[str] = (),
-    prefill: bool = False,
-    ttft: float | None = None,
-    tpot: float | None = None,
-    seed: int = 1,
-    processes: int | None = None,
-    progress: Callable[[float], object] | None = None,
-    overrides: Sequence[str] = (),
-) -> ServeFront:
-    """Which copies of `model`, of at most `gpus` GPUs of the machine `on` (by default a node's), serve most tokens a second and
-    GPU, and which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and
-    numbers of `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`.
-    `speculate`: texts as in `serve_predict`, each of which is tried, and "none". `prefill`: prompts on copies of
-    their own are tried too, in the number that their side needs, with `gpus` GPUs in all for either kind.
+def answer_search(options: ServeSearchOptions) -> ServeFront:
+    """Which copies of a model, of at most `gpus` GPUs of a machine (by default a node's), serve most tokens a second and GPU, and
+    which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and numbers of
+    `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`. `speculate`:
+    texts as in `serve_predict`, each of which is tried, and "none". `prefill`: prompts on copies of their own are tried too, in the
+    number that their side needs, with `gpus` GPUs in all for either kind.
 
     Raises WindtunnelError with what to type instead.
     """
@@ -130,28 +82,31 @@ def serve_search(  # long: every option of the command line
     from windtunnel.serving.search import USERS
     from windtunnel.serving.server import probe_job
 
-    whole = load_model_apart(str(model)) if isinstance(model, (str, Path)) else model
-    machine = cluster_table(str(on)) if isinstance(on, (str, Path)) else on
-    probe = probe_job(whole, machine, gpus, list(overrides))
-    most = gpus if gpus is not None else probe.cluster.node.gpus
-    counts = tuple(sorted(set(users))) if users else USERS
+    asked = options
+    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
+    machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
+    probe = probe_job(whole, machine, asked.gpus, list(asked.overrides))
     question = ServeQuestion(
         probe.model,
         probe.cluster,
-        most,
-        tuple(engines),
-        tuple(weights),
-        tuple(kv),
-        counts,
-        str(isl),
-        str(osl),
-        ttft,
-        tpot,
-        seed,
-        tuple(_speculation(text, probe.model) for text in speculate) or (None,),
-        prefill,
+        asked.gpus if asked.gpus is not None else probe.cluster.node.gpus,
+        tuple(asked.engines),
+        tuple(asked.weights),
+        tuple(asked.kv),
+        tuple(sorted(set(asked.users))) if asked.users else USERS,
+        str(asked.isl),
+        str(asked.osl),
+        asked.ttft,
+        asked.tpot,
+        asked.seed,
+        tuple(_speculation(text, probe.model) for text in asked.speculate) or (None,),
+        asked.prefill,
     )
-    return search_servers(question, processes, progress)
+    return search_servers(question, asked.processes, asked.progress)
+
+
+serve_predict = asks(ServeOptions)(answer_serve)
+serve_search = asks(ServeSearchOptions)(answer_search)
 
 
 def _speculation(text: str, model: Model) -> Speculation | None:

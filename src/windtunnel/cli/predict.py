@@ -102,10 +102,11 @@ def command(  # long: one option a line
         others_said = (trace, html, profile, kernels, calibration, fault, beside, background, model, megatron)
         if fidelity != "closed" or skip or any(others_said):
             raise _only_training(job)
-        from windtunnel.cli.rl_predict import predict_file
+        from windtunnel.cli.rl_predict import answer_rl
         from windtunnel.cli.shared.outputs import Outputs
+        from windtunnel.rl.options import RLPredictOptions
 
-        predict_file(job, on, None, False, sets, Outputs(json=json, quiet=quiet))
+        answer_rl(RLPredictOptions(job, on, tuple(sets or ())), Outputs(json=json, quiet=quiet))
         return
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:

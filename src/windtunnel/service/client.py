@@ -17,6 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,16 @@ class RemoteService:
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
             pause = min(5.0, pause * 2)
 
+    def _ask_stated(self, verb: str, options: str, given: Sequence[Any], named: Mapping[str, Any]) -> RemoteAnswer:
+        """The answer to a verb whose options are a class, as "module:Class" below `windtunnel`; `files`, `artefacts` and `progress`
+        are those of `ask`."""
+        from windtunnel.base.options import request_of
+
+        module, kind = options.split(":")
+        beside = {name: named[name] for name in ("files", "artefacts", "progress") if name in named}
+        asked = getattr(import_module(f"windtunnel.{module}"), kind)(*given, **{k: v for k, v in named.items() if k not in beside})
+        return self.ask(verb, **beside, **request_of(asked))
+
     def predict(self, job: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
         """`wt.predict`."""
         return self.ask("predict", job=job, network=network, **options)
@@ -185,29 +196,17 @@ class RemoteService:
         """`wt.sensitivity`."""
         return self.ask("sensitivity", job=job, **options)
 
-    def serve_predict(
-        self, model: Any, on: Any, gpus: int | None = None, engine: str | None = None, **options: Any
-    ) -> RemoteAnswer:
+    def serve_predict(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.serve_predict`."""
-        return self.ask("serve-predict", model=model, on=on, gpus=gpus, engine=engine, **options)
+        return self._ask_stated("serve-predict", "serving.options:ServeOptions", given, named)
 
-    def serve_search(
-        self, model: Any, on: Any, gpus: int | None = None, *, engines: Sequence[str] = (),
-        users: Sequence[int] | None = None,
-        weights: Sequence[str] = ("bf16",), kv: Sequence[str] = ("bf16",), **options: Any,
-    ) -> RemoteAnswer:  # fmt: skip
+    def serve_search(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.serve_search`."""
-        lists = {
-            "engine": _join_list(engines) or None,
-            "weights": _join_list(weights),
-            "kv": _join_list(kv),
-            "users": _join_list(users),
-        }
-        return self.ask("serve-search", model=model, on=on, gpus=gpus, **lists, **options)
+        return self._ask_stated("serve-search", "serving.options:ServeSearchOptions", given, named)
 
-    def rl_predict(self, job: Any, on: Any = None, **options: Any) -> RemoteAnswer:
+    def rl_predict(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.rl_predict`."""
-        return self.ask("rl-predict", job=job, on=on, **options)
+        return self._ask_stated("rl-predict", "rl.options:RLPredictOptions", given, named)
 
     def compare(self, a: Any, b: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
         """`wt.compare`: two jobs, or a run and its job."""

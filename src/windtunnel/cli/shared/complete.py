@@ -24,6 +24,13 @@ def fidelities(incomplete: str) -> list[str]:
     return [name for name in FIDELITIES if name.startswith(incomplete)]
 
 
+def models(incomplete: str) -> list[str]:
+    """Models of the catalogue."""
+    from windtunnel.spec import names
+
+    return [name for name in names("models") if name.startswith(incomplete)]
+
+
 def fields(incomplete: str) -> list[str]:
     """Fields of a job, such as `plan.tp=`."""
     from windtunnel.spec import Job

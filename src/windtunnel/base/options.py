@@ -1,0 +1,137 @@
+"""What a verb takes, said once: a frozen dataclass whose fields are its options, with their help. The command line, the function of
+Python, the client of a service and the fields of a page are made from it.
+
+    @dataclass(frozen=True)
+    class MemoryOptions:
+        job: str | Path | Job = argument("A job or a model of the catalogue.")
+        _: KW_ONLY
+        stage: int | None = option("Show one stage.", None, least=0)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Answer = TypeVar("Answer")
+
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class StatedOption:
+    """An option of a verb. `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service
+    takes it too; `kind`: text, whole, number or flag; `many`: several values, with `commas` between them or repeated; `default`:
+    its value, MISSING for one that has to be said; `least`: of a number; `offers`: what completion and forms offer (jobs, machines,
+    models, fields, fidelities); `example`: what an error says to write; `shown`: False for one that Python alone has."""
+
+    name: str
+    help: str
+    word: str
+    kind: str
+    many: bool
+    commas: bool
+    default: Any
+    metavar: str
+    least: float | None
+    most: float | None
+    offers: str
+    allowed: str
+    example: str
+    shown: bool
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def asked(self) -> str:
+        """Its name in a request to a service, and of its field in a form."""
+        return self.word.lstrip("-").replace("-", "_") or self.name
+
+
+def option(
+    help: str,
+    default: Any = MISSING,
+    *,
+    word: str = "",
+    metavar: str = "",
+    least: float | None = None,
+    most: float | None = None,
+    commas: bool = False,
+    offers: str = "",
+    allowed: str = "",
+    example: str = "",
+    shown: bool = True,
+) -> Any:
+    """A field that is an option; see `StatedOption`. `word`: by default `--name-of-the-field`."""
+    stated = {
+        "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "commas": commas, "offers": offers,
+        "allowed": allowed, "example": example, "shown": shown,
+    }  # fmt: skip
+    return field(metadata={_KEY: stated}, **({} if default is MISSING else {"default": default}))
+
+
+def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
+    """A field that is a positional argument."""
+    return option(help, default, word=" ", **more)
+
+
+def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
+    """The options of a verb's class, in their order."""
+    return tuple(_stated(one) for one in fields(kind) if _KEY in one.metadata)
+
+
+def _stated(one: Field[Any]) -> StatedOption:
+    given = dict(one.metadata[_KEY])
+    word = given.pop("word")
+    many = "Sequence[" in str(one.type)
+    named = f"--{one.name.replace('_', '-')}" if word is None else word.strip()
+    return StatedOption(name=one.name, word=named, kind=_kind_of(str(one.type)), many=many, default=one.default, **given)
+
+
+def _kind_of(annotation: str) -> str:
+    """What a command line reads for a type: text where anything else than a number may be said."""
+    names = set(re.findall(r"\w+", annotation)) - {"None", "Sequence"}
+    if names == {"bool"}:
+        return "flag"
+    return "whole" if names == {"int"} else "number" if names <= {"int", "float"} else "text"
+
+
+def asks(options: Callable[P, Options]) -> Callable[[Callable[[Options], Answer]], Callable[P, Answer]]:
+    """Makes a function of a verb's options into one that takes these as its arguments, with their names, defaults and help."""
+
+    def decorate(answer: Callable[[Options], Answer]) -> Callable[P, Answer]:
+        import inspect  # here: it is slow to import, and who imports the package asks for few verbs
+
+        def ask(*given: P.args, **named: P.kwargs) -> Answer:
+            return answer(options(*given, **named))
+
+        kind: Any = options
+        lines = [f"`{one.name}`: {one.help}" for one in options_of(kind)]
+        ask.__name__ = ask.__qualname__ = answer.__name__
+        ask.__module__ = answer.__module__
+        ask.__doc__ = "\n".join([inspect.getdoc(answer) or "", "", *lines])
+        signature = inspect.signature(kind)
+        returns = answer.__annotations__["return"]
+        ask.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
+        ask.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()} | {"return": returns}
+        return ask
+
+    return decorate
+
+
+def request_of(options: Any) -> dict[str, Any]:
+    """What a service is asked for these options: those that are not the default, by the names of the command line; lists that have
+    commas there as such a text."""
+    asked = {}
+    for one in options_of(type(options)):
+        value = getattr(options, one.name)
+        if not one.shown or (value == one.default if not one.is_required else False):
+            continue
+        asked[one.asked] = ",".join(map(str, value)) if one.commas and not isinstance(value, str) else value
+    return asked

@@ -1,0 +1,108 @@
+"""What the verbs of serving take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.base.options import argument, option
+from windtunnel.serving.engine import ENGINES
+
+if TYPE_CHECKING:
+    from windtunnel.spec import Cluster, Model
+
+_SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
+_DRAFTED = "mtp,drafts=N,accepted=TOKENS"
+
+
+def _model() -> Any:
+    allowed = "a model of the catalogue, a config.json, or a name as on a hub"
+    return argument(f"{allowed[0].upper()}{allowed[1:]}.", metavar="MODEL", offers="models", allowed=allowed, example="llama3.1-8b")
+
+
+def _machine() -> Any:
+    return option(
+        "The machine.", metavar="CLUSTER", offers="machines", allowed="a cluster of the catalogue or a file", example="h100-ib"
+    )
+
+
+def _isl() -> Any:
+    return option("Prompt length: N, LOW-HIGH, MEAN~CV or MEAN~CV<CAP.", "1024", metavar="TOKENS")
+
+
+def _osl() -> Any:
+    return option("Output length, likewise.", "1024", metavar="TOKENS")
+
+
+def _seed() -> Any:
+    return option("Seed of drawn lengths and arrivals.", 1, least=0)
+
+
+def _overrides() -> Any:
+    help = "Change a field, such as plan.tp=4 of a job; repeatable."
+    return option(help, (), word="--set", metavar="KEY=VALUE", offers="fields")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `serve-predict` takes."""
+
+    model: str | Path | Model = _model()
+    on: str | Path | Cluster = _machine()
+    gpus: int | None = option("GPUs of all copies; default: those of one.", None, least=1)
+    engine: str = option(f"{ENGINES.own_words}.", ENGINES.default)
+    _: KW_ONLY
+    tp: int | None = option("Ranks that share attention heads; default: those of a node.", None, least=1)
+    pp: int = option("Pipeline stages.", 1, least=1)
+    dp: int = option("DP attention: groups of tp ranks that share the experts.", 1, least=1)
+    ep: int = option("Ranks, of tp x dp, that divide the experts.", 1, least=1)
+    weights: str = option("Format of the weights: bf16, fp8 or nvfp4.", "bf16")
+    attention_weights: str | None = option("Format of attention's projections, where it differs.", None)
+    kv: str = option("Format of the cache: bf16, fp8 or nvfp4.", "bf16")
+    isl: int | str = _isl()
+    osl: int | str = _osl()
+    concurrency: int | None = option("Closed loop: users with one request each at a time; default: 16.", None, least=1)
+    rate: float | None = option("Open loop: requests a second.", None)
+    burstiness: float = option("Of --rate: 1 is Poisson, below is burstier.", 1.0)
+    requests: int | None = option("How many requests; default: ten for each user.", None, least=1)
+    trace: str | Path | None = option("Requests of a trace: Azure's, Mooncake's or BurstGPT's columns.", None, metavar="FILE")
+    speed: float = option("Of --trace: 2 plays it twice as fast.", 1.0)
+    ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
+    tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
+    step_tokens: int | None = option("Most tokens of a forward pass; default: the engine's.", None, least=1)
+    running: int | None = option("Most requests that run at once.", None, least=1)
+    polls: int | None = option("Decoding passes between two looks at new requests (SGLang); default 1.", None, least=1)
+    memory: float | None = option("Share of GPU memory that the engine may use.", None)
+    prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
+    speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
+    seed: int = _seed()
+    record: bool = option("The answer has a `detail` for pages: latencies of each request, what passes did.", False, shown=False)
+    overrides: Sequence[str] = _overrides()
+
+
+@dataclass(frozen=True)
+class ServeSearchOptions:
+    """What `serve-search` takes."""
+
+    model: str | Path | Model = _model()
+    on: str | Path | Cluster = _machine()
+    gpus: int | None = option("Most GPUs of a copy; default: those of a node.", None, least=1)
+    _: KW_ONLY
+    engines: Sequence[str] = option(f"{ENGINES.own_words}; several with commas.", (ENGINES.default,), word="--engine", commas=True)
+    weights: Sequence[str] = option("Formats of the weights: bf16, fp8, nvfp4, with commas.", ("bf16",), commas=True)
+    kv: Sequence[str] = option("Formats of the cache, likewise.", ("bf16",), commas=True)
+    isl: int | str = _isl()
+    osl: int | str = _osl()
+    users: Sequence[int] | None = option(
+        "Users of a copy that are tried; default: 1 to 1,024.", None, metavar="N,N,...", least=1, commas=True
+    )
+    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS")
+    tpot: float | None = option("Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS")
+    speculate: Sequence[str] = option(f"{_SPECULATE} May be repeated; none: no drafts.", (), metavar=_DRAFTED)
+    prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
+    seed: int = _seed()
+    processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
+    progress: Callable[[float], object] | None = option("Called with the share that is done.", None, shown=False)
+    overrides: Sequence[str] = _overrides()
