@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.formats.simulators.simai.workload import read_workload
-from windtunnel.replay.simai.arithmetic import end_to_end
-from windtunnel.replay.simai.run import csv_lines, differences
+from windtunnel.replay.simai.run import csv_lines, differences, end_to_end
 from windtunnel.replay.simai.setting import SimaiSetting
 
 EXAMPLES = {

@@ -25,7 +25,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.calibrate.engines.catalogue import SYSTEMS
 from windtunnel.calibrate.engines.columns import EngineRows, expert_rows, linear_rows, pointwise_rows, prefill_rows
 from windtunnel.calibrate.forward.deepep import LINKS, dispatch_rows, link_of, predict_dispatch
-from windtunnel.calibrate.forward.rows import convolution_rows, scan_rows
+from windtunnel.calibrate.forward.fit import convolution_rows, scan_rows
 from windtunnel.compute import Estimate, estimate
 from windtunnel.compute.curves import PROVENANCES
 from windtunnel.compute.engines.seconds import padded_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.fleet.findings.event_pairs import message_pairs
+from windtunnel.fleet.findings.clocks import message_pairs
 from windtunnel.records.sections import Sections
 
 _TOLERANCE = 1e-9

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from jobs import make_job
 
 from windtunnel.base.errors import FileError
-from windtunnel.calibrate.forward.fit import ForwardFit, fit_forward, predict_scan
-from windtunnel.calibrate.forward.rows import published_scans
+from windtunnel.calibrate.forward.fit import ForwardFit, fit_forward, predict_scan, published_scans
 from windtunnel.calibrate.forward.sustained import ProductRows, fit_sustained, predict_products
 from windtunnel.cli import main
 from windtunnel.compute import estimate

@@ -13,7 +13,7 @@ from tests.faults.recovery.kept import KeptJob
 from tests.faults.soak.__main__ import PRELOAD, SCRIPT, strike
 from tests.postgres import MISSING, PostgresServer
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.store import DriverStore, FencedError
+from windtunnel.fleet.driver.serve import DriverStore, FencedError
 
 pytestmark = pytest.mark.skipif(MISSING, reason="PostgreSQL is not installed")
 

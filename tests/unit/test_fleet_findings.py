@@ -12,8 +12,8 @@ from scipy.stats import norm
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.clocks import end_times
 from windtunnel.fleet.findings.decline import _less_sure, _rise_chance, decline, fading_machines
-from windtunnel.fleet.findings.event_pairs import end_times
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
+from windtunnel.fleet.driver.serve import DriverStore, FencedError
 from windtunnel.fleet.driver.snapshot import DetectedFault
-from windtunnel.fleet.driver.store import DriverStore, FencedError
 from windtunnel.records.incidents import Class
 
 NODES = ("n0", "n1", "n2")

@@ -33,7 +33,7 @@ def loaded(arguments: list[str]) -> set[str]:
 
 def test_simai_needs_no_job_no_network_and_no_numpy(workload: Path) -> None:
     modules = loaded(["simai", str(workload), "--json", "-"])
-    assert "windtunnel.replay.simai.arithmetic" in modules
+    assert "windtunnel.replay.simai.run" in modules
     assert not modules & {"numpy", "scipy", "windtunnel.spec.job", "windtunnel.network", "windtunnel.predict.prediction"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.machines.nccl.tests_rows import parse_row
+from windtunnel.formats.machines.nccl.tests_log import parse_row
 from windtunnel.formats.reading import Content, Reading
 
 RANKS = "# Using devices\n" + "".join(

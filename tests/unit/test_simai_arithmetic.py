@@ -14,9 +14,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, ratio, read_table
 from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, read_workload
-from windtunnel.replay.simai.arithmetic import EndToEnd, end_to_end
 from windtunnel.replay.simai.busbw import bus_bandwidth
-from windtunnel.replay.simai.run import csv_lines, differences, summary_of
+from windtunnel.replay.simai.run import EndToEnd, csv_lines, differences, end_to_end, summary_of
 from windtunnel.replay.simai.setting import SimaiSetting, scale_ns, ticks
 
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"

@@ -4,6 +4,11 @@ LATEST                            the name of the newest committed step
 OWNER                             the attempts that may have committed here, the last of which may do so now (`lineage`)
 step-00000100.4f1c/               what attempt 4f1c wrote: shards of DCP, .metadata, and, put last, manifest.json
 gone-4f1c-3                       rank 3 of attempt 4f1c was killed
+
+Attempts that have claimed a store, oldest first, each with the step from which it began: what the object OWNER contains.
+
+A step counts unless an attempt that claimed the store after its own began from an earlier step. So one object that is put at once
+fences earlier attempts and sets their later steps aside.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +31,6 @@ from windtunnel.fleet.checkpoint.manifest import MANIFEST, METADATA, Manifest, S
 from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath, open_store
 from windtunnel.fleet.checkpoint.pickles import metadata_error
 from windtunnel.fleet.checkpoint.retention import deletable_steps
-from windtunnel.fleet.checkpoint.stores.lineage import Lineage
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 T = TypeVar("T")
@@ -358,3 +362,42 @@ def fetch_step(url: str, folder: Path) -> None:
                     file.write(piece)
     except OSError as error:
         raise FileError(str(place), "an error", "a step that can be copied to a temporary folder", str(error)) from error
+
+
+_LINE = re.compile(r"([0-9a-f]+)(?: (\d+))?")
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """(attempt, step from which it began; None: unknown), oldest first."""
+
+    claims: tuple[tuple[str, int | None], ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Lineage:
+        """Parses OWNER; a line that is none of ours is passed over."""
+        lines = [_LINE.fullmatch(line.strip()) for line in text.splitlines()]
+        return cls(tuple((one[1], int(one[2]) if one[2] else None) for one in lines if one))
+
+    @property
+    def owner(self) -> str:
+        """The attempt that may commit; empty if none has claimed the store."""
+        return self.claims[-1][0] if self.claims else ""
+
+    def is_superseded(self, step: int, attempt: str) -> bool:
+        """Whether a later attempt began before `step`. An attempt that is not listed is earlier than all."""
+        at = max((index for index, (name, _) in enumerate(self.claims) if name == attempt), default=-1)
+        return any(began is not None and began < step for _, began in self.claims[at + 1 :])
+
+    def claim(self, attempt: str, began: int) -> Lineage:
+        """With `attempt` as the owner. Earlier claims that decide nothing any more are left out."""
+        kept = []
+        for index, (name, start) in enumerate(self.claims):
+            later = [one for _, one in self.claims[index + 1 :] if one is not None] + [began]
+            if start is None or start < min(later) or name == attempt:
+                kept.append((name, start))
+        return Lineage((*(one for one in kept if one[0] != attempt), (attempt, began)))
+
+    def text(self) -> str:
+        """What OWNER contains."""
+        return "".join(f"{name}\n" if began is None else f"{name} {began}\n" for name, began in self.claims)

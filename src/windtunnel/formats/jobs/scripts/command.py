@@ -4,6 +4,8 @@ The script is parsed by tree-sitter's bash grammar and walked in order: assignme
 and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another command's answer)
 counts as false; `exit` is passed over; `source FILE` and `bash FILE` are followed where the file lies beside the script; a loop's
 body is walked once, with its first value, one over the script's parameters as often as there are any.
+
+Flags without a script around them as words: quotes, comments and continued lines.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from windtunnel.formats.jobs.scripts.slurm import open_array, slurm_variables
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.jobs.scripts.wide_characters import narrow, node_text
-from windtunnel.formats.jobs.scripts.words import LARGEST_WORD_COUNT, plain_words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
 
 LARGEST_SCRIPT = 512 * 1024
 """Characters. The longest launch scripts in use have some tens of KiB."""
@@ -414,3 +416,47 @@ def split_flags(listed: list[str]) -> list[str]:
 
 def _parts(word: str) -> Iterator[str]:
     yield from word.replace("\\\n", " ").split() if any(c in word for c in " \n\t") else (word,)
+
+
+LARGEST_WORD_COUNT = 20_000
+_CONTINUED = re.compile(r"\\[ \t]*+\r?\n")
+_PIECE = re.compile(
+    r"(?P<blank>[ \t\r\n]++)|(?P<comment>\#[^\n]*+)|(?P<plain>[^ \t\r\n\\'\"#]++)|\\(?P<escaped>.)"
+    r"|'(?P<single>[^']*+)'|\"(?P<double>(?:[^\"\\]|\\.)*+)\"",
+    re.DOTALL,
+)
+_ESCAPED_IN_QUOTES = re.compile(r"\\([\\\"])")
+
+
+def plain_words(text: str, where: str) -> list[str]:
+    """Words by the rules of a POSIX shell, where brackets and bars are characters like others: flags as a log or a file lists them.
+
+    One pass: the time grows with the length of the text alone. Raises `FileError` as `command.words` does.
+    """
+    text = _CONTINUED.sub(" ", text)
+    split: list[str] = []
+    pieces: list[str] = []
+    at = 0
+
+    def end_word() -> None:
+        if pieces:
+            split.append("".join(pieces))
+            pieces.clear()
+        if len(split) > LARGEST_WORD_COUNT:
+            raise FileError(where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
+
+    while at < len(text):
+        piece = _PIECE.match(text, at)
+        if piece is None:
+            what = "a backslash at the end" if text[at] == "\\" else "No closing quotation"
+            raise FileError(where, what, "a command line whose quotes are closed")
+        at, kind = piece.end(), piece.lastgroup or "plain"
+        if kind in ("blank", "comment"):
+            end_word()
+        else:
+            inner = piece.group(kind)
+            if len(pieces) > LARGEST_WORD_COUNT:
+                raise FileError(where, f"a word of more than {LARGEST_WORD_COUNT} quoted pieces", "the arguments of one job")
+            pieces.append(_ESCAPED_IN_QUOTES.sub(r"\1", inner) if kind == "double" else inner)
+    end_word()
+    return split

@@ -12,6 +12,8 @@ Dumps of the flight recorder as what each rank was in, for the analysis of hangs
 A dump lists calls that were enqueued and, by state or by absence, those that ended: newer recorders drop a call when it is
 retired, so a number below the first pending one of its group is over. `pg_status` says the same in three numbers where the version
 writes it.
+
+What an entry of a dump says of itself; entries come from strangers, so that anything may be of another type.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from windtunnel.base.files import read_plain
 from windtunnel.base.units import show_counted
 from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
 from windtunnel.formats.reading import Content, Reading
-from windtunnel.formats.traces.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.traces.kineto.calls import element_bytes, ranks_of, total_bytes
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
@@ -344,3 +345,39 @@ def _state(rank: int, dump: Mapping[str, Any], groups: Mapping[str, tuple[int, .
             finished[label] = max(finished.get(label, -1), number_of(group.get("last_completed_collective")))
     doing = f"{pending[0].name} of {pending[0].group}" if pending else ""
     return RankState(rank, tuple(pending), begun, finished, doing=doing)
+
+
+_PAIR = re.compile(r"(\d{1,7})\s*(->|<-)\s*(\d{1,7})")
+
+
+def group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description of an entry's group."""
+    group = entry.get("process_group")
+    if isinstance(group, (list, tuple)) and group:
+        return str(group[0]), str(group[1]) if len(group) > 1 else ""
+    return str(entry.get("pg_id", "")), ""
+
+
+def time_of(entry: Mapping[str, Any]) -> float:
+    """Unix seconds at which the call was enqueued; NaN unknown."""
+    created: Any = entry.get("time_created_ns")
+    return float(created) * 1e-9 if is_number(created) else float("nan")
+
+
+def peer_of(name: str, ranks: tuple[int, ...], own: int) -> int:
+    """The other end of `nccl:send 3->0`; the numbers count within the group. -1 unknown."""
+    match = _PAIR.search(name)
+    if match is None:
+        return -1
+    ends = [ranks[int(end)] if int(end) < len(ranks) else -1 for end in (match[1], match[3])]
+    return next((end for end in ends if end >= 0 and end != own), -1)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number of sensible size."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**62
+
+
+def number_of(value: Any) -> int:
+    """A number as a whole one; -1 for anything else."""
+    return int(value) if is_number(value) else -1
