@@ -43,6 +43,11 @@ def join(parts: Sequence[str], separator: str = ", ") -> Sentence:
     return Sentence(separator.join(f"{{{name}}}" for name in names), **dict(zip(names, parts, strict=True)))
 
 
+def quote(text: str) -> Sentence:
+    """A text that no language translates: a name, or what a file says."""
+    return Sentence("{text}", text=text)
+
+
 @cache
 def dictionary(language: str) -> dict[str, str]:
     """English text or template -> that of `language`. Empty for English. FileNotFoundError for a language that has no file."""

@@ -14,7 +14,7 @@ from windtunnel.draw.page.charts import BLUE, COLOURS, ORANGE, key_line, paragra
 from windtunnel.draw.page.frame import Cell
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.records.measured_calls import MeasuredCall
-from windtunnel.report.page.load import load_data, network_part
+from windtunnel.report.page.load import network_part
 from windtunnel.report.page.plots import PlotAxis, PlotLine, PlotPoint, draw_plot
 from windtunnel.report.page.prediction import section
 from windtunnel.sheet import numbers as say
@@ -44,16 +44,13 @@ def write_page(path: str | Path, title: str, about: Sequence[str], answer: Colle
 def page(title: str, about: Sequence[str], answer: CollectiveAnswer, command: str = "") -> str:
     """The page's text."""
     sections = [section("Time over size", _times(answer))] if answer.rows else []
-    loads = {}
     if answer.seen is not None:
         row, traffic = answer.seen
         sections.append(section(f"The network during the call of {say.size(_number(row, 'size'))}", network_part(traffic)))
-        loads = load_data(traffic)
     sections.append(section("All sizes", _table(answer)))
     if answer.algorithms:
         sections.append(section("Each algorithm alone", _each_alone(answer)))
-    script = "load.js" if loads else ""
-    return frame.page(title, about, _cards(answer), Markup().join(sections), loads or None, command, script)
+    return frame.page(title, about, _cards(answer), Markup().join(sections), None, command)
 
 
 def _cards(answer: CollectiveAnswer) -> list[tuple[str, str, str]]:

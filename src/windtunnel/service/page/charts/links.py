@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windtunnel.report.page.fabric import COLOURS as LOADS
-from windtunnel.report.page.fabric import LOAD_WORDS, step_of
 from windtunnel.service.page.charts.plot import BLUE, ORANGE, SOFT, Options, names_axis, numbers_axis, plot, tooltip
 from windtunnel.sheet import numbers as say
+from windtunnel.sheet.colours import LOADS, load_step
 
 MOST_BINS, MOST_ROWS = 120, 24
 """Bins of time and rows that a heat map shows."""
@@ -60,14 +59,14 @@ def load_heat(rows: Mapping[str, Sequence[float]], width: float, axis: str) -> O
     for y, name in enumerate(names):
         for x in range(len(times)):
             load = max(rows[name][x * fold : (x + 1) * fold], default=0.0)
-            data.append({"name": f"{name}, {times[x]}: {say.percent(load)}", "value": [x, y, step_of(load)]})
+            data.append({"name": f"{name}, {times[x]}: {say.percent(load)}", "value": [x, y, load_step(load)]})
     vertical = names_axis(names, vertical=True, downwards=True)
     vertical["axisLabel"] |= {"width": 170, "overflow": "truncate"}
     options = plot(names_axis(times, axis), vertical, [{"type": "heatmap", "data": data}], legend=False, left=186)
     options["visualMap"] = {
         "type": "piecewise", "orient": "horizontal", "left": "center", "bottom": 0, "itemWidth": 12, "itemHeight": 12,
         "textStyle": {"color": SOFT}, "selectedMode": False, "itemGap": 8,
-        "pieces": [{"value": step, "label": LOAD_WORDS[step], "color": LOADS[step]} for step in range(len(LOADS))],
+        "pieces": [{"value": step, "label": LOADS[step][2], "color": LOADS[step][1]} for step in range(len(LOADS))],
     }  # fmt: skip
     options["grid"] |= {"top": 10, "bottom": 88}
     return options
@@ -90,7 +89,7 @@ def link_bars(links: Sequence[Mapping[str, Any]], axis: str) -> Options:
     names = [f"{one['from']} → {one['to']}" for one in links]
     data = [
         {"name": f"{name}: {say.percent(one['utilisation'])}, {say.size(one['bytes'])}", "value": 100 * one["utilisation"],
-         "itemStyle": {"color": LOADS[step_of(one["utilisation"])]}}
+         "itemStyle": {"color": LOADS[load_step(one["utilisation"])][1]}}
         for name, one in zip(names, links, strict=True)
     ]  # fmt: skip
     y = names_axis(names, vertical=True, downwards=True)
