@@ -53,13 +53,14 @@ def test_an_error_says_what_to_type(window: Window) -> None:
 
 def test_a_slider_of_the_failure_rate_moves_the_goodput(window: Window) -> None:
     page = window(dark=True).open("choose?job=llama3-8b-8xh100&g.run=1")
-    shown = page.locator("#run-answer dd").first
+    shown = page.locator("#run-answer .card b").nth(2)
     shown.wait_for()
-    before = page.locator("#run-answer dd").nth(1).inner_text()
+    before = shown.inner_text()
     slider = page.get_by_role("slider", name="Failures, against the source").locator("[tabindex]")
     for _ in range(4):
         slider.press("ArrowRight")
-    page.wait_for_function("was => document.querySelectorAll('#run-answer dd')[1]?.innerText !== was", arg=before)
+    cards = "document.querySelector('#run-answer wt-sheet')?.shadowRoot.querySelectorAll('.card b')"
+    page.wait_for_function(f"was => {cards} && {cards}[2].innerText !== was", arg=before)
     page.wait_for_url("**g.rate=1**")
     assert "reliability.crash.per_node_day" in page.locator("#run-answer .wt-code").inner_text()
 

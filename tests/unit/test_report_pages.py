@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.pages import sheet_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
+from windtunnel.draw.page.sheet import page
 from windtunnel.network.api import sweep_algorithms
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
-from windtunnel.report.page import collective, design, flows, goodput, plan, sensitivity
+from windtunnel.report.page import collective, design, flows, plan, sensitivity
 from windtunnel.report.page import compare as compare_page
 from windtunnel.report.page.measured import comparison as run_comparison
 from windtunnel.report.page.measured import run as run_page
@@ -67,7 +69,7 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
     table = wt.collective("h100-ib", "all_reduce", 16, "1M:4M")
     measured = [MeasuredCall(2.0**20, 1e-4)]
     return {
-        "goodput": goodput.page(wt.goodput(failing, days=10.0, replicas=50), EVIL),
+        "goodput": page(sheet_of(wt.goodput(failing, days=10.0, replicas=50)), EVIL),
         "plan": plan.page(replace(planned, alternatives=rows, left_out=(EVIL,)), EVIL),
         "compare": compare_page.page(compare(wt.predict(bad), wt.predict(other)), EVIL),
         "design": design.page(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True), EVIL),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nicegui")
-from windtunnel.service.page.charts import links, plans, served  # noqa: E402
+from windtunnel.service.page.charts import links, plans  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
 from windtunnel.service.page.sections.choose_sheet import sheet_rows  # noqa: E402
 from windtunnel.service.page.sections.network_flows import read_queues  # noqa: E402
@@ -86,21 +86,6 @@ def test_queues_are_those_of_the_longest() -> None:
     assert list(found) == ["link11", "link10", "link9", "link8"]
     assert found["link11"][-1] == (2e-6, 22.0)
     assert read_queues("time_s,of,quantity,value\n0,a,queue_B,0\n") == {}
-
-
-def test_phases_begin_where_they_begin() -> None:
-    spans = [{"name": "rollout", "start": 0.0, "end": 2.0}, {"name": "update", "start": 2.0, "end": 3.0}]
-    gaps, bars = served.phase_spans(spans, "time (s)")["series"]
-    assert [one["value"] for one in gaps["data"]] == [0.0, 2.0]
-    assert [one["value"] for one in bars["data"]] == [2.0, 1.0]
-
-
-def test_memory_of_a_phase_is_stacked_to_its_total() -> None:
-    phases = [{"phase": "rollout", "capacity": 8e10, "total": 7e10, "fits": True, "on": "both",
-               "weights": 3e10, "engine: cache": 4e10},
-              {"phase": "update", "capacity": 8e10, "total": 5e10, "fits": True, "on": "both", "weights": 5e10}]  # fmt: skip
-    series = served.phase_memory(phases, "GB")["series"]
-    assert [sum(one["data"][phase]["value"] for one in series) for phase in (0, 1)] == pytest.approx([70.0, 50.0])
 
 
 def test_the_sheet_has_rented_and_bought_machines_in_one_row() -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -29,6 +30,7 @@ RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+PRICED = ["cluster.price_per_gpu_hour=2", "reliability.spares=1"]
 SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
 
 
@@ -39,6 +41,10 @@ def _served(**more: object) -> Sheet:
 def _front() -> Sheet:
     load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "processes": 1}
     return sheet_of(wt.serve_search("llama3.1-8b", "h100-ib", 2, **load))  # type: ignore[arg-type]
+
+
+def _failing(*sets: str, **more: Any) -> Sheet:
+    return sheet_of(wt.goodput(wt.load("llama3-8b-8xh100", ["reliability=llama3-2024", *sets]), **more))
 
 
 def _splits() -> Sheet:
@@ -52,6 +58,9 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "serve-search": _front,
     "rl-predict": lambda: sheet_of(wt.rl_predict(RL, record=True)),
     "rl-predict async": lambda: sheet_of(wt.rl_predict({**SPLIT, "rl": {**SPLIT["rl"], "mode": "async"}}, record=True)),  # type: ignore[dict-item]
+    "goodput": lambda: _failing(days=10.0, replicas=20),
+    "goodput, tokens": lambda: _failing("tokens=1e11", *PRICED, replicas=20),
+    "goodput, endless": lambda: _failing("reliability.crash.per_node_day=500", replicas=0),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 PAGES = {
     "report.answer.Answer": "prediction",
     "predict.prediction.Prediction": "prediction",
-    "goodput.answer.Goodput": "goodput",
     "search.budget.planner.Planned": "plan",
     "search.result.SearchResult": "search",
     "search.design.DesignResult": "design",
@@ -29,6 +28,7 @@ PAGES = {
 SHEETS = {
     "serving.answer.Served": "serving.sheet:server_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
+    "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
 }
 """Class of an answer, by its module below `windtunnel` -> the function that says what it shows."""

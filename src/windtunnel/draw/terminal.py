@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -21,6 +22,7 @@ from windtunnel.sheet.blocks import (
     Items,
     Lines,
     Part,
+    Plot,
     Section,
     Shares,
     Sheet,
@@ -87,6 +89,8 @@ def _block_parts(block: Block, room: int, indent: str, words: Words) -> list[Ren
         return stacks_text(block, room, len(indent), words)
     if isinstance(block, Shares):
         return _grouped_shares(block, room, words) if block.groups else _shares(block, indent, words)
+    if isinstance(block, Plot) and block.sketch:
+        return list(_sketch(block))
     if isinstance(block, Advices):
         texts = [f"{words(one.what)}: {words(one.gain)}" + (f" ({words(one.price)})" if one.price else "") for one in block.advice]
         return [Text(f"{indent}{number}. {text}") for number, text in enumerate(texts, start=1)]
@@ -106,6 +110,25 @@ def _items(block: Items, words: Words) -> RichTable:
             Text(mark, style=look), Text(words(item.text), style="" if item.mood == "warn" else _STYLES.get(item.mood, ""))
         )
     return table
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def _sketch(block: Plot, rows: int = 5) -> list[Text]:
+    """The first curve as blocks, with a sign below the first mark; its points are evenly spread."""
+    points = block.curves[0].points
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    span = (high - low) or 1.0
+    heights = [round((y - low) / span * (rows * 8 - 1)) + 1 for _, y in points]
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        label = say.percent(high) if row == rows - 1 else say.percent(low) if row == 0 else ""
+        lines.append(Text(f"{label:>8} " + "".join(_BLOCKS[min(8, max(0, height - 8 * row))] for height in heights)))
+    here = min(range(len(points)), key=lambda place: abs(math.log(points[place][0] / block.marks[0].x)))
+    left, right = say_in(block.across.unit, points[0][0]), say_in(block.across.unit, points[-1][0])
+    lines.append(Text(" " * (9 + here) + "^", style="bold cyan"))
+    return [*lines, Text(" " * 9 + left + right.rjust(len(points) - len(left)), style="dim")]
 
 
 def _cards(figures: Sequence[Figure], room: int, words: Words) -> RichTable:
@@ -177,7 +200,7 @@ def stripe(parts: Iterable[Part], total: float, width: int) -> Text:
 
 def _table_parts(table: Table, room: int, indent: int, words: Words) -> list[RenderableType]:
     parts: list[RenderableType] = [_rows_text(table, room, indent, words)]
-    if table.most and (left := len(table.rows) - table.most) > 0:
+    if table.most and table.rest and (left := len(table.rows) - table.most) > 0:
         parts.append(Text(" " * indent + words(Sentence(table.rest, count=left)), style="dim"))
     return parts
 

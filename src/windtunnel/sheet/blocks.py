@@ -12,6 +12,8 @@ from windtunnel.sheet.colours import BLUE
 UNITS: dict[str, Callable[[float], str]] = {
     "": numbers.plain,
     "s": numbers.seconds,
+    "s long": numbers.long_time,
+    "h": lambda value: f"{value:,.1f} h",
     "B": numbers.size,
     "B/s": numbers.rate,
     "%": numbers.share,
@@ -19,7 +21,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "J": numbers.energy,
     "W": numbers.watts,
 }
-"""Unit of a number -> how it is said. A share (0 to 1) has the unit %."""
+"""Unit of a number -> how it is said. A share (0 to 1) has the unit %; `s long` is seconds, said up to days."""
 
 
 def say_in(unit: str, value: float) -> str:

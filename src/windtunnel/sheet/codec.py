@@ -77,6 +77,7 @@ _NAMES = (
     "subtitle",
     "data",
     "letter",
+    "shape",
 )
 
 

@@ -111,9 +111,21 @@ def energy(joules: float) -> str:
     return f"{joules / 1e3:.4g} kJ"
 
 
-def duration(days: float) -> str:
+def duration(days: float) -> Sentence:
     """`96.4 days`, or hours below two days."""
-    return f"{days:,.{0 if days >= 200 else 1}f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"
+    if days >= 2.0:
+        return Sentence("{count} days", count=f"{days:,.{0 if days >= 200 else 1}f}")
+    return Sentence("{count} hours", count=f"{days * 24.0:.3g}")
+
+
+def long_time(value: float) -> Sentence:
+    """`45 s`, `12.3 min`, `5.2 h`, `3.1 days` from seconds."""
+    if not math.isfinite(value):
+        return Sentence("never")
+    for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if value < limit:
+            return Sentence(f"{{count}} {unit}", count=f"{value / scale:.3g}")
+    return Sentence("{count} days", count=count(value / 86400.0))
 
 
 def watts(value: float) -> str:

@@ -267,7 +267,10 @@ def draw_plot_block(block: Plot, translate: Translate) -> Markup:
 
 
 def _axis(scale: Scale, translate: Translate) -> PlotAxis:
-    return PlotAxis(translate(scale.title), lambda value: say_in(scale.unit, value), scale.log, scale.least, scale.ticks)
+    def say_value(value: float) -> str:
+        return f"{100.0 * value:.3g} %" if scale.unit == "%" else say_in(scale.unit, value)
+
+    return PlotAxis(translate(scale.title), say_value, scale.log, scale.least, scale.ticks)
 
 
 def draw_tornado(block: Tornado, translate: Translate) -> Markup:
