@@ -21,7 +21,7 @@ from windtunnel.network.api import sweep_algorithms
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
-from windtunnel.report.page import collective, design, flows, plan, sensitivity
+from windtunnel.report.page import collective, design, plan, sensitivity
 from windtunnel.report.page import compare as compare_page
 from windtunnel.report.page.measured import comparison as run_comparison
 from windtunnel.report.page.measured import run as run_page
@@ -74,7 +74,7 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
         "compare": compare_page.page(compare(wt.predict(bad), wt.predict(other)), EVIL),
         "design": design.page(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True), EVIL),
         "sensitivity": sensitivity.page(wt.sensitivity(bad), EVIL),
-        "flows": flows.page(found, EVIL, EVIL),
+        "flows": page(sheet_of(found, EVIL), EVIL),
         "collective": collective.page(EVIL, (EVIL,), collective.CollectiveAnswer(table, {EVIL: table}, measured), EVIL),
         "whatif": whatif_page.page(changes, EVIL),
         "run": run_page.page(show(named), EVIL),
@@ -177,9 +177,9 @@ def test_the_slowest_flow_has_links_from_its_source_to_its_destination(spec: str
 
 def test_flows_that_never_end_and_none_at_all_have_a_page() -> None:
     found = wt.flows("fat_tree:k=4,link=400Gb/s", "permutation:bytes=1MiB", progress=lambda share: True, network="flow")
-    assert "flows.html" not in flows.page(found, "a fabric")
+    assert "flows.html" not in page(sheet_of(found, "a fabric"))
     nothing = replace(found, fct=np.full_like(found.fct, np.nan), link_bytes=np.zeros_like(found.link_bytes), finished=False)
-    text = flows.page(nothing, "a fabric")
+    text = page(sheet_of(nothing, "a fabric"))
     assert "No link carries anything" in text and "stopped" in text and "The slowest flow" not in text
 
 

@@ -20,6 +20,8 @@ from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.network.flows.sheet import flows_sheet
+from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
@@ -30,6 +32,7 @@ RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+TREE = "fat_tree:k=4,link=400Gb/s"
 PRICED = ["cluster.price_per_gpu_hour=2", "reliability.spares=1"]
 SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
 
@@ -47,6 +50,11 @@ def _failing(*sets: str, **more: Any) -> Sheet:
     return sheet_of(wt.goodput(wt.load("llama3-8b-8xh100", ["reliability=llama3-2024", *sets]), **more))
 
 
+def _packets() -> Sheet:
+    packet = PacketSettings(sample=1e-5, watched=8)
+    return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
+
+
 def _splits() -> Sheet:
     tried = wt.rl_splits(SPLIT, record=True)
     return step_sheet(tried[0][1], tried)  # type: ignore[arg-type]
@@ -61,6 +69,8 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "goodput": lambda: _failing(days=10.0, replicas=20),
     "goodput, tokens": lambda: _failing("tokens=1e11", *PRICED, replicas=20),
     "goodput, endless": lambda: _failing("reliability.crash.per_node_day=500", replicas=0),
+    "flows": lambda: flows_sheet(wt.flows(TREE, "permutation:bytes=1MiB"), TREE),
+    "flows, packets": _packets,
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

@@ -147,7 +147,13 @@ def _parts(answer: Goodput) -> tuple[Block, ...]:
         for _, label, share in shown
     )  # fmt: skip
     return (
-        Shares(tuple(lost), unit, "What does not train is orange; its bars have a scale of their own." if lost else "", groups=groups, detail=True),
+        Shares(
+            tuple(lost),
+            unit,
+            "What does not train is orange; its bars have a scale of their own." if lost else "",
+            groups=groups,
+            detail=True,
+        ),
         Table("parts", columns, rows),
     )
 

@@ -320,6 +320,24 @@ class Plot(Block):
     sketch: bool = False
 
 
+class Bar(NamedTuple):
+    """A bar: its name, its value, the share of its track that it fills (0 to 1), its colour, and a tip."""
+
+    name: str
+    value: float
+    share: float
+    colour: str
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Bars(Block):
+    """Bars below each other, each a share of a whole of its own, with a value of one `unit`. Pages alone draw them."""
+
+    bars: tuple[Bar, ...]
+    unit: str
+
+
 class Change(NamedTuple):
     """What one change gives, as bars of a tornado: shares to the right of the middle are gains. `said`: at their outer ends."""
 

@@ -31,6 +31,7 @@ from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Advices,
     Axis,
+    Bars,
     Block,
     Cell,
     Column,
@@ -219,6 +220,15 @@ def _stacks(block: Stacks, words: Words) -> Markup:
     return frame_svg("".join(out), height, words(block.label)) + key_line([(words(layer.name), layer.colour) for layer in used])
 
 
+def _bars(block: Bars, words: Words) -> Markup:
+    shown = [
+        {"label": words(bar.name), "value": say_in(block.unit, bar.value), "share": say.percent(bar.share),
+         "width": 100.0 * min(1.0, bar.share), "colour": bar.colour, "title": words(bar.tip or bar.name)}
+        for bar in block.bars
+    ]  # fmt: skip
+    return frame.part("bars", shown)
+
+
 def _curves(block: Curves, words: Words) -> Markup:
     shown = [DrawnCurve(words(one.name), one.colour, one.points, one.dash, one.filled) for one in block.curves]
     legend = key_line([(one.name, one.colour) for one in shown], words(block.about)) if block.legend else Markup()
@@ -349,6 +359,7 @@ _DRAWERS: dict[type[Block], Callable[[Any, Words], Markup]] = {
     Spans: _spans,
     Scatter: _scatter,
     Advices: _advice,
+    Bars: _bars,
     Plot: draw_plot_block,
     Tornado: draw_tornado,
 }
