@@ -78,17 +78,17 @@ def test_a_pasted_log_stands_beside_the_sweep(window: Window) -> None:
     page = window().open("network?c.bytes=1M:4M:4&c.gpus=16")
     page.get_by_label("Log of nccl-tests").fill(LOG)
     page.get_by_role("button", name="Show the sweep").click()
-    page.locator("#sweep-answer svg").wait_for()
-    assert page.locator("#sweep-answer tbody tr").count() == 2
-    assert "2 sizes measured" in page.locator("#sweep-answer").inner_text()
+    page.locator("#sweep-answer svg").first.wait_for()
+    assert page.locator("#sweep-answer #sizes tbody tr").count() == 2
+    assert "mean |error| of 2 sizes" in page.locator("#sweep-answer .cards").inner_text()
 
 
 def test_the_fabric_is_drawn_with_its_load_and_flows_have_queues(window: Window) -> None:
     page = window().open("network?l.bytes=1M&l.run=1&f.run=1")
-    page.locator("#fabric-answer svg").nth(1).wait_for()
-    page.frame_locator("#fabric-answer iframe").locator("svg#fabric").wait_for()
-    page.locator("#flows-answer svg").nth(2).wait_for()
-    assert "PFC" in page.locator("#flows-answer").inner_text()
+    page.locator("#fabric-answer svg#fabric").wait_for()
+    assert page.locator("#fabric-answer svg.heat").count() > 0
+    page.locator("#flows-answer svg").nth(1).wait_for()
+    assert "pfc pauses" in page.locator("#flows-answer #counters").inner_text()
 
 
 def test_a_point_of_the_front_has_its_command(window: Window) -> None:

@@ -18,11 +18,12 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.draw.page.sheet import page
 from windtunnel.network.api import sweep_algorithms
+from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
-from windtunnel.report.page import collective, design, plan, sensitivity
 from windtunnel.report.page import compare as compare_page
+from windtunnel.report.page import design, plan, sensitivity
 from windtunnel.report.page.measured import comparison as run_comparison
 from windtunnel.report.page.measured import run as run_page
 from windtunnel.report.page.measured import whatif as whatif_page
@@ -75,7 +76,7 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
         "design": design.page(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True), EVIL),
         "sensitivity": sensitivity.page(wt.sensitivity(bad), EVIL),
         "flows": page(sheet_of(found, EVIL), EVIL),
-        "collective": collective.page(EVIL, (EVIL,), collective.CollectiveAnswer(table, {EVIL: table}, measured), EVIL),
+        "collective": page(collective_sheet(CollectiveAnswer(table, algorithms={EVIL: table}, measured=measured), EVIL), EVIL),
         "whatif": whatif_page.page(changes, EVIL),
         "run": run_page.page(show(named), EVIL),
         "run-comparison": run_comparison.page(wt.compare(named, bad), EVIL),

@@ -16,16 +16,21 @@ from rich.console import Console
 import windtunnel as wt
 from windtunnel.api.pages import sheet_of
 from windtunnel.cli import main
+from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.network.api import sweep, sweep_algorithms
+from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, untranslated
+from windtunnel.spec import load_cluster
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {
@@ -50,6 +55,14 @@ def _failing(*sets: str, **more: Any) -> Sheet:
     return sheet_of(wt.goodput(wt.load("llama3-8b-8xh100", ["reliability=llama3-2024", *sets]), **more))
 
 
+def _collective() -> Sheet:
+    cluster, seen = load_cluster("h100-ib"), Largest()
+    rows = sweep(cluster, "all_reduce", 16, [2.0**20, 2.0**22], network="packet", watch=seen, loads=True)
+    alone = sweep_algorithms(cluster, "all_reduce", 16, [2.0**20, 2.0**22])
+    answer = CollectiveAnswer(rows, "all_reduce", 16, cluster, "packet", alone, [MeasuredCall(2.0**20, 1e-4)], seen.seen)
+    return collective_sheet(answer)
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -69,6 +82,7 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "goodput": lambda: _failing(days=10.0, replicas=20),
     "goodput, tokens": lambda: _failing("tokens=1e11", *PRICED, replicas=20),
     "goodput, endless": lambda: _failing("reliability.crash.per_node_day=500", replicas=0),
+    "collective": _collective,
     "flows": lambda: flows_sheet(wt.flows(TREE, "permutation:bytes=1MiB"), TREE),
     "flows, packets": _packets,
     "rl-predict --splits": _splits,

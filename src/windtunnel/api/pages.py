@@ -78,10 +78,10 @@ def _page_of(answer: Any, title: str, command: str) -> str:
 
         return whatif_page(several, command)
     if several and all(isinstance(one, dict) and "busbw_GBs" in one for one in several):
-        from windtunnel.report.page.collective import CollectiveAnswer
-        from windtunnel.report.page.collective import page as collective_page
+        from windtunnel.draw.page.sheet import page as sheet_page
+        from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 
-        return collective_page(title or "A collective", (), CollectiveAnswer(several), command)
+        return sheet_page(collective_sheet(CollectiveAnswer(several), title), command)
     raise SpecError("answer", kind, "an answer of a verb that writes pages", "wt.as_dict(answer) has any answer as data.")
 
 

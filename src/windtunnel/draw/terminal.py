@@ -69,6 +69,9 @@ def _print_section(section: Section, out: Console, titled: bool, words: Words) -
         out.print(Text(words(section.title), style="bold underline"))
         room -= 2
     for number, block in enumerate(shown):
+        if isinstance(block, Lines) and block.mood == "code":
+            out.print(Text("\n".join(words(line) for line in block.lines)), soft_wrap=True)
+            continue
         if titled and number and isinstance(block, Table):
             out.print(Text())
         for part in _block_parts(block, room, "" if titled else "  ", words):

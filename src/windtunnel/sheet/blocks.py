@@ -67,7 +67,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Lines(Block):
-    """Sentences. `label`: what they are about, in one word; `mood`: warn, bad or soft; `listed`: each is an entry of a list, which
+    """Sentences. `label`: what they are about, in one word; `mood`: warn, bad, soft, or code,
+    whose lines never break; `listed`: each is an entry of a list, which
     has a `title` on pages."""
 
     lines: tuple[str, ...]

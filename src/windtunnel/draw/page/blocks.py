@@ -83,6 +83,8 @@ def draw(block: Block, words: Words) -> Markup:
 
 
 def _lines(block: Lines, words: Words) -> Markup:
+    if block.mood == "code":
+        return Markup("<pre>{}</pre>").format("\n".join(words(line) for line in block.lines))
     if block.listed:
         title = Markup('<p class="strong" style="margin-top:16px">{}</p>').format(words(block.title)) if block.title else ""
         return Markup('{}<ul class="notes">{}</ul>').format(title, _entries([(words(line), "") for line in block.lines]))

@@ -88,7 +88,7 @@ def _figures(result: FlowsResult, busy: Floats) -> tuple[Figure, ...]:
     ]  # fmt: skip
     if span > 0.0:
         rate = float(result.flows.bytes[np.isfinite(result.fct)].sum()) / span
-        figures.append(Figure("stats.rate_Bps", "together", rate, "B/s", None, f"{say.size(rate)}/s"))
+        figures.append(Figure("stats.rate_Bps", "together", rate, "B/s", None, quote(f"{say.size(rate)}/s")))
     if len(busy):
         fullest = float(busy.max())
         mood = "bad" if fullest > 0.9 else ""
