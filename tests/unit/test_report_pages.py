@@ -24,11 +24,9 @@ from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
 from windtunnel.report.page import compare as compare_page
 from windtunnel.report.page import design, plan, sensitivity
-from windtunnel.report.page.measured import comparison as run_comparison
-from windtunnel.report.page.measured import run as run_page
-from windtunnel.report.page.measured import whatif as whatif_page
 from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotPoint, TornadoRow, draw_plot, stacked_bars, tornado
 from windtunnel.runs.api import show
+from windtunnel.runs.whatif_sheet import whatif_sheet
 from windtunnel.spec import load_cluster
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -77,9 +75,9 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
         "sensitivity": sensitivity.page(wt.sensitivity(bad), EVIL),
         "flows": page(sheet_of(found, EVIL), EVIL),
         "collective": page(collective_sheet(CollectiveAnswer(table, algorithms={EVIL: table}, measured=measured), EVIL), EVIL),
-        "whatif": whatif_page.page(changes, EVIL),
-        "run": run_page.page(show(named), EVIL),
-        "run-comparison": run_comparison.page(wt.compare(named, bad), EVIL),
+        "whatif": page(whatif_sheet(changes), EVIL),
+        "run": page(sheet_of(show(named)), EVIL),
+        "run-comparison": page(sheet_of(wt.compare(named, bad)), EVIL),
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,9 @@ from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.rl.sheet import splits_sheet, step_sheet
+from windtunnel.runs.report import report_of
+from windtunnel.runs.report_sheet import run_sheet
+from windtunnel.runs.whatif_sheet import whatif_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, translate, untranslated
@@ -63,6 +68,30 @@ def _collective() -> Sheet:
     return collective_sheet(answer)
 
 
+def _measured() -> wt.Job:
+    return wt.load("llama3-8b-8xh100", ["model.layers=2", "plan.global_batch=8", "plan.seq=1024"])
+
+
+@cache
+def _run() -> wt.Run:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        wt.export(_measured(), "kineto").save(file)
+        found = wt.read(file).value
+    assert isinstance(found, wt.Run)
+    return found
+
+
+def _log() -> wt.Run:
+    line = "{'loss': 0.1, 'step_time': %.1f}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "run.log"
+        file.write_text("".join(line % (3.0 + 2.0 * (step % 10 == 0)) for step in range(60)), encoding="utf-8")
+        found = wt.read(file).value
+    assert isinstance(found, wt.Run)
+    return found
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -85,6 +114,11 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "collective": _collective,
     "flows": lambda: flows_sheet(wt.flows(TREE, "permutation:bytes=1MiB"), TREE),
     "flows, packets": _packets,
+    "runs show": lambda: run_sheet(report_of(_run()), ["rank 3: cut off"]),
+    "whatif": lambda: whatif_sheet(wt.whatif(_run(), ["scale:gemm=0.5", "no-host-gaps", "remove:/nothing/"])),
+    "compare RUN JOB": lambda: sheet_of(wt.compare(_run(), _measured())),
+    "compare LOG JOB": lambda: sheet_of(wt.compare(_log(), wt.load("llama3-8b-8xh100"))),
+    "calibrate": lambda: sheet_of(wt.calibrate(_run(), _measured())),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

@@ -20,8 +20,6 @@ PAGES = {
     "search.design.DesignResult": "design",
     "search.levers.sensitivity.Sensitivity": "sensitivity",
     "report.comparison.Comparison": "compare",
-    "runs.comparison.RunComparison": "measured.comparison",
-    "runs.report.RunReport": "measured.run",
 }
 """Class of an answer, by its module below `windtunnel` -> the page in `report.page` that takes it and the command."""
 
@@ -30,6 +28,9 @@ SHEETS = {
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
+    "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
+    "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
+    "runs.report.RunReport": "runs.report_sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
 }
 """Class of an answer, by its module below `windtunnel` -> the function that says what it shows."""
@@ -74,9 +75,10 @@ def _page_of(answer: Any, title: str, command: str) -> str:
         return page(answer, command=command)
     several = answer if isinstance(answer, (list, tuple)) else ()
     if several and all(_kind_of(one) == "runs.whatif.WhatIf" for one in several):
-        from windtunnel.report.page.measured.whatif import page as whatif_page
+        from windtunnel.draw.page.sheet import page as sheet_page
+        from windtunnel.runs.whatif_sheet import whatif_sheet
 
-        return whatif_page(several, command)
+        return sheet_page(whatif_sheet(several), command)
     if several and all(isinstance(one, dict) and "busbw_GBs" in one for one in several):
         from windtunnel.draw.page.sheet import page as sheet_page
         from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet

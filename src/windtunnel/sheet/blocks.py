@@ -13,6 +13,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "": numbers.plain,
     "s": numbers.seconds,
     "s long": numbers.long_time,
+    "s measured": numbers.measured_seconds,
     "h": lambda value: f"{value:,.1f} h",
     "B": numbers.size,
     "B/s": numbers.rate,
@@ -21,7 +22,8 @@ UNITS: dict[str, Callable[[float], str]] = {
     "J": numbers.energy,
     "W": numbers.watts,
 }
-"""Unit of a number -> how it is said. A share (0 to 1) has the unit %; `s long` is seconds, said up to days."""
+"""Unit of a number -> how it is said. A share (0 to 1) has the unit %; `s long` is seconds, said up to
+days, `s measured` with four digits."""
 
 
 def say_in(unit: str, value: float) -> str:
