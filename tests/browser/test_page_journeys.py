@@ -41,20 +41,21 @@ def test_a_planner_pastes_a_model_finds_its_plan_drags_failures_and_shares_the_l
     page.locator("#plans svg").nth(1).wait_for()
     assert any(word.startswith("Proved: ") for word in page.locator("#plans li").all_inner_texts())
     page.get_by_role("button", name="Show the run").click()
-    goodput = page.locator("#run-answer dd").first
+    goodput = page.locator("#run-answer .card b").nth(1)
     goodput.wait_for()
     was = goodput.inner_text()
     slider = page.get_by_role("slider", name="Failures, against the source").locator("[tabindex]")
     for _ in range(6):
         slider.press("ArrowRight")
-    page.wait_for_function("was => document.querySelector('#run-answer dd')?.innerText !== was", arg=was)
+    shown = "document.querySelector('#run-answer wt-sheet')?.shadowRoot.querySelectorAll('.card b')[1]?.innerText"
+    page.wait_for_function(f"was => {shown} && {shown} !== was", arg=was)
     page.wait_for_url("**g.rate=*")
     now = goodput.inner_text()
     assert float(now.split()[0]) < float(was.split()[0])
     other = window(dark=True).open(page.url.split("/ui/")[1])
-    other.locator("#run-answer dd").first.wait_for()
+    other.locator("#run-answer .card b").first.wait_for()
     other.locator("#plans svg").nth(1).wait_for()
-    other.wait_for_function("now => document.querySelector('#run-answer dd')?.innerText === now", arg=now)
+    other.wait_for_function(f"now => {shown} === now", arg=now)
 
 
 def test_the_answer_of_any_verb_has_its_own_link_with_tables_and_its_page(window: Window) -> None:

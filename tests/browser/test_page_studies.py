@@ -53,13 +53,14 @@ def test_an_error_says_what_to_type(window: Window) -> None:
 
 def test_a_slider_of_the_failure_rate_moves_the_goodput(window: Window) -> None:
     page = window(dark=True).open("choose?job=llama3-8b-8xh100&g.run=1")
-    shown = page.locator("#run-answer dd").first
+    shown = page.locator("#run-answer .card b").nth(2)
     shown.wait_for()
-    before = page.locator("#run-answer dd").nth(1).inner_text()
+    before = shown.inner_text()
     slider = page.get_by_role("slider", name="Failures, against the source").locator("[tabindex]")
     for _ in range(4):
         slider.press("ArrowRight")
-    page.wait_for_function("was => document.querySelectorAll('#run-answer dd')[1]?.innerText !== was", arg=before)
+    cards = "document.querySelector('#run-answer wt-sheet')?.shadowRoot.querySelectorAll('.card b')"
+    page.wait_for_function(f"was => {cards} && {cards}[2].innerText !== was", arg=before)
     page.wait_for_url("**g.rate=1**")
     assert "reliability.crash.per_node_day" in page.locator("#run-answer .wt-code").inner_text()
 
@@ -77,17 +78,17 @@ def test_a_pasted_log_stands_beside_the_sweep(window: Window) -> None:
     page = window().open("network?c.bytes=1M:4M:4&c.gpus=16")
     page.get_by_label("Log of nccl-tests").fill(LOG)
     page.get_by_role("button", name="Show the sweep").click()
-    page.locator("#sweep-answer svg").wait_for()
-    assert page.locator("#sweep-answer tbody tr").count() == 2
-    assert "2 sizes measured" in page.locator("#sweep-answer").inner_text()
+    page.locator("#sweep-answer svg").first.wait_for()
+    assert page.locator("#sweep-answer #sizes tbody tr").count() == 2
+    assert "mean |error| of 2 sizes" in page.locator("#sweep-answer .cards").inner_text()
 
 
 def test_the_fabric_is_drawn_with_its_load_and_flows_have_queues(window: Window) -> None:
     page = window().open("network?l.bytes=1M&l.run=1&f.run=1")
-    page.locator("#fabric-answer svg").nth(1).wait_for()
-    page.frame_locator("#fabric-answer iframe").locator("svg#fabric").wait_for()
-    page.locator("#flows-answer svg").nth(2).wait_for()
-    assert "PFC" in page.locator("#flows-answer").inner_text()
+    page.locator("#fabric-answer svg#fabric").wait_for()
+    assert page.locator("#fabric-answer svg.heat").count() > 0
+    page.locator("#flows-answer svg").nth(1).wait_for()
+    assert "pfc pauses" in page.locator("#flows-answer #counters").inner_text()
 
 
 def test_a_point_of_the_front_has_its_command(window: Window) -> None:

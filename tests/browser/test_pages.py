@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class Pipeline:
     """The picture of the pipeline: where its blocks are while it shows from `start` to `end` microseconds."""
 
     def __init__(self, shown: Opened) -> None:
-        self.shown, self.data = shown, shown.data()
+        self.shown, self.data = shown, json.loads(str(shown.page.locator("#pipeline-data").text_content()))
         self.start, self.end = 0.0, float(self.data["end"])
         self.tall = max(26.0, min(54.0, 460 / len(self.data["stages"])))
 
@@ -237,16 +238,17 @@ def test_tables_of_a_page_without_a_picture_sort_too(opened: Open, limits: Path)
 
 def test_the_slider_shows_the_fabric_at_a_moment(opened: Open, links: Path) -> None:
     shown = opened(links)
-    page, load = shown.page, shown.data()["load"]
+    page = shown.page
+    load = json.loads(str(page.locator("#moment-data").text_content()))
     colours = "[...document.querySelectorAll('#fabric line')].map(line => [line.dataset.row, line.getAttribute('stroke')])"
     whole, moment, told = page.evaluate(colours), page.locator("#moment"), page.locator("#moment-told")
-    assert told.inner_text() == "over the whole run" and len(whole) == len(load["edges"])
-    steps = [max(row[at] for row in load["edges"]) for at in range(len(load["times"]) - 1)]
+    assert told.inner_text() == "over the whole run" and len(whole) == len(load["edge_bins"])
+    steps = [max(row[at] for row in load["edge_bins"]) for at in range(len(load["times"]) - 1)]
     busy = steps.index(min(steps))  # the bin of least load
     moment.fill(str(busy + 1))
     assert told.inner_text() == f"{load['times'][busy]} to {load['times'][busy + 1]}"
     now = page.evaluate(colours)
-    assert now == [[row, load["colours"][int(load["edges"][int(row)][busy])]] for row, _ in whole] and now != whole
+    assert now == [[row, load["colours"][int(load["edge_bins"][int(row)][busy])]] for row, _ in whole] and now != whole
     title = str(page.locator("#fabric line title").first.text_content())
     assert "fullest link" in title and load["times"][busy + 1] in title
     for heat in page.locator("svg.heat").all():

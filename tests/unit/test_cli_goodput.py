@@ -67,7 +67,7 @@ def test_the_catalogue_lists_reliability(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_failures_of_the_jobs_own_have_no_entrys_name():
-    from windtunnel.report.words.goodput import name_of_failures
+    from windtunnel.goodput.sheet import name_of_failures
 
     assert name_of_failures("rsc-1") == "rsc-1"
     assert name_of_failures("reliability") == name_of_failures("") == "the job states them"

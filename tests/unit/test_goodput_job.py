@@ -9,17 +9,18 @@ import pytest
 
 import windtunnel as wt
 from windtunnel.base.errors import SpecError
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
 from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost
 from windtunnel.goodput.of_job import conditions_of
 from windtunnel.goodput.reasons import reasons
+from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.host_copies import legs
 from windtunnel.memory.saved_state import state_bytes_of
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
-from windtunnel.report.text.goodput import report, to_json
 from windtunnel.report.words.headline import headline_figures
 from windtunnel.spec import load_job
 from windtunnel.workload import build, parameter_count
@@ -126,7 +127,7 @@ def test_the_interval_is_in_whole_steps() -> None:
 def test_no_failures_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     answer = goodput(job_with("tokens=1e11", "reliability.crash.per_node_day=0"), replicas=10)
     assert math.isinf(answer.steady.mtbf) and "No failures" in reasons(answer)[0]
-    report(answer)
+    print_sheet(run_sheet(answer))
     assert "only checkpoints cost time" in capsys.readouterr().out
 
 
@@ -135,7 +136,7 @@ def test_a_job_that_never_ends_says_so_and_what_would_help(capsys: pytest.Captur
     assert not answer.ends and answer.simulated is None and answer.expected_days is None
     first, second = reasons(answer)
     assert "never ends" in first and "halved" in second and "reliability.crash" in second
-    report(answer)
+    print_sheet(run_sheet(answer))
     assert "never ends" in capsys.readouterr().out
     assert run_of(job_with("tokens=1e12", "reliability.crash.per_node_day=400"), 1.0).days is None
 
@@ -192,7 +193,7 @@ def wt_table(job: wt.Job) -> dict[str, object]:
 
 def test_json_is_stable_and_complete() -> None:
     answer = goodput(job_with("tokens=1e11"), replicas=20)
-    first, second = dumps(to_json(answer)), dumps(to_json(goodput(job_with("tokens=1e11"), replicas=20)))
+    first, second = dumps(answer.as_dict()), dumps(goodput(job_with("tokens=1e11"), replicas=20).as_dict())
     assert first == second
     table = json.loads(first)
     assert table["schema"] == "windtunnel.goodput/1" and table["simulated"]["replicas"] == 20

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from windtunnel.base.errors import FileError
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Reading
-from windtunnel.report.text.run_comparison import show
 from windtunnel.runs.comparison import compare_run
+from windtunnel.runs.comparison_sheet import comparison_sheet
 from windtunnel.spec import load_job
 
 LOST = "[36m(TaskRunner pid=99)[0m "
@@ -146,7 +147,7 @@ def test_the_update_of_a_step_is_what_a_job_is_compared_with(log: str, tmp_path:
     assert comparison.measured_step == 5.0 and comparison.log is not None and comparison.log.update is not None
     assert np.allclose(run.steps.seconds, 80.0)
     console = Console(record=True, width=140)
-    show(comparison, console)
+    print_sheet(comparison_sheet(comparison), console)
     assert "update of the policy takes 5" in console.export_text()
 
 
@@ -155,7 +156,7 @@ def test_a_log_of_rollouts_without_the_updates_time_says_so(tmp_path: Path) -> N
     comparison = compare_run(_read(tmp_path, "\n".join([str(line)] * 3)).value, load_job("llama3-8b-8xh100"))
     assert comparison.log is not None and comparison.log.rollouts and comparison.log.update is None
     console = Console(record=True, width=140)
-    show(comparison, console)
+    print_sheet(comparison_sheet(comparison), console)
     assert "steps generate text too" in console.export_text()
 
 

@@ -82,12 +82,12 @@ def test_text_from_outside_is_escaped() -> None:
     assert [t for t, _ in found].count("script") == 2
     assert "img" not in {t for t, _ in found}
     assert not any(name.startswith("on") for _, attrs in found for name in attrs)
-    assert "\u2028" not in text.split('id="data">')[1]
+    assert "\u2028" not in text.split('id="pipeline-data">')[1].split("</script>")[0]
 
 
 def test_the_picture_has_every_block() -> None:
     p = make_prediction()
-    data = json.loads(page(p).split('id="data">')[1].split("</script>")[0])
+    data = json.loads(page(p).split('id="pipeline-data">')[1].split("</script>")[0])
     assert len(data["spans"]) == len(p.timeline)
     forward = [s for s in data["spans"] if data["kinds"][s[3]]["name"] == "forward" and s[0] == 0]
     assert sorted(s[4] for s in forward) == sorted(2 * list(range(MICRO)))

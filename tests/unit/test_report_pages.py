@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.pages import sheet_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
+from windtunnel.draw.page.sheet import page
 from windtunnel.network.api import sweep_algorithms
+from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
-from windtunnel.report.page import collective, design, flows, goodput, plan, sensitivity
 from windtunnel.report.page import compare as compare_page
-from windtunnel.report.page.measured import comparison as run_comparison
-from windtunnel.report.page.measured import run as run_page
-from windtunnel.report.page.measured import whatif as whatif_page
+from windtunnel.report.page import design, plan, sensitivity
 from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotPoint, TornadoRow, draw_plot, stacked_bars, tornado
 from windtunnel.runs.api import show
+from windtunnel.runs.whatif_sheet import whatif_sheet
 from windtunnel.spec import load_cluster
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -67,16 +68,16 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
     table = wt.collective("h100-ib", "all_reduce", 16, "1M:4M")
     measured = [MeasuredCall(2.0**20, 1e-4)]
     return {
-        "goodput": goodput.page(wt.goodput(failing, days=10.0, replicas=50), EVIL),
+        "goodput": page(sheet_of(wt.goodput(failing, days=10.0, replicas=50)), EVIL),
         "plan": plan.page(replace(planned, alternatives=rows, left_out=(EVIL,)), EVIL),
         "compare": compare_page.page(compare(wt.predict(bad), wt.predict(other)), EVIL),
         "design": design.page(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True), EVIL),
         "sensitivity": sensitivity.page(wt.sensitivity(bad), EVIL),
-        "flows": flows.page(found, EVIL, EVIL),
-        "collective": collective.page(EVIL, (EVIL,), collective.CollectiveAnswer(table, {EVIL: table}, measured), EVIL),
-        "whatif": whatif_page.page(changes, EVIL),
-        "run": run_page.page(show(named), EVIL),
-        "run-comparison": run_comparison.page(wt.compare(named, bad), EVIL),
+        "flows": page(sheet_of(found, EVIL), EVIL),
+        "collective": page(collective_sheet(CollectiveAnswer(table, algorithms={EVIL: table}, measured=measured), EVIL), EVIL),
+        "whatif": page(whatif_sheet(changes), EVIL),
+        "run": page(sheet_of(show(named)), EVIL),
+        "run-comparison": page(sheet_of(wt.compare(named, bad)), EVIL),
     }
 
 
@@ -175,9 +176,9 @@ def test_the_slowest_flow_has_links_from_its_source_to_its_destination(spec: str
 
 def test_flows_that_never_end_and_none_at_all_have_a_page() -> None:
     found = wt.flows("fat_tree:k=4,link=400Gb/s", "permutation:bytes=1MiB", progress=lambda share: True, network="flow")
-    assert "flows.html" not in flows.page(found, "a fabric")
+    assert "flows.html" not in page(sheet_of(found, "a fabric"))
     nothing = replace(found, fct=np.full_like(found.fct, np.nan), link_bytes=np.zeros_like(found.link_bytes), finished=False)
-    text = flows.page(nothing, "a fabric")
+    text = page(sheet_of(nothing, "a fabric"))
     assert "No link carries anything" in text and "stopped" in text and "The slowest flow" not in text
 
 

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nicegui")
-from windtunnel.service.page.charts import links, plans, served  # noqa: E402
+from windtunnel.service.page.charts import plans  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
 from windtunnel.service.page.sections.choose_sheet import sheet_rows  # noqa: E402
-from windtunnel.service.page.sections.network_flows import read_queues  # noqa: E402
-from windtunnel.service.page.sections.network_sweep import match_calls  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
 
 NAMES = {"step_time_s": "step (s)", "memory": "GPU (GB)"}
@@ -47,60 +45,6 @@ def test_a_rate_without_effect_has_no_bar() -> None:
     options = plans.limit_bars(limits, "saved (%)")
     assert options["yAxis"]["data"] == ["products"]
     assert [series["data"][0]["value"] for series in options["series"]] == pytest.approx([7.0, -8.0])
-
-
-def test_a_band_is_the_error_of_the_prediction() -> None:
-    rows = [{"size": 1024.0, "busbw_GBs": 100.0, "relative_error": 0.25}, {"size": 4096.0, "busbw_GBs": 200.0}]
-    names = {"x": "size", "y": "GB/s", "predicted": "predicted", "measured": "measured"}
-    options = links.sweep_lines(rows, [(2048.0, 150.0)], names)
-    low, high, line, points = options["series"]
-    assert [low["data"][0][1], low["data"][0][1] + high["data"][0][1]] == pytest.approx([80.0, 125.0])
-    assert [point["value"] for point in line["data"]] == [[0, 100.0], [2, 200.0]]
-    assert points["data"][0]["value"] == [1, 150.0]
-
-
-def test_measured_calls_meet_predicted_ones_of_their_kind() -> None:
-    table = {"op": "all_reduce", "gpus": 16, "rows": [{"size": 1e6, "time_us": 50.0, "algbw_GBs": 20.0, "busbw_GBs": 37.5}]}
-    call = {"op": "all_reduce", "ranks": 16, "size": 1e6, "seconds": 40e-6, "in_place": False}
-    others = [{**call, "op": "all_gather"}, {**call, "ranks": 8}, {**call, "in_place": True}]
-    found = match_calls(table, [call, *others])
-    assert len(found) == 1
-    assert found[0]["error"] == pytest.approx(0.25)
-    assert found[0]["busbw_GBs"] == pytest.approx(1e6 / 40e-6 / 1e9 * 1.875)
-
-
-@pytest.mark.parametrize("bins", [1, 119, 121, 1000])
-def test_a_heat_map_keeps_the_fullest_moment(bins: int) -> None:
-    load = [0.0] * bins
-    load[-1] = 1.0
-    options = links.load_heat({"a link": load}, 1e-6, "time")
-    cells = options["series"][0]["data"]
-    assert len(cells) <= links.MOST_BINS
-    assert cells[-1]["value"][2] == len(options["visualMap"]["pieces"]) - 1
-
-
-def test_queues_are_those_of_the_longest() -> None:
-    rows = [f"{at}e-6,link{n},queue_B,{at * n}" for n in range(12) for at in range(3)]
-    text = "\n".join(["time_s,of,quantity,value", *rows, "1e-6,link5,sent_B,9"])
-    found = read_queues(text, 4)
-    assert list(found) == ["link11", "link10", "link9", "link8"]
-    assert found["link11"][-1] == (2e-6, 22.0)
-    assert read_queues("time_s,of,quantity,value\n0,a,queue_B,0\n") == {}
-
-
-def test_phases_begin_where_they_begin() -> None:
-    spans = [{"name": "rollout", "start": 0.0, "end": 2.0}, {"name": "update", "start": 2.0, "end": 3.0}]
-    gaps, bars = served.phase_spans(spans, "time (s)")["series"]
-    assert [one["value"] for one in gaps["data"]] == [0.0, 2.0]
-    assert [one["value"] for one in bars["data"]] == [2.0, 1.0]
-
-
-def test_memory_of_a_phase_is_stacked_to_its_total() -> None:
-    phases = [{"phase": "rollout", "capacity": 8e10, "total": 7e10, "fits": True, "on": "both",
-               "weights": 3e10, "engine: cache": 4e10},
-              {"phase": "update", "capacity": 8e10, "total": 5e10, "fits": True, "on": "both", "weights": 5e10}]  # fmt: skip
-    series = served.phase_memory(phases, "GB")["series"]
-    assert [sum(one["data"][phase]["value"] for one in series) for phase in (0, 1)] == pytest.approx([70.0, 50.0])
 
 
 def test_the_sheet_has_rented_and_bought_machines_in_one_row() -> None:

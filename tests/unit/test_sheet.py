@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,20 +18,32 @@ from rich.console import Console
 import windtunnel as wt
 from windtunnel.api.pages import sheet_of
 from windtunnel.cli import main
+from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.network.api import sweep, sweep_algorithms
+from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
+from windtunnel.network.flows.sheet import flows_sheet
+from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.rl.sheet import splits_sheet, step_sheet
+from windtunnel.runs.report import report_of
+from windtunnel.runs.report_sheet import run_sheet
+from windtunnel.runs.whatif_sheet import whatif_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
+from windtunnel.spec import load_cluster
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+TREE = "fat_tree:k=4,link=400Gb/s"
+PRICED = ["cluster.price_per_gpu_hour=2", "reliability.spares=1"]
 SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
 
 
@@ -39,6 +54,47 @@ def _served(**more: object) -> Sheet:
 def _front() -> Sheet:
     load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "processes": 1}
     return sheet_of(wt.serve_search("llama3.1-8b", "h100-ib", 2, **load))  # type: ignore[arg-type]
+
+
+def _failing(*sets: str, **more: Any) -> Sheet:
+    return sheet_of(wt.goodput(wt.load("llama3-8b-8xh100", ["reliability=llama3-2024", *sets]), **more))
+
+
+def _collective() -> Sheet:
+    cluster, seen = load_cluster("h100-ib"), Largest()
+    rows = sweep(cluster, "all_reduce", 16, [2.0**20, 2.0**22], network="packet", watch=seen, loads=True)
+    alone = sweep_algorithms(cluster, "all_reduce", 16, [2.0**20, 2.0**22])
+    answer = CollectiveAnswer(rows, "all_reduce", 16, cluster, "packet", alone, [MeasuredCall(2.0**20, 1e-4)], seen.seen)
+    return collective_sheet(answer)
+
+
+def _measured() -> wt.Job:
+    return wt.load("llama3-8b-8xh100", ["model.layers=2", "plan.global_batch=8", "plan.seq=1024"])
+
+
+@cache
+def _run() -> wt.Run:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        wt.export(_measured(), "kineto").save(file)
+        found = wt.read(file).value
+    assert isinstance(found, wt.Run)
+    return found
+
+
+def _log() -> wt.Run:
+    line = "{'loss': 0.1, 'step_time': %.1f}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "run.log"
+        file.write_text("".join(line % (3.0 + 2.0 * (step % 10 == 0)) for step in range(60)), encoding="utf-8")
+        found = wt.read(file).value
+    assert isinstance(found, wt.Run)
+    return found
+
+
+def _packets() -> Sheet:
+    packet = PacketSettings(sample=1e-5, watched=8)
+    return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
 
 
 def _splits() -> Sheet:
@@ -52,6 +108,17 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "serve-search": _front,
     "rl-predict": lambda: sheet_of(wt.rl_predict(RL, record=True)),
     "rl-predict async": lambda: sheet_of(wt.rl_predict({**SPLIT, "rl": {**SPLIT["rl"], "mode": "async"}}, record=True)),  # type: ignore[dict-item]
+    "goodput": lambda: _failing(days=10.0, replicas=20),
+    "goodput, tokens": lambda: _failing("tokens=1e11", *PRICED, replicas=20),
+    "goodput, endless": lambda: _failing("reliability.crash.per_node_day=500", replicas=0),
+    "collective": _collective,
+    "flows": lambda: flows_sheet(wt.flows(TREE, "permutation:bytes=1MiB"), TREE),
+    "flows, packets": _packets,
+    "runs show": lambda: run_sheet(report_of(_run()), ["rank 3: cut off"]),
+    "whatif": lambda: whatif_sheet(wt.whatif(_run(), ["scale:gemm=0.5", "no-host-gaps", "remove:/nothing/"])),
+    "compare RUN JOB": lambda: sheet_of(wt.compare(_run(), _measured())),
+    "compare LOG JOB": lambda: sheet_of(wt.compare(_log(), wt.load("llama3-8b-8xh100"))),
+    "calibrate": lambda: sheet_of(wt.calibrate(_run(), _measured())),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

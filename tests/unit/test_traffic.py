@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from windtunnel.draw.page.blocks import draw_block, section_markup
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.network.simulate.traffic import Traffic, link_name, tiers, traffic
-from windtunnel.report.page.fabric import colour, fabric
-from windtunnel.report.page.load import load_data, network_part
-from windtunnel.report.words.network import filled_by, network_sentence, shown_hot
+from windtunnel.network.traffic_sheet import fabric_picture, filled_by, network_sentence, shown_hot, traffic_blocks
+from windtunnel.sheet.colours import LOADS, load_step
 
 
 def small() -> Graph:
@@ -51,13 +53,17 @@ def test_the_drawing_has_a_row_for_each_tier() -> None:
     ]  # fmt: skip
     assert sorted((e.low, e.high, e.cables) for e in found.edges) == [(0, 2, 1), (1, 3, 1), (2, 4, 1), (3, 4, 1)]
     assert all(e.load == pytest.approx(0.975) for e in found.edges)
-    picture = fabric(found)
-    assert picture.count("<rect") == 5 and picture.count("<line") == 4 and colour(0.975) in picture
+    picture = draw_block(fabric_picture(found), "en")
+    assert picture.count("<rect") == 5 and picture.count("<line") == 4 and LOADS[load_step(0.975)][1] in picture
     assert "3 pfc pauses" in network_sentence(found) and "drops" not in network_sentence(found)
 
 
 def test_no_time_no_load() -> None:
     assert traffic(small(), "flow", np.zeros(8), seconds=0.0).hot == ()
+
+
+def network_part(found: Traffic) -> str:
+    return str(section_markup("The network", traffic_blocks(found), "en"))
 
 
 def over_time() -> Traffic:
@@ -101,23 +107,23 @@ def test_load_over_time_is_that_of_the_fullest() -> None:
 
 def test_the_page_draws_time() -> None:
     found = over_time()
-    text = str(network_part(found))
+    text = network_part(found)
     assert text.count('class="heat"') == 2 and "Load over time" in text and "Queues over time" in text and "3 of 4 recalled" in text
     assert "gather &lt;b&gt; 75 %" in text and "<b>" not in text
-    assert 'id="moment" type="range" min="0" max="5"' in text
-    data = load_data(found)["load"]
+    assert 'type="range" min="0" max="5"' in text
+    data = json.loads(text.split('id="moment-data">')[1].split("</script>")[0])
     assert data["times"] == ["0", "1 s", "2 s", "3 s", "4 s", "5 s"]
-    assert data["edges"] == ["56665"] * 4 and data["boxes"][0] == "56665" and data["boxes"][1] == "00000"
-    assert len(data["colours"]) == len(data["words"]) == 1 + max(map(int, "".join(data["edges"])))
+    assert data["edge_bins"] == ["56665"] * 4 and data["box_bins"][0] == "56665" and data["box_bins"][1] == "00000"
+    assert len(data["colours"]) == len(data["words"]) == len(LOADS) == 1 + max(map(int, "".join(data["edge_bins"])))
 
 
 def test_without_bins_there_is_no_time() -> None:
     found = traffic(small(), "flow", np.full(8, 39.0), seconds=4.0)
-    text = str(network_part(found))
-    assert load_data(found) == {} and 'class="heat"' not in text and 'id="moment"' not in text and "Load by level" in text
+    text = network_part(found)
+    assert 'class="heat"' not in text and 'id="moment"' not in text and "Load by level" in text
 
 
 def test_a_run_that_queues_nowhere_says_so() -> None:
     loads = LinkLoads(1.0, np.zeros(8, np.int32), np.array([[5.0, 10]]), np.zeros((1, 2), np.int64))
-    text = str(network_part(traffic(small(), "packet", np.full(8, 15.0), 2.0, loads=loads)))
+    text = network_part(traffic(small(), "packet", np.full(8, 15.0), 2.0, loads=loads))
     assert "No packet waited for a link." in text and text.count('class="heat"') == 1

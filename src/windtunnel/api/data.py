@@ -34,10 +34,6 @@ def _writer_of(kind: type) -> Any:
         from windtunnel.report.json import to_json
 
         return to_json
-    if name == "goodput.answer.Goodput":
-        from windtunnel.report.text.goodput import to_json as goodput_data
-
-        return goodput_data
     if name == "search.budget.planner.Planned":
         from windtunnel.report.text.plan import as_dict as plan_data
 

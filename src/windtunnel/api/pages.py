@@ -15,32 +15,38 @@ if TYPE_CHECKING:
 PAGES = {
     "report.answer.Answer": "prediction",
     "predict.prediction.Prediction": "prediction",
-    "goodput.answer.Goodput": "goodput",
     "search.budget.planner.Planned": "plan",
     "search.result.SearchResult": "search",
     "search.design.DesignResult": "design",
     "search.levers.sensitivity.Sensitivity": "sensitivity",
     "report.comparison.Comparison": "compare",
-    "runs.comparison.RunComparison": "measured.comparison",
-    "runs.report.RunReport": "measured.run",
 }
 """Class of an answer, by its module below `windtunnel` -> the page in `report.page` that takes it and the command."""
 
 SHEETS = {
     "serving.answer.Served": "serving.sheet:server_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
+    "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
+    "goodput.answer.Goodput": "goodput.sheet:run_sheet",
+    "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
+    "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
+    "runs.report.RunReport": "runs.report_sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
 }
 """Class of an answer, by its module below `windtunnel` -> the function that says what it shows."""
 
 
-def sheet_of(answer: Any) -> Sheet:
-    """What an answer shows, as data: figures, sentences, tables, charts. Raises SpecError for an answer that has no sheet."""
+def sheet_of(answer: Any, title: str = "") -> Sheet:
+    """What an answer shows, as data: figures, sentences, tables, charts. `title`: the fabric of flows, which they do not know.
+
+    Raises SpecError for an answer that has no sheet.
+    """
     kind = _kind_of(answer)
     if kind not in SHEETS:
         raise SpecError("answer", kind, "an answer of a verb that has a sheet", "wt.as_dict(answer) has any answer as data.")
     module, function = SHEETS[kind].split(":")
-    sheet: Sheet = getattr(import_module(f"windtunnel.{module}"), function)(answer)
+    named = (title,) if kind == "network.flows.run.FlowsResult" else ()
+    sheet: Sheet = getattr(import_module(f"windtunnel.{module}"), function)(answer, *named)
     return sheet
 
 
@@ -63,24 +69,21 @@ def _page_of(answer: Any, title: str, command: str) -> str:
     if kind in SHEETS:
         from windtunnel.draw.page.sheet import page as sheet_page
 
-        return sheet_page(sheet_of(answer), command)
+        return sheet_page(sheet_of(answer, title), command)
     if kind in PAGES:
         page: Callable[..., str] = import_module(f"windtunnel.report.page.{PAGES[kind]}").page
         return page(answer, command=command)
-    if kind == "network.flows.run.FlowsResult":
-        from windtunnel.report.page.flows import page as flows_page
-
-        return flows_page(answer, title or f"{answer.graph.endpoints:,} endpoints", command)
     several = answer if isinstance(answer, (list, tuple)) else ()
     if several and all(_kind_of(one) == "runs.whatif.WhatIf" for one in several):
-        from windtunnel.report.page.measured.whatif import page as whatif_page
+        from windtunnel.draw.page.sheet import page as sheet_page
+        from windtunnel.runs.whatif_sheet import whatif_sheet
 
-        return whatif_page(several, command)
+        return sheet_page(whatif_sheet(several), command)
     if several and all(isinstance(one, dict) and "busbw_GBs" in one for one in several):
-        from windtunnel.report.page.collective import CollectiveAnswer
-        from windtunnel.report.page.collective import page as collective_page
+        from windtunnel.draw.page.sheet import page as sheet_page
+        from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 
-        return collective_page(title or "A collective", (), CollectiveAnswer(several), command)
+        return sheet_page(collective_sheet(CollectiveAnswer(several), title), command)
     raise SpecError("answer", kind, "an answer of a verb that writes pages", "wt.as_dict(answer) has any answer as data.")
 
 

@@ -10,23 +10,18 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.collective_links import Largest, check_page_of, measured_lines, read_measured, write_page
-from windtunnel.cli.shared.common import Fault, Json, PacketThreads, Sets, fault_sets, notes, writable, write, write_json
-from windtunnel.cli.shared.pages import Html
+from windtunnel.cli.collective_links import Largest, read_measured
+from windtunnel.cli.shared.common import Fault, PacketThreads, Sets, fault_sets, notes, write, write_json
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.machines import load_machine
-from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep
+from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep, sweep_algorithms
 from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.sizes import sizes_of
-from windtunnel.workload.ops import Comm
 
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.spec.machine.cluster import Cluster
-
-SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})
-"""Calls whose `count` column nccl-tests gives per rank."""
-
 
 EXAMPLES = """\b
 Examples:
@@ -35,6 +30,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     cluster: Annotated[str, typer.Option("--cluster", "-c", metavar="CLUSTER", help="Catalogue name or file.")],
     op: Annotated[str, typer.Option("--op", help=", ".join(OPS))] = "all_reduce",
@@ -65,10 +61,13 @@ def command(  # long: one option a line
     dims: Annotated[
         str | None, typer.Option("--dims", help="Ranks of each dimension, innermost first: 8,16 (hierarchical).")
     ] = None,
-    show: Annotated[bool, typer.Option("--show-transfers", help="List the transfers of the first size, step by step.")] = False,
-    csv: Annotated[
-        str | None, typer.Option("--csv", metavar="FILE|-", help="With --show-transfers: write them as --algorithm reads them.")
-    ] = None,
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--show-transfers",
+            help="List the transfers of the first size, step by step; --csv writes them as --algorithm reads them.",
+        ),
+    ] = False,
     per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; default: as many as fit.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose paths.")] = 1,
     fault: Fault = None,
@@ -82,8 +81,8 @@ def command(  # long: one option a line
         list[str] | None,
         typer.Option("--measured", metavar="FILE", help="A log of nccl-tests of this call, to stand beside it; repeatable."),
     ] = None,
-    html: Html = None,
-    json: Json = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     if env and "help" in env:
         from windtunnel.network.nccl.settings import KNOWN
@@ -92,8 +91,9 @@ def command(  # long: one option a line
         write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
         return
     check_fidelity(network)
-    writable(("--json", json), ("--csv", csv), ("--html", html))
-    check_page_of(html, skip)
+    if skip and outputs.wants_detail:
+        path = outputs.html if outputs.html is not None else outputs.sheet
+        raise SpecError("--html", str(path), "no --skip", "What is skipped has no place in the load over time.")
     name = op_of(op, "--op")
     beside = read_measured(measured, name, gpus)
     machine = load_machine(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
@@ -109,15 +109,15 @@ def command(  # long: one option a line
     if sends is not None and sends.size is None and len(chosen_sizes) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
     shape = dims_of(dims)
-    if show or csv is not None:
+    if show:
         _show(
             machine,
             name,
             gpus,
             chosen_sizes[0],
             variables,
-            csv,
-            json,
+            outputs.csv,
+            outputs.json,
             algorithm=chosen,
             sends=sends,
             per_node=per_node,
@@ -139,7 +139,7 @@ def command(  # long: one option a line
             threads=threads,
             progress=progress,
             watch=largest,
-            loads=network != "closed" and not skip and (html is not None or json is not None),
+            loads=network != "closed" and not skip and (outputs.wants_detail or outputs.json is not None),
             algorithm=chosen,
             sends=sends,
             per_node=per_node,
@@ -147,17 +147,14 @@ def command(  # long: one option a line
             dims=shape,
         )
     finished = len(rows) == len(chosen_sizes)
-    if json is not None:
-        about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
-        write_json({**about, "rows": rows, **largest.table()}, json)
-    if json != "-":
-        write(
-            "\n".join([table(name, gpus, machine.id, rows, network), *largest.lines(), *measured_lines(rows, beside)]),
-            "-",
-            "--bytes",
-        )
-    if html is not None:
-        write_page(html, name, gpus, machine, network, rows, largest, beside, settings=variables, per_node=per_node)
+    from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
+
+    alone = {}
+    if outputs.wants_detail or outputs.csv is not None:
+        alone = sweep_algorithms(machine, name, gpus, chosen_sizes[: len(rows)], settings=variables, per_node=per_node)
+    about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
+    answer = CollectiveAnswer(rows, name, gpus, machine, network, alone, beside, largest.seen)
+    outputs.show(collective_sheet(answer), {**about, "rows": rows, **largest.table()})
     if not finished:
         notes().print(f"{len(rows)} of {len(chosen_sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)
@@ -230,64 +227,3 @@ def _show(
         write_json(as_json(lowered, sent, op), json)
     if "-" not in (csv, json):
         write(listing(lowered, sent, op), "-", "--show-transfers")
-
-
-def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], network: str = "closed") -> str:
-    """Columns of nccl-tests (out of place), then the predicted choice of the library."""
-    reduces = op in ("all_reduce", "reduce_scatter", "reduce")
-    lines = [
-        f"# {op} on {gpus} GPUs of {cluster}: predicted, not run",
-        *_about(rows, network),
-        "#",
-        f"# {'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}  {'time':>9}  {'algbw':>7}  {'busbw':>7}  "
-        f"{'#wrong':>6}  {'algorithm':<10} {'protocol':<8} channels",
-        f"# {'(B)':>12}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}  {'(us)':>9}  {'(GB/s)':>7}  {'(GB/s)':>7}",
-    ]
-    for row in rows:
-        size = float(str(row["size"]))
-        count = int(size / 4 / (gpus if OPS[op] in SPLIT else 1))
-        root = 0 if op in ("broadcast", "reduce", "gather", "scatter") else -1
-        lines.append(
-            f"{size:>14.0f}  {count:>12d}  {'float':>8}  {'sum' if reduces else 'none':>6}  {root:>6}  {_fit(row['time_us'], 9)}  "
-            f"{_fit(row['algbw_GBs'], 7)}  {_fit(row['busbw_GBs'], 7)}  {'N/A':>6}  "
-            f"{row['algorithm']!s:<10} {row['protocol']!s:<8} "
-            f"{row['channels']}" + _fault_cost(row)
-        )
-    mean = sum(float(str(r["busbw_GBs"])) for r in rows) / max(1, len(rows))
-    return "\n".join([*lines, f"# Avg bus bandwidth    : {mean:g}"])
-
-
-def _fault_cost(row: dict[str, object]) -> str:
-    """What faults of the fabric cost a call."""
-    if "whole_us" not in row:
-        return ""
-    whole = float(str(row["whole_us"]))
-    return f"  # without faults {whole:.2f} us, they cost {float(str(row['time_us'])) - whole:.2f} us"
-
-
-def _about(rows: list[dict[str, object]], network: str) -> list[str]:
-    """A comment line about the engine's run."""
-    if network == "closed":
-        return []
-    lanes = max((int(str(row["lanes"])) for row in rows), default=0)
-    packets = sorted({int(str(row["mtu"])) for row in rows if "mtu" in row})
-    words = f"# {network} engine, at most {lanes} lanes"
-    if not packets:
-        return [words]
-    parts = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
-    # `host_pauses` stays in the data: a GPU or host that holds its own data back until its NIC is free sends no pause frame.
-    events = {"pfc_pauses": "PFC pauses by switch ports", "ecn_marks": "ECN marks", "cnps": "CNPs", "drops": "drops"}
-    counts = {words: sum(int(str(row[name])) for row in rows) for name, words in events.items()}
-    if any(counts.values()):
-        parts.append("# " + ", ".join(f"{number:,} {words}" for words, number in counts.items()))
-    skipped = max(float(str(row["skipped_share"])) for row in rows)
-    if skipped:
-        error = max(float(str(row["skip_error_us"])) / float(str(row["time_us"])) for row in rows)
-        parts.append(f"# steady states skipped: up to {skipped:.1%} of the bytes; estimated error of the time {error:.2%}")
-    return parts
-
-
-def _fit(value: object, width: int) -> str:
-    number = float(str(value))
-    digits = 2 if number < 1e3 else 1 if number < 1e4 else 0
-    return f"{number:>{width}.{digits}f}"

@@ -9,9 +9,10 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import Json, Network, On, Sets, print_list, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import Network, On, Sets, print_list, show_spinner, write_json
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.pages import said_command, write_html
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -22,6 +23,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     things: Annotated[
         list[str],
@@ -36,21 +38,19 @@ def command(
     ] = None,
     on: On = None,
     network: Network = "closed",
-    json: Json = None,
-    html: Html = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     fidelity = check_fidelity(network)
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
     *first, last = things
     if len(things) > 2 and all(one in names("jobs") for one in things):
         raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
     if len(first) > 1 or _is_run(first[0]):
-        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json, html)
+        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, outputs)
     else:
-        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, (json, html))
+        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, outputs)
 
 
 def _is_run(given: str) -> bool:
@@ -73,9 +73,8 @@ def _two_jobs(
     own: tuple[list[str], list[str]],
     on: str | None,
     fidelity: str,
-    outputs: tuple[str | None, str | None],
+    outputs: Outputs,
 ) -> None:
-    """`outputs`: of `--json` and `--html`."""
     from windtunnel.predict import predict
     from windtunnel.report.comparison import compare
     from windtunnel.report.text.compare import render
@@ -83,26 +82,24 @@ def _two_jobs(
     jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
     with show_spinner("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
-    comparison, (json, html) = compare(first, second), outputs
+    comparison, json, html = compare(first, second), outputs.json, outputs.html
     if json is not None:
         write_json(comparison.as_dict(), json)
     if html is not None:
         from windtunnel.report.page.compare import page
 
         write_html(page(comparison, said_command()), html)
-    if json != "-":
+    if json != "-" and not outputs.quiet:
         from rich.console import Console
 
         console = Console()
         console.print(render(comparison, console.width))
 
 
-def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, json: str | None, html: str | None) -> None:
-    from rich.console import Console
-
+def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, outputs: Outputs) -> None:
     from windtunnel.cli.runs.show import run_of
-    from windtunnel.report.text.run_comparison import show
     from windtunnel.runs.comparison import compare_run
+    from windtunnel.runs.comparison_sheet import comparison_sheet
 
     loaded = job_of(name, sets, on)
     run, broken = run_of(files)
@@ -110,12 +107,5 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
         comparison = compare_run(run, loaded.job)
     tell_assumed(loaded)
     print_list(broken, "could not be read")
-    if json is not None:
-        write_json(comparison.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.measured.comparison import page
-
-        write_html(page(comparison, said_command(), broken), html)
-    if json != "-":
-        show(comparison, Console())
+    outputs.show(comparison_sheet(comparison, broken), comparison.as_dict())
     tell_ignored(loaded)

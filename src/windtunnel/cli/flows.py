@@ -11,8 +11,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.common import show_spinner, writable, write
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows
@@ -26,6 +26,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     fabric: Annotated[
         str,
@@ -82,12 +83,10 @@ def command(  # long: one option a line
         int, typer.Option("--watch", help="packet: how many of the busiest links and first flows --series holds.")
     ] = 32,
     skip: Annotated[bool, typer.Option("--skip", hidden=True)] = False,
-    json: Json = None,
-    html: Html = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--series", series), ("--html", html))
-    check_html(html)
+    writable(("--series", series))
     _check(network, series, sample, skip)
     loss = "credits" if credits else "pfc" if pfc else "drop"
     flaps = tuple(parse_flap(text) for text in flap or ())
@@ -118,21 +117,13 @@ def command(  # long: one option a line
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     if series is not None:
-        from windtunnel.report.series import series_text
+        from windtunnel.network.flows.series import series_text
 
         write(series_text(result, series), series, "--series")
-    if json is not None:
-        from windtunnel.report.text.flows import flows_json
+    from windtunnel.network.flows.as_json import flows_json
+    from windtunnel.network.flows.sheet import flows_sheet
 
-        write(flows_json(result, fabric), json, "--json")
-    if html is not None:
-        from windtunnel.report.page.flows import page
-
-        write_html(page(result, fabric, said_command()), html)
-    if not quiet and json != "-":
-        from windtunnel.report.text.flows import flows_report
-
-        flows_report(result, fabric)
+    outputs.show(flows_sheet(result, fabric), flows_json(result, fabric) if outputs.json is not None else "")
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
 

@@ -9,21 +9,9 @@ import typer
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.amounts import days as days_of
-from windtunnel.cli.shared.common import (
-    Json,
-    Megatron,
-    ModelFile,
-    Network,
-    On,
-    Quiet,
-    Sets,
-    Source,
-    print_list,
-    writable,
-    write_json,
-)
+from windtunnel.cli.shared.common import Megatron, ModelFile, Network, On, Sets, Source, print_list
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput import goodput
 
@@ -40,6 +28,7 @@ DEFAULT = "llama3-2024"
 DEFAULT_DAYS = 30.0
 
 
+@with_outputs
 def command(
     job: Source = None,
     sets: Sets = None,
@@ -52,17 +41,14 @@ def command(
     closed: Annotated[bool, typer.Option("--closed", help="The closed form alone, without simulated runs.")] = False,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Simulated runs.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated runs.")] = 1,
-    json: Json = None,
-    html: Html = None,
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
     network: Network = "closed",
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     check_fidelity(network)
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     assumed, wall = [], days_of(days, "--days")
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if loaded.job.reliability is None or not any(loaded.job.reliability.kinds()):
@@ -83,14 +69,7 @@ def command(
         )
     tell_assumed(loaded)
     print_list(assumed, "assumed")
-    from windtunnel.report.text.goodput import report, to_json
+    from windtunnel.goodput.sheet import run_sheet
 
-    if json is not None:
-        write_json(to_json(answer), json)
-    if html is not None:
-        from windtunnel.report.page.goodput import page
-
-        write_html(page(answer, said_command()), html)
-    if not quiet and json != "-":
-        report(answer)
+    outputs.show(run_sheet(answer), answer.as_dict())
     tell_ignored(loaded)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Sets, print_list, show_spinner, writable, write_json
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
-
-if TYPE_CHECKING:
-    from windtunnel.runs.whatif import WhatIf
+from windtunnel.cli.shared.common import Sets, print_list, show_spinner
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +18,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the traces of its ranks.")],
     change: Annotated[
@@ -46,16 +43,14 @@ def command(
     ] = None,
     sets: Sets = None,
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
-    json: Json = None,
-    html: Html = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     from windtunnel.cli.runs.show import run_of
     from windtunnel.cli.shared.job import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     if not change:
         raise SpecError("--change", "nothing", "one change or more")
     of_run = None if job is None else job_of(job, sets).job
@@ -64,26 +59,6 @@ def command(
     with show_spinner("replaying"):
         rows = what_if(run, change, machine, step)
     print_list(broken, "could not be read")
-    if json is not None:
-        write_json([row.as_dict() for row in rows], json)
-    if html is not None:
-        from windtunnel.report.page.measured.whatif import page
+    from windtunnel.runs.whatif_sheet import whatif_sheet
 
-        write_html(page(rows, said_command(), broken), html)
-    if json != "-":
-        _show(rows)
-
-
-def _show(rows: Sequence[WhatIf]) -> None:
-    from rich.console import Console
-
-    from windtunnel.report.words.measured.seconds import seconds
-
-    console = Console(highlight=False)
-    first = rows[0]
-    console.print(f"Measured: {seconds(first.measured)}; replayed unchanged: {seconds(first.replayed)}.")
-    for row in rows:
-        share = row.answer / row.measured - 1.0
-        console.print(f"[bold]{row.text}[/]: {seconds(row.answer)} ({share:+.1%}), {row.touched:,} tasks changed")
-        console.print(f"  measured: {row.basis_measured}", markup=False)
-        console.print(f"  modelled: {row.basis_modelled}", markup=False)
+    outputs.show(whatif_sheet(rows, broken), [row.as_dict() for row in rows])

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from windtunnel.sheet.blocks import Sheet, Table
+from windtunnel.sheet.blocks import Folded, Sheet, Table
 from windtunnel.sheet.sentence import translate
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -31,8 +31,10 @@ def sheet_csv(sheet: Sheet, language: str = "en") -> str:
 
 
 def tables_of(sheet: Sheet) -> list[Table]:
-    """The tables of all sections."""
-    return [block for section in sheet.sections for block in section.blocks if isinstance(block, Table)]
+    """The tables of all sections, folded ones too."""
+    blocks = [inner for section in sheet.sections for block in section.blocks
+              for inner in (block.blocks if isinstance(block, Folded) else (block,))]  # fmt: skip
+    return [block for block in blocks if isinstance(block, Table)]
 
 
 def table_rows(table: Table, language: str = "en") -> list[list[Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from windtunnel.goodput.closed import steady
 from windtunnel.goodput.conditions import Conditions
+from windtunnel.sheet.sentence import Sentence
 from windtunnel.spec.reliability import Duration, Failure
 
 HALF = 0.5
@@ -42,7 +43,11 @@ def levers(run: Conditions) -> tuple[Lever, ...]:
 def _changes(run: Conditions) -> Iterator[tuple[str, str, Conditions]]:
     for name, kind in run.kinds:
         if run.rate(kind) > 0.0:
-            yield f"failures: {name.replace('_', ' ')}", f"reliability.{name}", run.with_kind(name, kind.often(HALF))
+            yield (
+                Sentence("failures: {kind}", kind=Sentence(name.replace("_", " "))),
+                f"reliability.{name}",
+                run.with_kind(name, kind.often(HALF)),
+            )
     for field, label in TIMES.items():
         if any(getattr(kind, field).mean > 0.0 and run.rate(kind) > 0.0 for _, kind in run.kinds):
             yield (

@@ -12,6 +12,9 @@ from windtunnel.sheet.colours import BLUE
 UNITS: dict[str, Callable[[float], str]] = {
     "": numbers.plain_number,
     "s": numbers.seconds,
+    "s long": numbers.long_time,
+    "s measured": numbers.measured_seconds,
+    "h": lambda value: f"{value:,.1f} h",
     "B": numbers.size,
     "B/s": numbers.rate,
     "%": numbers.share,
@@ -19,7 +22,8 @@ UNITS: dict[str, Callable[[float], str]] = {
     "J": numbers.energy,
     "W": numbers.watts,
 }
-"""Unit of a number -> how it is said. A share (0 to 1) has the unit %."""
+"""Unit of a number -> how it is said. A share (0 to 1) has the unit %; `s long` is seconds, said up to
+days, `s measured` with four digits."""
 
 
 def say_in(unit: str, value: float) -> str:
@@ -30,8 +34,9 @@ def say_in(unit: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that an answer is asked for. `key`: its name in JSON; `unit`: of `value`; `error`: its relative ±; `text`: the value
-    in words, by default as its unit is said; `mood`: good, bad or nothing; `basis`: what it rests on (measured, assumed, …)."""
+    """A number that an answer is asked for. `key`: its name in JSON, with the name of the part that has it before a dot; `unit`: of
+    `value`; `error`: its relative ±; `text`: the value in words, by default as its unit is said; `within`: the same with its ±,
+    where pages say it in another way; `mood`: good, warn, bad or nothing; `basis`: what it rests on (measured, assumed, …)."""
 
     key: str
     label: str
@@ -41,6 +46,7 @@ class Figure:
     text: str = ""
     mood: str = ""
     basis: str = ""
+    within: str = ""
 
     def words(self) -> str:
         """The value in words without its error."""
@@ -48,33 +54,57 @@ class Figure:
             return self.text or str(self.value if self.value is not None else "-")
         return say_in(self.unit, self.value)
 
-    def with_error(self) -> str:
-        """The value in words, and its ±."""
-        return self.words() + numbers.error_words(self.error)
+    def with_error(self, words: Callable[[str], str] = str) -> str:
+        """The value in words of a language, and its ±."""
+        return words(self.words()) + numbers.error_words(self.error)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a section. `detail`: pages show it, the terminal does not."""
+    """A part of a section. `detail`: pages show it, the terminal does not; `brief`: the terminal shows it, pages do not."""
 
     detail: bool = field(default=False, kw_only=True)
+    brief: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Lines(Block):
-    """Sentences. `label`: what they are about, in one word; `mood`: warn or soft."""
+    """Sentences. `label`: what they are about, in one word; `mood`: warn, bad, soft, or code,
+    whose lines never break; `listed`: each is an entry of a list, which
+    has a `title` on pages."""
 
     lines: tuple[str, ...]
     label: str = ""
     mood: str = ""
+    listed: bool = False
+    title: str = ""
+
+
+class Item(NamedTuple):
+    """A sentence of a list: numbered, or behind a mark if its mood is warn or bad, or beside them if it is soft. `detail`: pages
+    show it, the terminal does not."""
+
+    text: str
+    mood: str = ""
+    detail: bool = False
+
+
+@dataclass(frozen=True)
+class Items(Block):
+    """Sentences in the order in which they matter."""
+
+    items: tuple[Item, ...]
 
 
 class Column(NamedTuple):
-    """A column of a table: its head, whether its cells are numbers, and where it is left out: `narrow` windows, or `pages`."""
+    """A column of a table: its head, whether its cells are numbers, and where it is left out: `narrow` windows, the `terminal`, or
+    `pages`. `wraps`: long cells break into lines; `short`: the head in narrow windows."""
 
     head: str
     number: bool = False
     left_out: str = ""
+    wraps: bool = False
+    short: str = ""
 
 
 class Cell(NamedTuple):
@@ -88,7 +118,8 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Rows under heads. `key`: its name, as a file; `bold_last`: the last row is a sum."""
+    """Rows under heads. `key`: its name, as a file; `bold_last`: the last row is a sum; `most`: rows that the terminal shows, 0 for
+    all; `rest`: what it says of the others, with their {count}; `tight`: columns are close in narrow windows."""
 
     key: str
     columns: tuple[Column, ...]
@@ -96,6 +127,9 @@ class Table(Block):
     title: str = ""
     bold_last: bool = False
     filtered: bool = False
+    most: int = 0
+    rest: str = ""
+    tight: bool = False
 
 
 class Part(NamedTuple):
@@ -109,12 +143,64 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Shares(Block):
-    """A whole cut into parts of one `unit`: a stripe, and a bar for each."""
+    """A whole cut into parts of one `unit`: a stripe, and a bar for each. `groups`: what the stripe shows instead, where parts are
+    many; bars are in the order of the parts then."""
 
     parts: tuple[Part, ...]
     unit: str
     title: str = ""
     mood: str = ""
+    groups: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stripes(Block):
+    """Wholes below each other, each with its name and cut into parts of one `unit`."""
+
+    rows: tuple[tuple[str, tuple[Part, ...]], ...]
+    unit: str
+
+
+class Layer(NamedTuple):
+    """A part that stacked bars have in common: its name, its colour, and a short head and a letter for the terminal."""
+
+    name: str
+    colour: str
+    short: str = ""
+    letter: str = ""
+
+
+class Stack(NamedTuple):
+    """A stacked bar: its name, a value for each layer, what it may be at most, what is said behind it on pages, and `lacks`, what
+    it is over the limit, in words."""
+
+    name: str
+    values: tuple[float, ...]
+    limit: float = 0.0
+    said: str = ""
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Stacks(Block):
+    """Stacked bars on one scale; the terminal has their values in a table. `head`: what a bar is; `unit`: of the values, which the
+    terminal divides by `scale[0]` and calls `scale[1]`; `limit`: what the limits are."""
+
+    label: str
+    head: str
+    layers: tuple[Layer, ...]
+    stacks: tuple[Stack, ...]
+    unit: str
+    scale: tuple[float, str] = (1.0, "")
+    limit: str = ""
+
+
+@dataclass(frozen=True)
+class Folded(Block):
+    """Blocks that a page shows when its title is clicked."""
+
+    title: str
+    blocks: tuple[Block, ...]
 
 
 class Axis(NamedTuple):
@@ -199,6 +285,80 @@ class Scatter(Block):
     legend: tuple[tuple[str, str], ...] = ()
 
 
+class Scale(NamedTuple):
+    """An axis of a plot: what it counts and its `unit`; `log`: whether it is logarithmic; `least`: where a linear one begins;
+    `ticks`: where numbers stand, if not at round ones."""
+
+    title: str
+    unit: str = ""
+    log: bool = False
+    least: float | None = None
+    ticks: tuple[float, ...] = ()
+
+
+class Mark(NamedTuple):
+    """A point of a plot with its tip. `shape`: circle, square or cross; `hollow`: only its edge."""
+
+    x: float
+    y: float
+    tip: str
+    colour: str = BLUE
+    shape: str = "circle"
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Plot(Block):
+    """Points and curves over two axes. `legend`: names of colours; `about`: what is said of all of them; `sketch`: the terminal
+    draws the first curve as blocks, with a sign below the first mark."""
+
+    label: str
+    across: Scale
+    up: Scale
+    marks: tuple[Mark, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    tall: float = 360.0
+    legend: tuple[tuple[str, str], ...] = ()
+    about: str = ""
+    sketch: bool = False
+
+
+class Bar(NamedTuple):
+    """A bar: its name, its value, the share of its track that it fills (0 to 1), its colour, and a tip."""
+
+    name: str
+    value: float
+    share: float
+    colour: str
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Bars(Block):
+    """Bars below each other, each a share of a whole of its own, with a value of one `unit`. Pages alone draw them."""
+
+    bars: tuple[Bar, ...]
+    unit: str
+
+
+class Change(NamedTuple):
+    """What one change gives, as bars of a tornado: shares to the right of the middle are gains. `said`: at their outer ends."""
+
+    name: str
+    shares: tuple[float, ...]
+    said: tuple[str, ...]
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Tornado(Block):
+    """Gains to the right of a middle line, losses to the left. Pages alone draw it."""
+
+    label: str
+    changes: tuple[Change, ...]
+    about: str = ""
+
+
 @dataclass(frozen=True)
 class Picture(Block):
     """A drawing of its own kind, by a painter of that name: `data` has what it draws."""
@@ -234,7 +394,8 @@ class Section:
 @dataclass(frozen=True)
 class Sheet:
     """What an answer shows. `title`: of its page; `headline`: its first line in the terminal; `subtitle`: under a page's title;
-    `figures`: its main numbers. `titled`: whether the terminal shows titles of sections, or labels of lines alone."""
+    `figures`: its main numbers. `titled`: whether the terminal shows titles of sections, or labels of lines alone; `cards`: whether
+    it shows the figures in columns, below the first section."""
 
     SCHEMA: ClassVar[int] = 1
     """Rises when a block changes its meaning."""
@@ -245,3 +406,4 @@ class Sheet:
     sections: tuple[Section, ...]
     subtitle: tuple[str, ...] = ()
     titled: bool = False
+    cards: bool = False

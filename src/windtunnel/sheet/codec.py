@@ -62,7 +62,23 @@ def _object(data: Any) -> Any:
     return _KINDS[data["is"]](**{name: _object(one) for name, one in data.items() if name != "is"})
 
 
-_NAMES = ("key", "unit", "colour", "mood", "basis", "painter", "group", "dash", "left_out", "command", "value", "subtitle")
+_NAMES = (
+    "key",
+    "unit",
+    "colour",
+    "mood",
+    "basis",
+    "painter",
+    "group",
+    "dash",
+    "left_out",
+    "command",
+    "value",
+    "subtitle",
+    "data",
+    "letter",
+    "shape",
+)
 
 
 def texts_of(part: Any) -> list[str]:

@@ -111,9 +111,21 @@ def energy(joules: float) -> str:
     return f"{joules / 1e3:.4g} kJ"
 
 
-def duration(days: float) -> str:
+def duration(days: float) -> Sentence:
     """`96.4 days`, or hours below two days."""
-    return f"{days:,.{0 if days >= 200 else 1}f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"
+    if days >= 2.0:
+        return Sentence("{count} days", count=f"{days:,.{0 if days >= 200 else 1}f}")
+    return Sentence("{count} hours", count=f"{days * 24.0:.3g}")
+
+
+def long_time(value: float) -> Sentence:
+    """`45 s`, `12.3 min`, `5.2 h`, `3.1 days` from seconds."""
+    if not math.isfinite(value):
+        return Sentence("never")
+    for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if value < limit:
+            return Sentence(f"{{count}} {unit}", count=f"{value / scale:.3g}")
+    return Sentence("{count} days", count=count(value / 86400.0))
 
 
 def watts(value: float) -> str:
@@ -130,3 +142,24 @@ def mass(kilograms: float) -> str:
         if kilograms >= scale:
             return f"{kilograms / scale:.3g} {unit}"
     return f"{kilograms * 1e3:.3g} g" if math.isfinite(kilograms) else UNKNOWN
+
+
+_NO_TIME = 0.5e-9
+"""Seconds below which a difference is the rounding of sums: clocks of traces count nanoseconds."""
+
+
+def signed_seconds(value: float) -> str:
+    """A difference of two times, with its sign."""
+    return ("-" if value <= -_NO_TIME else "+") + measured_seconds(abs(value))
+
+
+def measured_seconds(value: float) -> str:
+    """A time with four digits and its unit; 0 below half a nanosecond, - for NaN."""
+    if value != value:
+        return "-"
+    if abs(value) < _NO_TIME:
+        return "0"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value * 1e6:.4g} µs"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 LANGUAGES = {"en": "English", "zh": "中文"}
-"""Code of a language -> its own name. Any but English has a file beside this one: English text or template -> its translation."""
+"""Code of a language -> its own name. Any but English has a file beside this one, and may have a folder of
+more: English text or template -> its translation."""
 
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
@@ -43,12 +44,19 @@ def join(parts: Sequence[str], separator: str = ", ") -> Sentence:
     return Sentence(separator.join(f"{{{name}}}" for name in names), **dict(zip(names, parts, strict=True)))
 
 
+def quote(text: str) -> Sentence:
+    """A text that no language translates: a name, or what a file says."""
+    return Sentence("{text}", text=text)
+
+
 @cache
 def dictionary(language: str) -> dict[str, str]:
     """English text or template -> that of `language`. Empty for English. FileNotFoundError for a language that has no file."""
     if language == "en":
         return {}
-    return tomllib.loads((Path(__file__).parent / f"{language}.toml").read_text(encoding="utf-8"))
+    folder = Path(__file__).parent
+    files = [folder / f"{language}.toml", *sorted((folder / language).glob("*.toml"))]
+    return {name: text for file in files for name, text in tomllib.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def translate(text: str, language: str) -> str:

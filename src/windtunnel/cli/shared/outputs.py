@@ -57,11 +57,15 @@ class Outputs:
             raise SpecError(printed[1], "-", "a file: standard output is taken", f"{printed[0]} - prints there already.")
 
     def show(self, sheet: Sheet, table: Any) -> None:
-        """Writes an answer where it was asked for. `table`: its plain data; figures of the sheet that it lacks are added to it."""
+        """Writes an answer where it was asked for. `table`: its plain data, to which figures of the sheet are added that
+        it lacks, or its JSON text."""
         if self.json is not None:
             from windtunnel.draw.json import with_figures
 
-            write_json(with_figures(table, sheet) if isinstance(table, dict) else table, self.json)
+            if isinstance(table, str):
+                write(table, self.json, "--json")
+            else:
+                write_json(with_figures(table, sheet) if isinstance(table, dict) else table, self.json)
         if self.csv is not None:
             from windtunnel.draw.csv import sheet_csv
 

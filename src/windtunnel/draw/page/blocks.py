@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -16,6 +17,7 @@ from windtunnel.draw.page.charts import (
     ChartAxis,
     draw_curves,
     frame_svg,
+    ink_on,
     key_line,
     log_scale,
     log_ticks,
@@ -24,20 +26,29 @@ from windtunnel.draw.page.charts import (
     say_zero,
 )
 from windtunnel.draw.page.charts import Curve as DrawnCurve
+from windtunnel.draw.page.plots import draw_plot_block, draw_tornado
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Advices,
     Axis,
+    Bars,
     Block,
     Cell,
     Column,
     Curves,
+    Folded,
+    Items,
     Lines,
+    Part,
     Picture,
+    Plot,
     Scatter,
     Shares,
     Spans,
+    Stacks,
+    Stripes,
     Table,
+    Tornado,
     say_in,
 )
 from windtunnel.sheet.sentence import translate
@@ -45,24 +56,57 @@ from windtunnel.sheet.sentence import translate
 Words = Callable[[str], str]
 """A text in the page's language."""
 
-PAINTERS: dict[str, Callable[[Picture, Words], Markup]] = {}
-"""Name of a painter -> the markup of a picture."""
+PAINTERS = {
+    "pipeline": "pipeline:pipeline",
+    "replicas": "pipeline:replicas",
+    "fabric": "fabric:fabric",
+    "heat": "fabric:heat",
+}
+"""Name of a painter -> module of this folder, and its function that takes a picture and says the words of a language."""
 
 
 def draw_block(block: Block, language: str) -> Markup:
     """The markup of one block."""
-    words = partial(translate, language=language)
+    return draw(block, partial(translate, language=language))
+
+
+def draw(block: Block, words: Words) -> Markup:
+    """The same in words of a language."""
     if isinstance(block, Picture):
-        return PAINTERS[block.painter](block, words)
-    for kind, draw in _DRAWERS.items():
+        module, name = PAINTERS[block.painter].split(":")
+        painter: Callable[[Picture, Words], Markup] = getattr(import_module(f"windtunnel.draw.page.{module}"), name)
+        return painter(block, words)
+    for kind, drawer in _DRAWERS.items():
         if isinstance(block, kind):
-            return draw(block, words)
+            return drawer(block, words)
     raise TypeError(f"no drawing of {type(block).__name__}")
 
 
 def _lines(block: Lines, words: Words) -> Markup:
-    look = Markup(' class="{}"').format(block.mood) if block.mood else ""
+    if block.mood == "code":
+        return Markup("<pre>{}</pre>").format("\n".join(words(line) for line in block.lines))
+    if block.listed:
+        title = Markup('<p class="strong" style="margin-top:16px">{}</p>').format(words(block.title)) if block.title else ""
+        return Markup('{}<ul class="notes">{}</ul>').format(title, _entries([(words(line), "") for line in block.lines]))
+    look = Markup(' class="{}"').format({"bad": "warn"}.get(block.mood, block.mood)) if block.mood else ""
     return Markup().join(Markup("<p{}>{}</p>").format(look, words(line)) for line in block.lines)
+
+
+def _entries(entries: Sequence[tuple[str, str]]) -> Markup:
+    """Entries of a list, each with its class."""
+    return Markup().join(
+        Markup("<li{}>{}</li>").format(Markup(' class="{}"').format(look) if look else "", text) for text, look in entries
+    )
+
+
+def _items(block: Items, words: Words) -> Markup:
+    """The numbered ones, then marked ones, then what stands beside them."""
+    numbered = [(words(item.text), "") for item in block.items if not item.mood]
+    marked = [(words(item.text), "warn" if item.mood == "bad" else "") for item in block.items if item.mood in ("warn", "bad")]
+    soft = [words(item.text) for item in block.items if item.mood == "soft"]
+    made = Markup('<ol class="reasons">{}</ol>').format(_entries(numbered)) if numbered else Markup()
+    made += Markup('<ul class="notes">{}</ul>').format(_entries(marked)) if marked else Markup()
+    return made + Markup().join(Markup('<p class="soft">{}</p>').format(text) for text in soft)
 
 
 def _table(block: Table, words: Words) -> Markup:
@@ -90,19 +134,101 @@ def _small_title(text: str) -> Markup:
 
 def _shares(block: Shares, words: Words) -> Markup:
     """A stripe of shares, and a bar with its value for each but the rest."""
-    total = sum(part.value for part in block.parts) or 1.0
-    told = {part.name: f"{words(part.name)}: {say_in(block.unit, part.value)}" for part in block.parts}
-    stripe = [{"share": part.value / total, "colour": part.colour, "title": told[part.name], "inside": ""} for part in block.parts]
-    shown = sorted((part for part in block.parts if not part.rest), key=lambda part: -part.value)
+    whole = block.groups or block.parts
+    total = sum(part.value for part in whole) or 1.0
+    shown = [part for part in block.parts if not part.rest]
+    shown = shown if block.groups else sorted(shown, key=lambda part: -part.value)
     most = max((part.value for part in shown), default=1.0) or 1.0
     bars = [
-        {"label": words(part.name), "value": say_in(block.unit, part.value), "share": say.percent(part.value / total),
-         "width": 100.0 * part.value / most, "colour": part.colour, "title": told[part.name]}
+        {"label": words(part.name), "value": say.percent(part.value) if block.unit == "%" else say_in(block.unit, part.value),
+         "share": "" if block.unit == "%" else say.percent(part.value / total), "width": 100.0 * part.value / most,
+         "colour": part.colour, "title": _told(part, block.unit, words)}
         for part in shown
     ]  # fmt: skip
     look = Markup(' class="warn"') if block.mood == "bad" else ""
     title = Markup('<p{} style="margin-top:12px">{}</p>').format(look, words(block.title)) if block.title else Markup()
-    return title + frame.part("stripe", stripe) + frame.part("bars", bars)
+    return title + _stripe(whole, block.unit, words, bool(block.groups)) + frame.part("bars", bars)
+
+
+def _told(part: Part, unit: str, words: Words) -> str:
+    return f"{words(part.name)}: {say_in(unit, part.value)}"
+
+
+def _stripe(parts: Sequence[Part], unit: str, words: Words, named: bool = True) -> Markup:
+    """A whole as one bar. `named`: whether names stand inside, where they fit."""
+    total = sum(part.value for part in parts) or 1.0
+    shown = []
+    for part in parts:
+        share = 100.0 * part.value / total
+        name = f"{words(part.name)} {share:.0f} %"
+        inside = name if share > 12 else f"{share:.0f} %" if share > 4 else ""
+        title = _told(part, unit, words)
+        shown.append({"share": part.value / total, "colour": part.colour, "title": title, "inside": inside if named else ""})
+    return frame.part("stripe", shown)
+
+
+def _stripes(block: Stripes, words: Words) -> Markup:
+    line = Markup('<div class="soft">{}</div><div style="grid-column:2/5">{}</div>')
+    lines = Markup().join(line.format(words(name), _stripe(parts, block.unit, words)) for name, parts in block.rows)
+    return Markup('<div class="parts" style="margin-top:10px">{}</div>').format(lines)
+
+
+def _folded(block: Folded, words: Words) -> Markup:
+    inside = Markup().join(draw(one, words) for one in block.blocks)
+    return Markup('<details style="margin-top:10px"><summary>{}</summary>{}</details>').format(words(block.title), inside)
+
+
+STACK_TALL, STACK_LEFT, STACK_RIGHT = 30.0, 76.0, 160.0
+
+
+def _stacks(block: Stacks, words: Words) -> Markup:
+    """A stacked bar for each, the limits as lines, and a legend."""
+    size, unit = block.scale
+    full = max(max(sum(stack.values), stack.limit) for stack in block.stacks) * 1.02 or 1.0
+    left = max(STACK_LEFT, 16.0 + 7.0 * max(len(stack.name) + len(block.head) for stack in block.stacks))
+    scale = (WIDE - left - STACK_RIGHT) / full
+    height = STACK_TALL * len(block.stacks) + 26
+    out = []
+    for number, stack in enumerate(block.stacks):
+        y, x = number * STACK_TALL + 4, left
+        out.append(
+            f'<text x="{left - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">{escape(words(block.head))} {escape(stack.name)}</text>'
+        )
+        for layer, value in zip(block.layers, stack.values, strict=True):
+            if value <= 0.0:
+                continue
+            width = value * scale
+            out.append(
+                f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{STACK_TALL - 8:.0f}" fill="{layer.colour}">'
+                f"<title>{escape(words(layer.name))}: {escape(say_in(block.unit, value))}</title></rect>"
+            )
+            if width > 58:
+                style = f'style="fill:{ink_on(layer.colour)}"'
+                out.append(f'<text x="{x + width / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" {style}>{value / size:.1f}</text>')
+            x += width
+        said = words(stack.said) if stack.said else f"{sum(stack.values) / size:.1f} {unit}"
+        said += f", {words(stack.lacks)}" if stack.lacks else ""
+        x = max(x, left + stack.limit * scale)  # beyond the line of the limit, which is drawn last
+        colour = ' style="fill:var(--bad);font-weight:600"' if stack.lacks else ""
+        out.append(f'<text class="strong" x="{x + 8:.1f}" y="{y + 15:.1f}"{colour}>{escape(said)}</text>')
+    for limit in sorted({stack.limit for stack in block.stacks} - {0.0}):
+        x = left + limit * scale
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20:.0f}" stroke="var(--bad)" stroke-width="2" '
+            f'stroke-dasharray="5 3"/><text x="{x:.1f}" y="{height - 6:.0f}" text-anchor="middle">{escape(words(block.limit))} '
+            f"{limit / size:.0f} {unit}</text>"
+        )
+    used = [layer for number, layer in enumerate(block.layers) if any(stack.values[number] > 0.0 for stack in block.stacks)]
+    return frame_svg("".join(out), height, words(block.label)) + key_line([(words(layer.name), layer.colour) for layer in used])
+
+
+def _bars(block: Bars, words: Words) -> Markup:
+    shown = [
+        {"label": words(bar.name), "value": say_in(block.unit, bar.value), "share": say.percent(bar.share),
+         "width": 100.0 * min(1.0, bar.share), "colour": bar.colour, "title": words(bar.tip or bar.name)}
+        for bar in block.bars
+    ]  # fmt: skip
+    return frame.part("bars", shown)
 
 
 def _curves(block: Curves, words: Words) -> Markup:
@@ -225,15 +351,24 @@ def _advice(block: Advices, words: Words) -> Markup:
 
 _DRAWERS: dict[type[Block], Callable[[Any, Words], Markup]] = {
     Lines: _lines,
+    Items: _items,
+    Stripes: _stripes,
+    Stacks: _stacks,
+    Folded: _folded,
     Table: _table,
     Shares: _shares,
     Curves: _curves,
     Spans: _spans,
     Scatter: _scatter,
     Advices: _advice,
+    Bars: _bars,
+    Plot: draw_plot_block,
+    Tornado: draw_tornado,
 }
 
 
 def section_markup(title: str, blocks: Sequence[Block], language: str) -> Markup:
     """A section with its blocks."""
-    return frame.part("section", translate(title, language), Markup().join(draw_block(block, language) for block in blocks))
+    return frame.part(
+        "section", translate(title, language), Markup().join(draw_block(block, language) for block in blocks if not block.brief)
+    )

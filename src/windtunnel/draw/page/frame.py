@@ -83,6 +83,11 @@ def embed(data: Mapping[str, Any]) -> str:
     return json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
+def told_script(name: str, data: Mapping[str, Any]) -> Markup:
+    """What the script of a drawing reads, as an element with that id."""
+    return Markup('<script type="application/json" id="{}">{}</script>').format(name, _embed_json(data))
+
+
 def _embed_json(data: Mapping[str, Any]) -> Markup:
     """JSON that cannot close the script element around it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -37,7 +38,8 @@ def _cards(sheet: Sheet, language: str) -> list[tuple[str, str, str]]:
 
 
 def _card(figure: Figure, language: str) -> tuple[str, str, str]:
-    return translate(figure.label, language), translate(figure.with_error(), language), figure.mood
+    words = partial(translate, language=language)
+    return words(figure.label), figure.within or figure.with_error(words), figure.mood
 
 
 def write_page(sheet: Sheet, path: str | Path, command: str = "", language: str = "en") -> None:

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from windtunnel.draw.listing import listing
-from windtunnel.report.words.measured.seconds import seconds
 from windtunnel.runs.comparison import MOST_CAUSES
 from windtunnel.runs.fleet.comparison import FleetComparison, SectionPart
+from windtunnel.sheet.numbers import measured_seconds as seconds
 
 MOST_ROWS = 12
 

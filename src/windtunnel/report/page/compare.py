@@ -15,10 +15,10 @@ from windtunnel.report.page.job_lines import describe_job, fields_part
 from windtunnel.report.page.plots import BarPart, BarRow, TornadoRow, stacked_bars, tornado
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words.errors import dollars_within, percent_within, seconds_within
-from windtunnel.report.words.measured.seconds import signed_seconds
 from windtunnel.report.words.parts import COLOUR, group_sums, label_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.sheet import numbers as say
+from windtunnel.sheet.numbers import signed_seconds
 
 MOST_PARTS = 16
 """Parts that are drawn, those that differ most first."""

@@ -13,7 +13,7 @@ from windtunnel.draw.page import frame
 from windtunnel.draw.page.frame import Cell
 from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report.page.job_lines import describe_job, fields_part
-from windtunnel.report.page.load import load_data, network_part
+from windtunnel.report.page.load import network_part
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.page.sharing import sharing
 from windtunnel.report.page.unequal import replica_maps
@@ -64,9 +64,7 @@ def page(prediction: Prediction, command: str = "") -> str:
     sections.append(section("What this rests on", _evidence(prediction)))
     sections.append(section("The job", fields_part(prediction.job)))
     body = Markup().join(sections)
-    loads = load_data(prediction.traffic)
-    data, script = (picture or {}) | loads, "load.js" if loads else ""
-    return frame.page(prediction.job.name, _subtitle(prediction), _cards(prediction), body, data, command, script)
+    return frame.page(prediction.job.name, _subtitle(prediction), _cards(prediction), body, None, command)
 
 
 def section(title: str, body: Markup) -> Markup:
@@ -148,8 +146,8 @@ def _pipeline(picture: Mapping[str, Any], prediction: Prediction) -> Markup:
         '<button id="reset" type="button" hidden>whole step</button></div>'
         '<div class="picture"><canvas id="pipeline" tabindex="0" role="img" aria-label="Timeline of every pipeline stage"></canvas>'
         '<div id="tip"></div></div><div class="key">{}<span>Numbers are micro batches.{}{} '
-        "Drag to move, double-click or Ctrl and wheel to zoom.</span></div></section>"
-    ).format(key, paler, left_out)
+        "Drag to move, double-click or Ctrl and wheel to zoom.</span></div>{}</section>"
+    ).format(key, paler, left_out, frame.told_script("pipeline-data", {**picture, "stage": "stage"}))
 
 
 def _memory(prediction: Prediction) -> Markup:

@@ -45,7 +45,6 @@ WITHHELD = {
 
 OUTPUTS = {
     "calibrate --out": "calibration.toml",
-    "collective --csv": "transfers.csv",
     "export --out": "exported",
     "fit collectives --record": "record.json",
     "fit host --record": "record.json",

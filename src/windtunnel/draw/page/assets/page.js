@@ -1,5 +1,5 @@
 "use strict";
-// tables, drawings and points of a sheet: `root` is the document, or a part of another page
+// tables, drawings and points of a sheet: `root` is the document, or a part of another page; returns what draws it in a new theme
 function wireSheet(root) {
   const find = id => root.getElementById(id);
 
@@ -123,38 +123,43 @@ function wireSheet(root) {
     box.querySelector(".copy").addEventListener("click", () => navigator.clipboard?.writeText(command.textContent));
     dots.find(dot => Number(dot.dataset.point) === told.best)?.dispatchEvent(new Event("click"));
   }
-}
 
-// a sheet as a part of another page, with looks of its own
-customElements.define("wt-sheet", class extends HTMLElement {
-  connectedCallback() {
-    const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
-    root.innerHTML = `<style>${this.getAttribute("looks") ?? ""}</style>${this.getAttribute("markup") ?? ""}`;
-    wireSheet(root);
-  }
-});
-
-// a page of its own
-if (document.getElementById("theme")) (() => {
-  const data = JSON.parse(document.getElementById("data")?.textContent ?? "null");  // pages of tables only have none
-  const root = document.documentElement;
-  const style = name => getComputedStyle(root).getPropertyValue(name).trim();
-  wireSheet(document);
-
-  // the command that makes this page, to take along
-  const made = document.getElementById("made-by");
-  if (made && navigator.clipboard) {
-    const button = document.createElement("button");
-    button.type = "button"; button.textContent = "copy"; button.style.marginLeft = "8px";
-    button.addEventListener("click", () => navigator.clipboard.writeText(made.textContent).then(() => { button.textContent = "copied"; }, () => {}));
-    made.after(button);
+  // the slider colours the fabric's drawing by the load in one bin of time, and frames the bin in the heat maps
+  const slider = find("moment");
+  if (slider) {
+    const load = JSON.parse(find("moment-data").textContent), told = find("moment-told");
+    const shapes = [...root.querySelectorAll("#fabric [data-row]")].map(shape => {
+      const line = shape.tagName === "line", names = line ? ["stroke", "stroke-width", "stroke-opacity"] : ["fill"];
+      const title = shape.querySelector("title");
+      return { shape, line, title, names, before: names.map(n => shape.getAttribute(n)), words: title.textContent,
+               steps: (line ? load.edge_bins : load.box_bins)[Number(shape.dataset.row)] };
+    });
+    const show = () => {
+      const bin = Number(slider.value) - 1;
+      told.textContent = bin < 0 ? load.whole : load.to.replace("{begin}", load.times[bin]).replace("{end}", load.times[bin + 1]);
+      slider.setAttribute("aria-valuetext", told.textContent);
+      for (const s of shapes) {
+        const step = bin < 0 ? 0 : Number(s.steps[bin]), strength = step / (load.colours.length - 1);
+        const now = bin < 0 ? s.before : s.line ? [load.colours[step], 0.6 + 2.4 * strength, 0.25 + 0.75 * strength] : [load.colours[step]];
+        s.names.forEach((name, i) => s.shape.setAttribute(name, now[i]));
+        s.title.textContent = bin < 0 ? s.words : `${s.shape.dataset.name}: ${load.fullest} ${load.words[step]}, ${told.textContent}`;
+      }
+      for (const heat of root.querySelectorAll("svg.heat")) {
+        const now = heat.querySelector(".now");
+        now.setAttribute("visibility", bin < 0 ? "hidden" : "visible");
+        now.setAttribute("x", Number(heat.dataset.left) + Math.max(0, bin) * Number(heat.dataset.each));
+      }
+    };
+    slider.addEventListener("input", show);
+    show();
   }
 
   // the pipeline: one row a stage, computation above, transfers in a thin lane below
-  const canvas = document.getElementById("pipeline");
+  const canvas = find("pipeline");
   let draw = () => {};
   if (canvas) {
-    const tip = document.getElementById("tip"), reset = document.getElementById("reset");
+    const data = JSON.parse(find("pipeline-data").textContent), style = name => getComputedStyle(canvas).getPropertyValue(name).trim();
+    const tip = find("tip"), reset = find("reset");
     const stages = data.stages, spans = data.spans, end = data.end, left = 62, low = 24;
     const tall = Math.max(26, Math.min(54, 460 / stages.length)), gap = Math.max(2, tall * 0.12);
     const height = stages.length * tall + low;
@@ -175,7 +180,7 @@ if (document.getElementById("theme")) (() => {
       c.font = "12px system-ui, 'DejaVu Sans', sans-serif";
       stages.forEach((stage, i) => {
         c.fillStyle = style("--idle"); c.fillRect(left, i * tall + gap / 2, wide - left, (tall - gap) * 0.74);
-        c.fillStyle = style("--soft"); c.textAlign = "right"; c.fillText("stage " + stage, left - 8, i * tall + tall * 0.42);
+        c.fillStyle = style("--soft"); c.textAlign = "right"; c.fillText(`${data.stage} ${stage}`, left - 8, i * tall + tall * 0.42);
       });
       c.save(); c.beginPath(); c.rect(left, 0, wide - left, height); c.clip();
       c.textAlign = "center";
@@ -223,7 +228,7 @@ if (document.getElementById("theme")) (() => {
       }
       tip.style.display = hit ? "block" : "none";
       if (!hit) return;
-      tip.textContent = `${data.names[hit[7]]}\nstage ${stages[hit[0]]}` + (hit[4] >= 0 ? `, micro batch ${hit[4]}` : "") + (hit[6] >= 0 ? `, chunk ${hit[6]}` : "")
+      tip.textContent = `${data.names[hit[7]]}\n${data.stage} ${stages[hit[0]]}` + (hit[4] >= 0 ? `, micro batch ${hit[4]}` : "") + (hit[6] >= 0 ? `, chunk ${hit[6]}` : "")
         + `\n${time(hit[1])} to ${time(hit[2])}, ${time(hit[2] - hit[1])}`;
       tip.style.left = Math.min(px + 14, w - tip.offsetWidth - 4) + "px"; tip.style.top = py + 14 + "px";
     });
@@ -236,6 +241,33 @@ if (document.getElementById("theme")) (() => {
     reset.addEventListener("click", () => clamp(0, end));
     new ResizeObserver(draw).observe(canvas);
   }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  draw();
+  return draw;
+}
+
+// a sheet as a part of another page, with looks of its own
+customElements.define("wt-sheet", class extends HTMLElement {
+  connectedCallback() {
+    const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
+    root.innerHTML = `<style>${this.getAttribute("looks") ?? ""}</style>${this.getAttribute("markup") ?? ""}`;
+    wireSheet(root);
+  }
+});
+
+// a page of its own
+if (document.getElementById("theme")) (() => {
+  const root = document.documentElement;
+  const draw = wireSheet(document);
+
+  // the command that makes this page, to take along
+  const made = document.getElementById("made-by");
+  if (made && navigator.clipboard) {
+    const button = document.createElement("button");
+    button.type = "button"; button.textContent = "copy"; button.style.marginLeft = "8px";
+    button.addEventListener("click", () => navigator.clipboard.writeText(made.textContent).then(() => { button.textContent = "copied"; }, () => {}));
+    made.after(button);
+  }
 
   // the theme follows the system until the button is used
   document.getElementById("theme").addEventListener("click", () => {
@@ -243,6 +275,4 @@ if (document.getElementById("theme")) (() => {
     root.dataset.theme = dark ? "light" : "dark";
     draw();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
-  draw();
 })();

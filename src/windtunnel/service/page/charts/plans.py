@@ -20,7 +20,6 @@ from windtunnel.service.page.charts.plot import (
     numbers_axis,
     plot,
 )
-from windtunnel.sheet import numbers as say
 
 Plan = Mapping[str, Any]
 MOST_LINES = 60
@@ -141,26 +140,3 @@ def switch_bars(switches: Sequence[Mapping[str, Any]], axis: str) -> Options:
     y["axisLabel"] |= {"width": 190, "overflow": "truncate"}
     y["axisLine"] = {"onZero": False, "lineStyle": {"color": LINE}}
     return plot(numbers_axis(axis), y, [{"type": "bar", "data": data, "barWidth": 14}], left=206)
-
-
-def interval_curve(curve: Sequence[Mapping[str, float]], chosen: float, best: float, names: tuple[str, str]) -> Options:
-    """Goodput by the time between checkpoints. `curve`: interval_s and goodput; `names`: of the axes."""
-    data = [{"name": f"{say.seconds(one['interval_s'])}: {100 * one['goodput']:.2f} %",
-             "value": [one["interval_s"], 100 * one["goodput"]]}
-            for one in curve]  # fmt: skip
-    marks = [{"xAxis": at, "lineStyle": {"color": colour, "type": kind}, "label": {"show": False}}
-             for at, colour, kind in ((best, GREEN, "dashed"), (chosen, ORANGE, "solid")) if at > 0]  # fmt: skip
-    line = {"type": "line", "data": data, "symbol": "circle", "symbolSize": 6, "lineStyle": {"color": BLUE, "width": 2},
-         "itemStyle": {"color": BLUE},
-            "markLine": {"symbol": "none", "silent": True, "data": marks}}  # fmt: skip
-    return plot(numbers_axis(names[0], log=True), numbers_axis(names[1], vertical=True), [line])
-
-
-def time_parts(parts: Mapping[str, float], words: Mapping[str, str], axis: str) -> Options:
-    """Where the time of a whole run goes that does not train, in % of the run."""
-    shown = sorted(((name, value) for name, value in parts.items() if name != "useful" and value > 5e-5), key=lambda p: -p[1])
-    names = [words.get(name, name) for name, _ in shown]
-    data = [{"name": f"{name}: {100 * value:.2f} %", "value": 100 * value} for name, (_, value) in zip(names, shown, strict=True)]
-    y = names_axis(names, vertical=True, downwards=True)
-    bars = {"type": "bar", "data": data, "barWidth": 14, "itemStyle": {"color": ORANGE, "borderRadius": 3}}
-    return plot(numbers_axis(axis, least=0), y, [bars], left=150)

@@ -9,11 +9,11 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_numbers
-from windtunnel.service.page.charts.plans import interval_curve, time_parts
+from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list
 from windtunnel.service.page.frame import card
+from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import job_arguments
 from windtunnel.sheet import numbers as say
 
@@ -32,6 +32,7 @@ class WholeRunCard:
         self._law_of_rates = ""
         self._latest: dict[str, float] = {}
         say_ = context.say
+        use_sheets()
         with card(say_("choose.run"), say_("choose.run_about"), "run"):
             with ui.element("div").classes("wt-form"):
                 self._law = form.choice("law", say_("choose.law"), [FIRST_LAW], FIRST_LAW)
@@ -100,35 +101,13 @@ class WholeRunCard:
         arguments = sets_list(job_arguments(self._context), sets)
         days = form.value("days").strip()
         return Wanted(
-            "goodput", {**arguments, "closed": True, **({"days": days} if days else {})}, dict(self._context.question.files)
+            "goodput", {**arguments, "closed": True, **({"days": days} if days else {})}, dict(self._context.question.files), SHEET
         )
 
-    def _draw(self, table: Mapping[str, Any], asked: Asked) -> None:
-        say_, closed = self._context.say, table["closed"]
+    async def _draw(self, table: Mapping[str, Any], asked: Asked) -> None:
         if not (self._form.number("rate") or 0.0) or self._law_of_rates != self._form.value("law"):
             self._learn_rates(table)
-        show_numbers([
-            (say_("choose.goodput"), say.percent(table["goodput"])), (say_("choose.mtbf"), say.seconds(closed["mtbf"])),
-            (say_("choose.interval_used"), say.seconds(table["interval_s"])),
-            (say_("choose.recovery"), say.seconds(closed["recovery"])),
-            (say_("choose.days"), "–" if table.get("expected_days") is None else f"{table['expected_days']:,.1f}"),
-            (say_("choose.spares_used"), _spares(table)),
-        ])  # fmt: skip
-        with ui.element("ul").classes("wt-sentences"):
-            for reason in table["reasons"]:
-                with ui.element("li"):
-                    ui.label(reason)
-        with ui.element("div").classes("wt-two"):
-            with ui.element("div"):
-                ui.html(say_("choose.interval_title"), tag="h3", sanitize=False)
-                names = (say_("choose.interval_axis"), say_("choose.goodput_axis"))
-                curve = interval_curve(table["interval_curve"], table["interval_s"], table["best_interval_s"], names)
-                draw_chart(curve, say_("choose.interval_title"), 280)
-            with ui.element("div"):
-                ui.html(say_("choose.lost"), tag="h3", sanitize=False)
-                parts = time_parts(closed["parts"], _part_words(self._context), say_("choose.of_run"))
-                draw_chart(parts, say_("choose.lost"), 280)
-        show_command(self._context, asked.command, asked.key)
+        await show_sheet(self._context, asked)
 
     def _learn_rates(self, table: Mapping[str, Any]) -> None:
         """The rates of the law itself, which the slider multiplies."""
@@ -146,17 +125,3 @@ class WholeRunCard:
 def build_whole_run(context: PageContext, form: Form) -> None:
     """Builds the card."""
     WholeRunCard(context, form)
-
-
-def _spares(table: Mapping[str, Any]) -> str:
-    """Nodes that stand by."""
-    return str(table["spares"][0]["spares"]) if table.get("spares") else "0"
-
-
-def _part_words(context: PageContext) -> dict[str, str]:
-    return {
-        "detect": context.say("choose.detect"), "diagnose": context.say("choose.diagnose"), "drag": context.say("choose.drag"),
-        "init": context.say("choose.init"), "load": context.say("choose.load"), "repair": context.say("choose.repair"),
-        "replay": context.say("choose.replay"), "save": context.say("choose.save"), "slow": context.say("choose.slow"),
-        "wait": context.say("choose.wait"),
-    }  # fmt: skip

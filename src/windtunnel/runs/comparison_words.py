@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from windtunnel.base.units import show_size
-from windtunnel.report.words.measured.seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import RunComparison
 from windtunnel.runs.log_facts import APART, DRIFT, LogFacts
 from windtunnel.runs.suspects import SuspectedCause
 from windtunnel.sheet import numbers as say
+from windtunnel.sheet.numbers import measured_seconds as seconds
+from windtunnel.sheet.numbers import signed_seconds
+from windtunnel.sheet.sentence import Sentence
 
 _ALIKE = 3.0
 """Times by which a step and its prediction may differ before they are likely of two jobs. Assumed."""
@@ -19,16 +21,19 @@ def step_lines(comparison: RunComparison) -> list[str]:
     """The measured step and the expected one, the first line, and what to think of the difference."""
     measured, expected = comparison.measured_step, comparison.expected_step
     if not comparison.steps:
-        return [f"The run tells no step's time. We expect {seconds(expected)}."]
+        return [Sentence("The run tells no step's time. We expect {time}.", time=seconds(expected))]
     over, log = measured / expected - 1.0, comparison.log
     update = log.update if log is not None else None
-    what = "step" if update is None else "update of the policy"
-    lines = [
-        f"Your {what} takes {seconds(measured)} (median of {comparison.steps}, ±{seconds(comparison.step_spread)}); "
-        f"we expect {seconds(expected)}: {over:+.1%}."
-    ]
+    what = Sentence("step" if update is None else "update of the policy")
+    lines: list[str] = [
+        Sentence(
+            "Your {what} takes {time} (median of {steps}, ±{spread}); we expect {expected}: {over}.",
+            what=what, time=seconds(measured),
+            steps=comparison.steps, spread=seconds(comparison.step_spread), expected=seconds(expected), over=f"{over:+.1%}",
+        )
+    ]  # fmt: skip
     if update is not None:
-        lines.append(f"A step of reinforcement learning is longer: {update[0]} is its part that the job is.")
+        lines.append(Sentence("A step of reinforcement learning is longer: {part} is its part that the job is.", part=update[0]))
     elif log is not None and log.rollouts:
         lines.append(
             "The log is of reinforcement learning: its steps generate text too, the job is the update alone, and the log does not "
@@ -44,20 +49,25 @@ def step_lines(comparison: RunComparison) -> list[str]:
 
 def _within_error(over: float, error: float) -> str:
     """Whether the difference is more than the prediction may be wrong by."""
-    words = f"The prediction is good to ±{100 * error:.0f} % (one sigma)"
+    words = Sentence("The prediction is good to ±{error} % (one sigma)", error=f"{100 * error:.0f}")
     if abs(over) <= error:
-        return f"{words}: the difference is inside, and may be the prediction's."
-    return f"{words}: the difference is {abs(over) / error:.1f} times that."
+        return Sentence("{words}: the difference is inside, and may be the prediction's.", words=words)
+    return Sentence("{words}: the difference is {times} times that.", words=words, times=f"{abs(over) / error:.1f}")
 
 
 def unexplained_lines(comparison: RunComparison) -> list[str]:
     """What stays when all factors are taken, and calls that only one of both has."""
     rest = comparison.measured_step - comparison.explained_step
-    lines = [f"With all factors we would expect {seconds(comparison.explained_step)}; {signed_seconds(rest)} stays unexplained."]
+    template = "With all factors we would expect {time}; {rest} stays unexplained."
+    lines: list[str] = [Sentence(template, time=seconds(comparison.explained_step), rest=signed_seconds(rest))]
     if comparison.fit is not None:
         factors = comparison.fit.factors
         for words, calls in (("Expected, not in the run", factors.missing), ("In the run, not expected", factors.extra)):
-            lines += [f"{words}: {key.comm.name.lower()} over {key.axis}, {seconds(each)} a step." for key, each in calls[:2]]
+            lines += [
+                Sentence("{what}: {call} over {axis}, {time} a step.", what=Sentence(words), call=key.comm.name.lower(),
+                         axis=key.axis, time=seconds(took))
+                for key, took in calls[:2]
+            ]  # fmt: skip
     return lines
 
 
@@ -76,33 +86,39 @@ def log_figures(log: LogFacts) -> list[tuple[str, str, str, str]]:
 
 def log_doubts(log: LogFacts) -> list[str]:
     """Why the log may be of other work than the job."""
-    lines = []
+    lines: list[str] = []
     if math.isfinite(log.tokens) and abs(log.tokens / log.expected_tokens - 1.0) > APART:
         lines.append("The log's steps have another number of tokens: set plan.global_batch and plan.seq to the run's.")
     if math.isfinite(log.flops) and abs(log.flops - 1.0) > APART:
         lines.append(
-            f"By its own TFLOP/s the log's step has {log.flops:.2f} times the FLOP of the job's: another model, batch or sequence, "
-            "or another count (causal attention is half of full attention)."
-        )
+            Sentence(
+                "By its own TFLOP/s the log's step has {times} times the FLOP of the job's: another model, batch or sequence, or "
+                "another count (causal attention is half of full attention).", times=f"{log.flops:.2f}",
+            )
+        )  # fmt: skip
     return lines
 
 
 def course_lines(log: LogFacts) -> list[str]:
     """Peaks and drift over a run."""
-    lines = []
+    lines: list[str] = []
     if (peaks := log.peaks) is not None:
-        every = f"every {peaks.every} steps" if peaks.every else f"{peaks.count} times, at no regular distance"
-        what = (
+        every = Sentence("{count} times, at no regular distance", count=peaks.count)
+        if peaks.every:
+            every = Sentence("Every {count} steps", count=peaks.every)
+        what = Sentence(
             "a checkpoint, an evaluation or garbage collection that all ranks wait for"
             if peaks.every
             else "a rank, a link or storage that hangs for a while"
         )
-        lines.append(f"{every.capitalize()} a step takes {signed_seconds(peaks.seconds)}: {what}. {peaks.share:.1%} of all time.")
+        template = "{every} a step takes {time}: {what}. {share} of all time."
+        lines.append(Sentence(template, every=every, time=signed_seconds(peaks.seconds), what=what, share=f"{peaks.share:.1%}"))
     if math.isfinite(log.drift) and abs(log.drift - 1.0) > DRIFT:
-        way = "longer" if log.drift > 1.0 else "shorter"
+        way = Sentence("longer" if log.drift > 1.0 else "shorter")
         slower, faster = "clocks that fall with heat, memory that fragments, longer sequences", "a warm-up, experts that balance"
-        why = slower if log.drift > 1.0 else faster
-        lines.append(f"The last quarter of the steps is {abs(log.drift - 1.0):.1%} {way} than the first: {why}.")
+        why = Sentence(slower if log.drift > 1.0 else faster)
+        template = "The last quarter of the steps is {share} {way} than the first: {why}."
+        lines.append(Sentence(template, share=f"{abs(log.drift - 1.0):.1%}", way=way, why=why))
     return lines
 
 

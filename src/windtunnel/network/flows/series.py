@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from windtunnel.engine.packet import PacketSeries
+from windtunnel.network.flows.as_json import link_name
 from windtunnel.network.flows.run import FlowsResult
-from windtunnel.report.words.flows import link_name
 
 SCHEMA = "windtunnel.series/1"
 """Version; increases when a key changes its meaning or is removed."""

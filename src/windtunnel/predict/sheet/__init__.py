@@ -1,0 +1,1 @@
+"""What a prediction shows, and what answers about predictions have in common."""

@@ -1,1 +1,0 @@
-"""Measured runs in words."""
