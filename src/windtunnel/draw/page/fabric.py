@@ -125,7 +125,8 @@ def heat(picture: Picture, words: Words) -> Markup:
             continue
         short = label if len(label) <= 40 else label[:39] + "…"
         out.append(
-            f'<text x="{_HEAT_LEFT - 8:.0f}" y="{y + 12:.1f}" text-anchor="end">{escape(short)}<title>{escape(label)}</title></text>'
+            f'<text x="{_HEAT_LEFT - 8:.0f}" y="{y + 12:.1f}" text-anchor="end">{escape(short)}'
+            f"<title>{escape(label)}</title></text>"
             f'<text class="strong" x="{_HEAT_WIDE:.0f}" y="{y + 12:.1f}" text-anchor="end">{escape(behind)}</text>'
             f'<rect x="{_HEAT_LEFT:.0f}" y="{y + 1:.1f}" width="{bins * each:.1f}" height="{_LINE - 2:.0f}" fill="var(--idle)"/>'
         )
