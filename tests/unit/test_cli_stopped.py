@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 _CHILD = """
-import signal, sys
+import importlib, signal, sys
 from windtunnel import cli
-from windtunnel.{module} import {name} as run
-import windtunnel.{module} as module
+module = importlib.import_module("windtunnel.{module}")
+run = module.{name}
 
 def wrapped(*given, **named):
     wrapped.calls += 1
