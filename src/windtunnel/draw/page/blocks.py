@@ -89,7 +89,8 @@ def _lines(block: Lines, words: Words) -> Markup:
         title = Markup('<p class="strong" style="margin-top:16px">{}</p>').format(words(block.title)) if block.title else ""
         return Markup('{}<ul class="notes">{}</ul>').format(title, _entries([(words(line), "") for line in block.lines]))
     look = Markup(' class="{}"').format({"bad": "warn"}.get(block.mood, block.mood)) if block.mood else ""
-    return Markup().join(Markup("<p{}>{}</p>").format(look, words(line)) for line in block.lines)
+    label = Markup('<span class="soft">{}:</span> ').format(words(block.label)) if block.label else ""
+    return Markup().join(Markup("<p{}>{}{}</p>").format(look, label, words(line)) for line in block.lines)
 
 
 def _entries(entries: Sequence[tuple[str, str]]) -> Markup:
