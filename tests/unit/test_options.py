@@ -13,8 +13,10 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.options import argument, asks, option, options_of, request_of
 from windtunnel.cli import VERBS
+from windtunnel.cli.shared.options import JOB
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.verbs import verb_module
+from windtunnel.goodput.options import GoodputCommandOptions
 from windtunnel.rl.options import RLPredictOptions
 from windtunnel.service.client import RemoteService
 from windtunnel.service.questions.offered import offered_verb
@@ -22,20 +24,24 @@ from windtunnel.service.web.openapi import describe
 from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 VERBS_STATED: dict[str, type[Any]] = {
+    "goodput": GoodputCommandOptions,
     "serve-predict": ServeOptions,
     "serve-search": ServeSearchOptions,
     "rl-predict": RLPredictOptions,
 }
 """Verb -> its options."""
-OUTPUTS = [one.name for one in fields(Outputs)]
+OUTPUTS = [one.name for one in fields(Outputs) if one.metadata.get("option", True)]
 
 
 @pytest.mark.parametrize("verb", VERBS_STATED)
 def test_the_command_line_has_them(verb: str) -> None:
     stated = [one for one in options_of(VERBS_STATED[verb]) if one.shown]
     command = inspect.signature(verb_module(VERBS[verb][0]).command)
-    assert list(command.parameters) == [*(one.name for one in stated), *OUTPUTS]
-    for one in stated:
+    source = {name for name, _ in JOB} if any(one.kind == "job" for one in stated) else set()
+    named = [one for one in stated if one.kind != "job"]
+    assert [name for name in command.parameters if name not in source] == [*(one.name for one in named), *OUTPUTS]
+    assert source <= set(command.parameters)
+    for one in named:
         typed = next(part for part in get_args(command.parameters[one.name].annotation) if hasattr(part, "help"))
         assert typed.help == one.help and (not one.word or one.word in (typed.default, *(typed.param_decls or ())))
 
@@ -45,7 +51,7 @@ def test_python_has_them(verb: str) -> None:
     function = getattr(wt, verb.replace("-", "_"))
     stated = {one.name: one for one in options_of(VERBS_STATED[verb])}
     parameters = inspect.signature(function).parameters
-    assert set(parameters) <= set(stated) and set(stated) - set(parameters) <= {"splits"}
+    assert set(parameters) <= set(stated) and set(stated) - set(parameters) <= {"splits", "closed"}
     for name, parameter in parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
         assert default == stated[name].default and f"`{name}`: {stated[name].help}" in (function.__doc__ or "")
@@ -58,7 +64,7 @@ def test_a_service_offers_them(verb: str) -> None:
     for one in options_of(VERBS_STATED[verb]):
         if not one.shown or one.asked == "jobs":
             continue
-        assert offered[one.asked].help == one.help
+        assert one.kind == "job" or offered[one.asked].help == one.help
         names = {name.replace("-", "_") for name in json.loads(json.dumps(schema))["properties"]}
         assert one.asked in names
 

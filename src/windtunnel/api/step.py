@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from windtunnel.base.options import asks
+from windtunnel.goodput.options import GoodputOptions
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,26 +58,18 @@ def predict(
     return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads, beside, background, threads))
 
 
-def goodput(
-    job: Job,
-    days: float | None = None,
-    replicas: int = 1000,
-    seed: int = 1,
-    *,
-    network: str = "closed",
-    threads: int = 1,
-    progress: Callable[[float], object] | None = None,
-) -> Goodput:
+@asks(GoodputOptions)
+def goodput(asked: GoodputOptions) -> Goodput:
     """How much of a run of `job` trains, with the failures of `job.reliability`, how long it takes, and what would help.
 
-    The run has `job.tokens`, or takes `days` of wall time. `replicas`: simulated runs, equal for equal `seed`; 0: the closed
-    form alone. `network`: of the step, and of saves to storage on its fabric: closed, flow or packet. `progress` is called with the
-    finished share. SpecError for a job without `reliability` or length, and for what
-    cannot be.
+    The run has `job.tokens`, or takes `days` of wall time. `replicas`: equal for equal `seed`; 0: the closed form alone. `network`:
+    of the step, and of saves to storage on its fabric. SpecError for a job without `reliability` or length, and for what cannot be.
     """
     from windtunnel.goodput.answer import goodput as run
 
-    return run(job, days, replicas, seed, network=network, threads=threads, progress=progress)
+    return run(
+        asked.job, asked.days, asked.replicas, asked.seed, network=asked.network, threads=asked.threads, progress=asked.progress
+    )
 
 
 def memory(job: Job, *, replay: bool = False, over_time: bool = False, stage: int | None = None) -> MemoryReport:

@@ -24,10 +24,14 @@ _KEY = "option"
 
 @dataclass(frozen=True)
 class StatedOption:
-    """An option of a verb. `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service
-    takes it too; `kind`: text, whole, number or flag; `many`: several values, with `commas` between them or repeated; `default`:
-    its value, MISSING for one that has to be said; `least`: of a number; `offers`: what completion and forms offer (jobs, machines,
-    models, fields, fidelities); `example`: what an error says to write; `shown`: False for one that Python alone has."""
+    """An option of a verb.
+
+    `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service takes it too. `kind`:
+    text, whole, number or flag, or job, which a command line describes by several options. `many`: several values, with `commas`
+    between them or repeated; `reads`: the function of `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING
+    for one that has to be said; `least`, `most`: of a number; `offers`: what completion and forms offer (jobs, machines, models,
+    fields, fidelities); `allowed`, `example`: what an error says. `shown`: False for one that Python alone has.
+    """
 
     name: str
     help: str
@@ -42,6 +46,7 @@ class StatedOption:
     offers: str
     allowed: str
     example: str
+    reads: str
     shown: bool
 
     @property
@@ -66,12 +71,13 @@ def option(
     offers: str = "",
     allowed: str = "",
     example: str = "",
+    reads: str = "",
     shown: bool = True,
 ) -> Any:
     """A field that is an option; see `StatedOption`. `word`: by default `--name-of-the-field`."""
     stated = {
         "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "commas": commas, "offers": offers,
-        "allowed": allowed, "example": example, "shown": shown,
+        "allowed": allowed, "example": example, "reads": reads, "shown": shown,
     }  # fmt: skip
     return field(metadata={_KEY: stated}, **({} if default is MISSING else {"default": default}))
 
@@ -79,6 +85,16 @@ def option(
 def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
     """A field that is a positional argument."""
     return option(help, default, word=" ", **more)
+
+
+def job_argument() -> Any:
+    """The field of a job: the command line describes it by a name or a file, changes, a machine, a model or flags."""
+    return option("The job.", metavar="JOB", word=" ", offers="jobs")
+
+
+def network_option() -> Any:
+    """The field of a step's network fidelity."""
+    return option("Network fidelity: closed, flow or packet.", "closed", offers="fidelities")
 
 
 def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
@@ -97,6 +113,8 @@ def _stated(one: Field[Any]) -> StatedOption:
 def _kind_of(annotation: str) -> str:
     """What a command line reads for a type: text where anything else than a number may be said."""
     names = set(re.findall(r"\w+", annotation)) - {"None", "Sequence"}
+    if names == {"Job"}:
+        return "job"
     if names == {"bool"}:
         return "flag"
     return "whole" if names == {"int"} else "number" if names <= {"int", "float"} else "text"

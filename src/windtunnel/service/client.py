@@ -188,9 +188,9 @@ class RemoteService:
         """`wt.design`."""
         return self.ask("design", job=job, set=fields, objective=_join_list(objective), **options)
 
-    def goodput(self, job: Any, days: float | None = None, **options: Any) -> RemoteAnswer:
+    def goodput(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.goodput`."""
-        return self.ask("goodput", job=job, days=days, **options)
+        return self._ask_stated("goodput", "goodput.options:GoodputCommandOptions", given, named)
 
     def sensitivity(self, job: Any, **options: Any) -> RemoteAnswer:
         """`wt.sensitivity`."""

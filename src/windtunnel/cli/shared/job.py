@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import print_list
@@ -34,6 +35,38 @@ def job_of(
                 f"Write: windtunnel goodput {source or 'JOB'} --set {text}.",
             )
     return load_described_job(source, sets, on, model, megatron)
+
+
+@dataclass
+class JobSource:
+    """What a command line says of its job; `loaded` is what became of it. `of_a_run`: as in `job_of`."""
+
+    job: str | None = None
+    sets: Sequence[str] = ()
+    on: str | None = None
+    model: str | None = None
+    megatron: str | None = None
+    of_a_run: bool = False
+    loaded: LoadedJob | None = None
+    assumed: list[str] = field(default_factory=list)
+    """What the verb assumes beside what the file leaves open."""
+
+    def load(self, first: Sequence[str] = ()) -> LoadedJob:
+        """The job; `first`: changes before those of the command line, which win over them."""
+        given = [*first, *self.sets]
+        self.loaded = job_of(self.job, given, self.on, self.model, self.megatron, of_a_run=self.of_a_run)
+        return self.loaded
+
+    def tell_before(self) -> None:
+        """Prints to standard error what the answer rests on."""
+        if self.loaded is not None:
+            tell_assumed(self.loaded)
+            print_list(self.assumed, "assumed")
+
+    def tell_after(self) -> None:
+        """Prints to standard error what was ignored."""
+        if self.loaded is not None:
+            tell_ignored(self.loaded)
 
 
 def job_beside(text: str, sets: Sequence[str] | None) -> Job:

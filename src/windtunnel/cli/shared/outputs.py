@@ -6,7 +6,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -16,6 +16,7 @@ from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write, wr
 from windtunnel.cli.shared.pages import Html, check_html
 
 if TYPE_CHECKING:
+    from windtunnel.cli.shared.job import JobSource
     from windtunnel.sheet.blocks import Sheet
 
 
@@ -42,6 +43,8 @@ class Outputs:
         str, typer.Option("--language", metavar="en|zh", help="Language of text, page and CSV.", callback=_check_language)
     ] = "en"
     quiet: Quiet = False
+    source: JobSource | None = field(default=None, metadata={"option": False})
+    """What the command line says of its job, of whose source something is told before and after the answer."""
 
     @property
     def wants_detail(self) -> bool:
@@ -59,6 +62,8 @@ class Outputs:
     def show(self, sheet: Sheet, table: Any) -> None:
         """Writes an answer where it was asked for. `table`: its plain data, to which figures of the sheet are added that
         it lacks, or its JSON text."""
+        if self.source is not None:
+            self.source.tell_before()
         if self.json is not None:
             from windtunnel.draw.json import with_figures
 
@@ -84,18 +89,21 @@ class Outputs:
             from windtunnel.draw.terminal import print_sheet
 
             print_sheet(sheet, None, self.language)
+        if self.source is not None:
+            self.source.tell_after()
 
 
 def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
     """A verb's function whose last parameter, `outputs`, typer sees as the options of `Outputs`."""
-    names = [one.name for one in fields(Outputs)]
+    stated = [one for one in fields(Outputs) if one.metadata.get("option", True)]
+    names = [one.name for one in stated]
     hints = get_type_hints(command, include_extras=True)
     own = [parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(command).parameters.items()
            if name != "outputs"]  # fmt: skip
-    shared = get_type_hints(Outputs, include_extras=True)
+    shared = get_type_hints(Outputs, {**globals(), "JobSource": object}, include_extras=True)
     more = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=shared[one.name])
-        for one in fields(Outputs)
+        for one in stated
     ]
 
     def run(**given: Any) -> None:

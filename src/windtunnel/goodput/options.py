@@ -1,0 +1,35 @@
+"""What `goodput` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from windtunnel.base.options import job_argument, network_option, option
+
+if TYPE_CHECKING:
+    from windtunnel.spec import Job
+
+
+@dataclass(frozen=True)
+class GoodputOptions:
+    """What a whole run is asked with."""
+
+    job: Job = job_argument()
+    days: float | None = option(
+        "Wall time, such as 30, 30d or '3 weeks', of the run; default: as long as the job's tokens take.", None, reads="days"
+    )
+    replicas: int = option("Simulated runs.", 1000, least=1)
+    seed: int = option("Seed of the simulated runs.", 1, least=0)
+    _: KW_ONLY
+    network: str = network_option()
+    threads: int = option("Threads of a packet network.", 1, shown=False)
+    progress: Callable[[float], object] | None = option("Called with the share that is done.", None, shown=False)
+
+
+@dataclass(frozen=True)
+class GoodputCommandOptions(GoodputOptions):
+    """The same for the command line, where 0 replicas have a name."""
+
+    closed: bool = option("The closed form alone, without simulated runs.", False)
