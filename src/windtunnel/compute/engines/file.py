@@ -82,6 +82,31 @@ def choose_other(gpu: GPU, engine: str) -> tuple[EngineCurves, str]:
     return _merge_engines(near, [name for name in (DEFAULT, *measured_gpus()) if name != gpu.id], engine)
 
 
+CLASSES: dict[str, tuple[str, ...]] = {
+    "dense": ("linear", "decode", "prefill"),
+    "mixture": ("linear", "decode", "prefill", "experts"),
+    "mixture with latent attention": ("linear", "latent_decode", "latent_prefill", "experts"),
+}
+"""Kind of model -> the classes of kernels that price its passes."""
+
+
+def basis_of(gpu: GPU, engine: str, kind: str, form: str) -> str:
+    """What the kernels of an engine rest on, for a kind of `CLASSES` with weights of a format: "measured" on this GPU with this
+    engine, "near": on it with another engine, or on another GPU of its architecture; "carried" from another architecture by data
+    sheets; "assumed": no GPU has kernels of the format, and those of a coarser one stand in."""
+
+    def has(curves: EngineCurves) -> bool:
+        return all(getattr(curves, name) and (form in getattr(curves, name) or name not in ("linear", "experts"))
+                   for name in CLASSES[kind])  # fmt: skip
+
+    own = load_engines(gpu.id) if gpu.id in measured_gpus() else {}
+    if engine in own and has(own[engine]):
+        return "measured"
+    if any(has(curves) for name in (gpu.id, *_nearest(gpu)) if name in measured_gpus() for curves in load_engines(name).values()):
+        return "near"
+    return "carried" if any(has(curves) for name in measured_gpus() for curves in load_engines(name).values()) else "assumed"
+
+
 def _nearest(gpu: GPU) -> list[str]:
     """Measured GPUs of the architecture, the likest data sheet first: peaks of formats that both have, and bandwidth."""
 
