@@ -195,19 +195,19 @@ def parameters(model: Model) -> int:
 
     def mixer(layer: int) -> int:
         kind = model.kinds[layer].mixer
-        if kind == "mamba":
+        if kind == "mamba2":
             heads, inner, shared = model.ssm_heads or 0, model.ssm_width, model.ssm_groups * model.ssm_state
             channels = inner + 2 * shared
             return h * (inner + channels + heads) + 5 * channels + 3 * heads + inner + inner * h
-        if kind == "linear":
+        if kind == "linear_attention":
             heads, k, v = model.linear_heads or 0, model.linear_keys, model.linear_values
             if model.linear_decay == "head":  # Qwen3NextGatedDeltaNet: qkvz, ba, convolution, A_log, dt_bias, norm, out
                 return h * (2 * k + 2 * v) + h * 2 * heads + 4 * (2 * k + v) + 2 * heads + model.linear_value_dim + v * h
             low = model.linear_value_dim  # KimiDeltaAttention: q, k, v, f_a, f_b, g_a, g_b, b, convolutions, A_log, dt_bias, norm
             return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
-        if apart and kind == "attention" and not model.kinds[layer].local:
+        if apart and kind == "self_attention" and not model.kinds[layer].local:
             return far
-        return attention if kind == "attention" else 0
+        return attention if kind in ("self_attention", "latent_attention") else 0
 
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
     outer += norm * (2 if model.embedding_norm else 1)

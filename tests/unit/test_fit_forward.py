@@ -27,7 +27,7 @@ from windtunnel.compute.kernel_file import load
 from windtunnel.compute.scan import scan_seconds
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload import Kind, Op, OpTable, Phase, build
-from windtunnel.workload.blocks.delta import CHUNK, delta_work
+from windtunnel.workload.mixers.linear_attention import CHUNK, delta_work
 from windtunnel.workload.ops import DTYPES
 
 H100 = load_gpu("h100-sxm-80gb")

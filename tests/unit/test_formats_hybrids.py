@@ -150,7 +150,7 @@ def test_hybrids_with_an_mlp_in_every_layer() -> None:
         "hidden_act": "silu",
     }
     model = from_config(bamba).model
-    assert [i for i, kind in enumerate(model.kinds) if kind.mixer == "attention"] == [9, 18, 27]
+    assert [i for i, kind in enumerate(model.kinds) if kind.mixer == "self_attention"] == [9, 18, 27]
     granite = bamba | {
         "model_type": "granitemoehybrid",
         "layer_types": ["mamba"] * 5 + ["attention"],
@@ -163,7 +163,7 @@ def test_hybrids_with_an_mlp_in_every_layer() -> None:
     model = from_config(granite).model
     assert (model.mixer_pattern, model.experts, model.expert_ffn, model.shared_ffn) == ("M5A", 64, 512, 1024)
     pure = {"model_type": "mamba2", "num_hidden_layers": 4, "hidden_size": 2560, "num_heads": 80, "vocab_size": 50288}
-    assert {kind.mixer for kind in from_config(pure).model.kinds} == {"mamba"}
+    assert {kind.mixer for kind in from_config(pure).model.kinds} == {"mamba2"}
 
 
 @pytest.mark.parametrize(

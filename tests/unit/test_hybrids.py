@@ -13,7 +13,7 @@ from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload import Axis, Block, Comm, Kind, Workload, build, model_flops, parameter_count
-from windtunnel.workload.blocks.delta import CHUNK
+from windtunnel.workload.mixers.linear_attention import CHUNK
 
 PLAIN: dict[str, Any] = {
     "activation": "squared_relu",
@@ -41,14 +41,16 @@ def block_of(workload: Workload, name: str) -> Block:
 def test_letters_of_a_hybrid_are_layers_of_one_module() -> None:
     kinds = make_job(**HYBRID).model.kinds
     assert [(kind.mixer, kind.feed) for kind in kinds] == [
-        ("mamba", "none"),
-        ("none", "dense"),
-        ("mamba", "none"),
-        ("attention", "none"),
-        ("none", "dense"),
+        ("mamba2", "none"),
+        ("no_mixer", "dense"),
+        ("mamba2", "none"),
+        ("self_attention", "none"),
+        ("no_mixer", "dense"),
     ]
     mixed = make_job(**LINEAR, experts=4, top_k=2, layer_pattern="D1E3").model
-    assert mixed.kinds[0] == LayerKind("linear", "dense", False) and mixed.kinds[3] == LayerKind("attention", "experts", False)
+    assert mixed.kinds[0] == LayerKind("linear_attention", "dense", False) and mixed.kinds[3] == LayerKind(
+        "self_attention", "experts", False
+    )
 
 
 def test_names_of_layers_say_what_tells_them_apart() -> None:

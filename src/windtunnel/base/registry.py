@@ -53,11 +53,17 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._own or name in self._from_packages
 
     def __iter__(self) -> Iterator[str]:
-        """All names: the project's own in their order, and then those of other packages."""
-        return iter((*self._own, *self._from_packages))
+        """All names: the project's own in their order, and then those of other packages, which are looked for no sooner."""
+        yield from self._own
+        yield from self._from_packages
 
     def __len__(self) -> int:
         return len(self._own) + len(self._from_packages)
+
+    @property
+    def own_members(self) -> dict[str, T]:
+        """The project's own members by name."""
+        return {name: self[name] for name in self._own}
 
     @property
     def default(self) -> str:

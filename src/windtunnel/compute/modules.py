@@ -24,6 +24,7 @@ from windtunnel.compute.estimate import Estimate
 from windtunnel.compute.measured import NOISE, UNSTATED
 from windtunnel.records.shapes import Value, read_shape
 from windtunnel.spec.job import Job
+from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import Model
 from windtunnel.workload import Block, Kind, Phase, Workload
 from windtunnel.workload.identity import BlockKey, BlockKind, Module, Role
@@ -59,11 +60,11 @@ def ops_of(key: BlockKey, model: Model) -> tuple[str, ...]:
         return ("embedding",) if key.kind is BlockKind.EMBEDDING else ("head",)
     if key.kind not in (BlockKind.LAYER, BlockKind.MTP_LAYER) or key.layer is None:
         return ()
-    usual = not model.latent and (key.layer.local or not model.global_shared_kv)
-    attention, dense = key.layer.mixer == "attention" and usual, key.layer.feed == "dense"
+    mixer, dense = MIXERS[key.layer.mixer].measured, key.layer.feed == "dense"
+    usual = bool(mixer) and (key.layer.local or not model.global_shared_kv)
     listed = (
-        ("layer", attention and dense and key.kind is BlockKind.LAYER),
-        ("attention", attention),
+        ("layer", usual and dense and key.kind is BlockKind.LAYER),
+        (mixer, usual),
         ("mlp", dense),
         ("norm", True),
     )

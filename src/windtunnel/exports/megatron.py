@@ -19,6 +19,7 @@ from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.megatron.numerics import numerics_flags
 from windtunnel.spec import Job, Model, Plan, Runtime
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.mixer import MIXERS
 
 _ACTIVATIONS = {"swiglu": "--swiglu", "geglu": "--quick-geglu", "squared_relu": "--squared-relu"}
 _POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
@@ -149,8 +150,7 @@ def _hybrid_flags(model: Model) -> list[str]:
     """A pattern of one module a layer, which Megatron writes letter by letter."""
     if not model.one_module_layers:
         return []
-    letters = {("mamba", "none"): "M", ("linear", "none"): "G", ("attention", "none"): "*", ("none", "dense"): "-"}
-    text = "".join(letters.get((kind.mixer, kind.feed), "E") for kind in model.kinds)
+    text = "".join("E" if kind.experts else MIXERS[kind.mixer].alone for kind in model.kinds)
     flags = [f"--hybrid-layer-pattern {text}"]
     if "M" in text:
         flags += [

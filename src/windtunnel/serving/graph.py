@@ -18,6 +18,7 @@ from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
 from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import mixer_of
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -75,7 +76,7 @@ class PassGraph:
         """One layer of that kind over `tokens` of a DP-attention rank."""
         tape = self._tape(tokens, Module.MOE)
         dense = LayerKind(kind.mixer, "none", kind.local) if kind.experts else kind
-        units = layer(tape.job, dense) if dense.mixer != "none" or dense.feed != "none" else []
+        units = layer(tape.job, dense) if mixer_of(dense.mixer).mixes or dense.feed != "none" else []
         if kind.experts:
             norm(tape, "norm2", Role.NORM2, True)
             fused, call = self._write_experts(tape, tokens)

@@ -3,14 +3,16 @@ the cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.serving.server import WIDTHS, Server
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import layer
+from windtunnel.workload.mixer import Mixing, mixer_of
 from windtunnel.workload.ops import Kind, Op
+
+__all__ = ["Mixing", "Passing", "cache_bytes", "draft_kind", "mixing_of", "passing_of", "scan_row"]
 
 
 class Passing(NamedTuple):
@@ -30,59 +32,9 @@ class Passing(NamedTuple):
         return self.prompt + self.decodes + self.verified
 
 
-@dataclass(frozen=True)
-class Mixing:
-    """What mixes tokens in layers of one kind, on one GPU. Attention: `queries` heads of `dim` over keys, `value` wide; `cache`:
-    elements of a token in the cache; `window`: tokens that are seen at most. A recurrence: `state` bytes of a request, `scan`: its
-    row for some tokens. Latent attention multiplies queries with the cached vectors themselves (`absorbed` > 0: FLOP for each
-    cached token and query)."""
-
-    queries: int = 0
-    groups: int = 1
-    dim: int = 0
-    value: int = 0
-    cache: float = 0.0
-    window: int | None = None
-    state: float = 0.0
-    absorbed: float = 0.0
-    scan: bool = False
-
-    def seen_pairs(self, pairs: float, prompt: int) -> float:
-        """`pairs` of `prompt` tokens, under the window."""
-        return pairs if self.window is None else min(pairs, float(prompt) * self.window)
-
-    def read_tokens(self, cached: float, decodes: int) -> float:
-        """Cached tokens that `decodes` requests read, of `cached`."""
-        return cached if self.window is None else min(cached, float(decodes) * self.window)
-
-
 def mixing_of(server: Server, kind: LayerKind) -> Mixing:
     """What mixes tokens in a layer of `kind`."""
-    model, tp = server.model, server.plan.tp
-    if kind.mixer == "attention":
-        seen = model.seen_by(kind.local)
-        heads, groups = max(1, seen.heads // tp), max(1, seen.groups // tp)
-        if seen.latent:
-            width = float((seen.kv_lora_rank or 0) + seen.qk_rope_dim)
-            work = 2.0 * heads * (width + (seen.kv_lora_rank or 0))
-            return Mixing(heads, heads, seen.qk_dim, seen.v_dim, width, None, 0.0, work)
-        dim = seen.dim_per_head
-        sides = 1 if seen.global_shared_kv else 2
-        return Mixing(heads, groups, dim, dim, float(sides * groups * dim), seen.window if kind.local else None)
-    if kind.mixer == "mamba":
-        inner = (model.ssm_heads or 0) // tp * model.ssm_head_dim
-        groups = max(1, model.ssm_groups // tp)
-        return Mixing(
-            state=4.0 * inner * model.ssm_state + 2.0 * model.conv_width * (inner + 2 * groups * model.ssm_state), scan=True
-        )
-    if kind.mixer == "linear":
-        heads = max(1, (model.linear_heads or 0) // tp)
-        keys = max(1, (model.linear_key_heads or model.linear_heads or 0) // tp)
-        channels = heads * model.linear_value_dim + 2 * keys * model.linear_key_dim
-        return Mixing(
-            state=4.0 * heads * model.linear_key_dim * model.linear_value_dim + 2.0 * model.conv_width * channels, scan=True
-        )
-    return Mixing()
+    return mixer_of(kind.mixer).mixing(server.model, server.plan.tp, kind.local)
 
 
 def cache_bytes(server: Server) -> tuple[float, float]:
@@ -109,7 +61,7 @@ def draft_kind(server: Server) -> LayerKind | None:
     """The kind of the layer that drafts: the model's further one, or a dense one; None without one."""
     if server.speculation is None or server.drafter is not None:
         return None
-    return server.model.further_kind if server.speculation.method == "mtp" else LayerKind("attention", "dense", False)
+    return server.model.further_kind if server.speculation.method == "mtp" else server.model.usual_kind
 
 
 def scan_row(server: Server, kind: LayerKind, tokens: int) -> Op | None:

@@ -9,20 +9,29 @@ from functools import cached_property
 from itertools import chain, cycle, islice
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.mixer import (
+    MIXERS,
+    PAIRED,
+    check_layer_pattern,
+    check_mixer_pattern,
+    layer_pattern_schema,
+    mixer_pattern_schema,
+    of_letter,
+    of_letter_alone,
+)
 from windtunnel.spec.numerics import Numerics
 from windtunnel.spec.vision import Vision
 
-Mixer = Literal["attention", "mamba", "linear", "none"]
 Feed = Literal["dense", "experts", "none"]
 
 
 class LayerKind(NamedTuple):
-    """The kind of a layer: its mixer, its MLP, and whether its attention has the window."""
+    """The kind of a layer: its mixer (a name of `MIXERS`), its MLP, and whether its attention has the window."""
 
-    mixer: Mixer
+    mixer: str
     feed: Feed
     local: bool
 
@@ -32,18 +41,7 @@ class LayerKind(NamedTuple):
         return self.feed == "experts"
 
 
-_MIXERS: dict[str, Mixer] = {"A": "attention", "M": "mamba", "L": "linear"}
 _FEEDS: dict[str, Feed] = {"D": "dense", "E": "experts"}
-_ALONE: dict[str, tuple[Mixer, Feed]] = {
-    "M": ("mamba", "none"),
-    "G": ("linear", "none"),
-    "*": ("attention", "none"),
-    "-": ("none", "dense"),
-    "E": ("none", "experts"),
-}
-"""Megatron's letters of hybrid models (megatron/core/ssm/mamba_hybrid_layer_allocation.py): each layer is one of them alone."""
-
-
 Target = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 
 
@@ -136,13 +134,16 @@ class Model(Noun):
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
     expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; default: ffn")
     shared_ffn: NonNegativeInt = Field(0, description="inner width of the shared experts together")
-    layer_pattern: Annotated[str, Field(pattern=r"^([DEMG*-][0-9]{0,4})+$", max_length=256)] | None = Field(
+    layer_pattern: Annotated[str, Field(max_length=256), AfterValidator(check_layer_pattern)] | None = Field(
         None,
         description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "
         "*: attention, -: MLP, E: experts; default: all alike",
+        json_schema_extra=layer_pattern_schema,
     )
-    mixer_pattern: Annotated[str, Field(pattern=r"^([AML][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; default: all attention"
+    mixer_pattern: Annotated[str, Field(max_length=256), AfterValidator(check_mixer_pattern)] | None = Field(
+        None,
+        description="A: layers with attention, M: with Mamba-2, L: with linear attention; default: all attention",
+        json_schema_extra=mixer_pattern_schema,
     )
     attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
     moe_latent: PositiveInt | None = Field(
@@ -185,27 +186,52 @@ class Model(Noun):
         """The kind of every layer, first to last."""
         letters = _letters(self.layer_pattern or ("E" if self.experts else "D"), self.layers)
         windows = _letters(self.window_pattern or "L", self.layers)
+        parts: list[tuple[str, Feed]]
         if self.one_module_layers:
-            parts = [_ALONE.get(letter, ("none", "dense")) for letter in letters]  # `mixers` refuses a D in such a pattern
+            alone = {letter: self._alone(letter) for letter in set(letters)}
+            parts = [alone[letter] for letter in letters]
+        elif self.mixer_pattern is None:
+            usual = self._usual_mixer
+            parts = [(usual, _FEEDS[feed]) for feed in letters]
         else:
-            mixers = _letters(self.mixer_pattern or "A", self.layers)
-            parts = [(_MIXERS[mixer], _FEEDS[feed]) for mixer, feed in zip(mixers, letters, strict=True)]
+            named = _letters(self.mixer_pattern, self.layers)
+            mixers = {letter: of_letter(letter, self) for letter in set(named)}
+            parts = [(mixers[letter], _FEEDS[feed]) for letter, feed in zip(named, letters, strict=True)]
+        if self.window is None:
+            return tuple(LayerKind(mixer, feed, False) for mixer, feed in parts)
         return tuple(
-            LayerKind(mixer, feed, w == "L" and self.window is not None and mixer == "attention")
-            for (mixer, feed), w in zip(parts, windows, strict=True)
+            LayerKind(mixer, feed, w == "L" and MIXERS[mixer].windowed) for (mixer, feed), w in zip(parts, windows, strict=True)
         )
+
+    @property
+    def _usual_mixer(self) -> str:
+        """The mixer of layers of which no pattern says it: that of the first letter of all."""
+        return of_letter(MIXERS[MIXERS.default].letter, self)
+
+    def _alone(self, letter: str) -> tuple[str, Feed]:
+        """Mixer and MLP of a layer of one sub-module, by Megatron's letters of hybrid models
+        (megatron/core/ssm/mamba_hybrid_layer_allocation.py). `check` refuses a D there."""
+        mixer = of_letter_alone(letter, self)
+        return mixer, "none" if MIXERS[mixer].mixes else _FEEDS.get(letter, "dense")
 
     @property
     def one_module_layers(self) -> bool:
         """Whether each layer is only a mixer or only an MLP (Nemotron-H)."""
-        return self.layer_pattern is not None and any(letter in self.layer_pattern for letter in "MG*-")
+        return self.layer_pattern is not None and any(
+            letter not in PAIRED and not letter.isdigit() for letter in self.layer_pattern
+        )
 
     @property
     def further_kind(self) -> LayerKind:
         """The kind of MTP layers: that of the last layer, or attention and experts (Nemotron 3's "*E")."""
         if not self.one_module_layers:
             return self.kinds[-1]
-        return LayerKind("attention", "experts" if self.experts else "dense", False)
+        return self.usual_kind._replace(feed="experts" if self.experts else "dense")
+
+    @property
+    def usual_kind(self) -> LayerKind:
+        """A dense layer of which no pattern says anything."""
+        return LayerKind(self._usual_mixer, "dense", False)
 
     @cached_property
     def kind_counts(self) -> dict[LayerKind, int]:

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
+from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
@@ -319,9 +320,6 @@ def _fill_groups(groups: list[list[Op]]) -> list[list[Op]]:
     return [group for group in groups if group] or [[NOTHING]]
 
 
-MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
-"""Labels of layers by what mixes their tokens."""
-
 LABELS: dict[BlockKind, str] = {
     BlockKind.EMBEDDING: "embedding",
     BlockKind.HEAD: "head",
@@ -346,12 +344,12 @@ def label_of(key: BlockKey, job: Job) -> str:
 
 
 def _layer_label(kind: LayerKind, model: Model) -> str:
-    kinds = model.kind_counts
+    kinds, mixer = model.kind_counts, MIXERS[kind.mixer]
     words = []
-    if len({k.mixer for k in kinds}) > 1 and kind.mixer != "none":
-        words.append(MIXERS[kind.mixer])
-    if kind.mixer == "attention" and len({k.local for k in kinds if k.mixer == "attention"}) > 1:
+    if len({k.mixer for k in kinds}) > 1 and mixer.mixes:
+        words.append(mixer.words)
+    if mixer.windowed and len({k.local for k in kinds if k.mixer == kind.mixer}) > 1:
         words.append("local" if kind.local else "global")
     if len({k.feed for k in kinds}) > 1 and kind.feed != "none":
-        words.append("moe" if kind.experts else "dense" if kind.mixer != "none" else "mlp")
+        words.append("moe" if kind.experts else "dense" if mixer.mixes else "mlp")
     return " ".join((*words, "layer"))

@@ -9,10 +9,10 @@ import numpy as np
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Lora, Model
-from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.blocks.vision import encoder_model
 from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
+from windtunnel.workload.mixer import mixer_of
 from windtunnel.workload.ops import Kind, Phase
 
 
@@ -70,7 +70,7 @@ def _layers(model: Model) -> int:
     gain = model.hidden if model.norm == "rmsnorm" else 2 * model.hidden
     total = 0
     for kind, count in model.kind_counts.items():
-        parts = (kind.mixer != "none") + (kind.feed != "none")
+        parts = mixer_of(kind.mixer).mixes + (kind.feed != "none")
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
         seen = model.seen_by(kind.local)
         total += count * (_matrices(seen, kind, model.experts or 1) + _small_parameters(seen, kind) + norms)
@@ -87,60 +87,17 @@ def active_parameters(model: Model) -> float:
 def _small_parameters(model: Model, kind: LayerKind) -> int:
     """Biases and inner norms of a layer."""
     h, wide = model.hidden, 2 if model.gated else 1
-    count = 0
-    if kind.mixer == "mamba":  # convolution with bias; decay, skip and step bias of a head; the gated norm
-        count += (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
-        count += 3 * (model.ssm_heads or 0) + model.ssm_width
-    elif kind.mixer == "linear":
-        count += (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
-        count += (model.linear_heads or 0) + (model.linear_keys if model.linear_decay == "channel" else model.linear_heads or 0)
-    elif kind.mixer == "none":
-        pass
-    elif model.latent:
-        count += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
-    else:
-        count += _qkv_width(model) if model.attention_bias else 0
-        count += 2 * model.dim_per_head if model.qk_norm else 0
-    count += model.heads if model.attention_sinks and kind.mixer == "attention" else 0
-    if model.linear_bias and kind.mixer != "none":
-        count += h
+    mixer = mixer_of(kind.mixer)
+    count = mixer.small_parameters(model) + (h if model.linear_bias and mixer.mixes else 0)
     if model.linear_bias and kind.feed != "none":
         count += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
     return count
 
 
-def _qkv_width(model: Model) -> int:
-    return (model.heads + (1 if model.global_shared_kv else 2) * model.groups) * model.dim_per_head
-
-
-def _mixer(model: Model, mixer: str) -> int:
-    """Elements of the matrices of a layer's mixer (attention, scan or linear attention)."""
-    h = model.hidden
-    if mixer == "mamba":
-        return h * (3 * model.ssm_width + 2 * model.ssm_groups * model.ssm_state + (model.ssm_heads or 0))
-    if mixer == "linear":
-        keys, values, heads, narrow = model.linear_keys, model.linear_values, model.linear_heads or 0, model.linear_value_dim
-        if model.linear_decay == "channel":  # decay and gate have low-rank projections
-            return h * (2 * keys + 2 * values + heads + 2 * narrow) + narrow * (keys + values)
-        return h * (2 * keys + 3 * values + 2 * heads)
-    return _attention(model) if mixer == "attention" else 0
-
-
-def _attention(model: Model) -> int:
-    """Elements of a layer's attention matrices."""
-    h = model.hidden
-    if not model.latent:
-        return h * (_qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1))
-    queries, rank = model.heads * model.qk_dim, model.kv_lora_rank or 0
-    query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
-    keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
-    return query + keys + model.heads * model.v_dim * h
-
-
 def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
     """Elements of a layer's matrices, `experts` of its routed experts counted."""
     wide, h = 3 if model.gated else 2, model.hidden
-    mixer = _mixer(model, kind.mixer)
+    mixer = mixer_of(kind.mixer).matrices(model)
     if not kind.experts:
         return mixer + (h * model.ffn * wide if kind.feed == "dense" else 0)
     latent = 2 * h * model.moe_latent if model.moe_latent else 0
@@ -168,9 +125,7 @@ def _adapters_of(model: Model, experts: int) -> float:
 def _adapters(model: Model, lora: Lora, kind: LayerKind, experts: int) -> int:
     """Elements of a layer's adapters, `experts` experts' among them."""
     sides: dict[str, list[tuple[int, int]]] = {"linear_qkv": [], "linear_proj": [], "linear_fc1": [], "linear_fc2": []}
-    if kind.mixer == "attention":
-        sides["linear_qkv"] = _query_sides(model, lora.separate)
-        sides["linear_proj"] = [(model.heads * model.value_dim, model.hidden)]
+    sides |= mixer_of(kind.mixer).adapter_sides(model, lora.separate)
     if kind.feed == "dense":
         _add_mlp(sides, model, lora.separate, model.hidden, model.ffn)
     if kind.experts and model.shared_ffn:
@@ -179,18 +134,6 @@ def _adapters(model: Model, lora: Lora, kind: LayerKind, experts: int) -> int:
         for _ in range(experts):
             _add_mlp(sides, model, lora.separate, model.expert_hidden, model.expert_width)
     return lora.rank * sum(a + b for target in lora.targets for a, b in sides[target])
-
-
-def _query_sides(model: Model, separate: bool) -> list[tuple[int, int]]:
-    """(inputs, outputs) of the products that make queries, keys and values, or of each of their modules."""
-    h = model.hidden
-    if not model.latent:
-        keys, width = model.groups * model.dim_per_head, _qkv_width(model)
-        return [(h, width - 2 * keys), (h, keys), (h, keys)] if separate else [(h, width)]
-    rank = model.kv_lora_rank or 0
-    up = [(model.q_lora_rank or h, model.heads * model.qk_dim), (rank, model.heads * (model.qk_nope_dim + model.v_dim))]
-    down = [(h, rank + model.qk_rope_dim), *([(h, model.q_lora_rank)] if model.q_lora_rank else [])]
-    return [*up, *down] if separate else up
 
 
 def _add_mlp(sides: dict[str, list[tuple[int, int]]], model: Model, separate: bool, inputs: int, width: int) -> None:
@@ -223,15 +166,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
     for kind, count in counts.items():
         seen = model.seen_by(kind.local)
         weights += count * _matrices(seen, kind, model.top_k)
-        if kind.mixer == "mamba":
-            score += 21.0 * count * model.ssm_width * model.ssm_state
-        elif kind.mixer == "linear":
-            score += 24.0 * count * model.linear_values * model.linear_key_dim
-        if kind.mixer != "attention":
-            continue
-        window = model.window if kind.local else None
-        keys = visible(plan.seq, window, model.causal) if causal else float(min(plan.seq, window or plan.seq))
-        score += 6.0 * count * seen.heads * (seen.qk_dim + seen.value_dim) * keys
+        score += mixer_of(kind.mixer).score_flops(seen, count, plan.seq, kind.local, causal)
     images = plan.global_batch * _vision_flops(model)
     if model.lora is not None or model.frozen:
         return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters_used(model) + score) + images

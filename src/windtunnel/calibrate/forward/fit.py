@@ -40,8 +40,8 @@ from windtunnel.network.closed.deepep import FILE as DISPATCHES
 from windtunnel.network.closed.deepep import DispatchCurve, dispatch_text
 from windtunnel.records import Dataset
 from windtunnel.spec import load_gpu
-from windtunnel.workload.blocks.delta import CHUNK, delta_work
-from windtunnel.workload.blocks.mamba import state_space_work
+from windtunnel.workload.mixers.linear_attention import CHUNK, delta_work
+from windtunnel.workload.mixers.mamba2 import state_space_work
 from windtunnel.workload.ops import DTYPES
 
 TABLES = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit forward"

@@ -14,6 +14,7 @@ from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
+from windtunnel.spec.mixer import MIXERS
 
 _MONTHS = {
     name: number
@@ -107,7 +108,7 @@ def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model,
         "gpu_architecture": cluster.node.gpu.architecture,
         "host_link": None if link is None else link.kind,
         "experts_built": experts,
-        "hybrid": experts and any(kind.mixer == "mamba" for kind in model.kinds),
+        "hybrid": experts and any(MIXERS[kind.mixer].state_space for kind in model.kinds),
         "narrow_experts": bool(model.moe_latent),
         "linear_bias": model.linear_bias,
         "router_groups": model.router_groups,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import Lora, Model
 from windtunnel.spec.plan import Plan
 
@@ -46,9 +47,10 @@ def check_adapters(model: Model, plan: Plan, precision: str) -> None:
         return
     if len(set(lora.targets)) < len(lora.targets):
         raise SpecError("model.lora.targets", list(lora.targets), "each target once")
-    mixers, feeds = {kind.mixer for kind in model.kinds}, {kind.feed for kind in model.kinds}
+    feeds = {kind.feed for kind in model.kinds}
+    mixed = {target for name in {kind.mixer for kind in model.kinds} for target in MIXERS[name].adapted}
     for target in lora.targets:
-        if target in ("linear_qkv", "linear_proj") and "attention" not in mixers:
+        if target in ("linear_qkv", "linear_proj") and target not in mixed:
             raise SpecError("model.lora.targets", target, "linear_fc1, linear_fc2: the model has no attention")
         if target in ("linear_fc1", "linear_fc2") and feeds <= {"none"}:
             raise SpecError("model.lora.targets", target, "linear_qkv, linear_proj: no layer has an MLP")

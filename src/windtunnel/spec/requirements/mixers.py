@@ -1,41 +1,47 @@
-"""Requirements of recurrences (Mamba-2, linear attention) and of layer patterns on a model and a plan."""
+"""Requirements of what mixes tokens, and of layer patterns, on a model and a plan."""
 
 from __future__ import annotations
 
-from windtunnel.base.errors import Nothing, PlanError, SpecError
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.spec.mixer import MIXERS, PAIRED, Mixer
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
-
-_WIDTH = {"mamba": "ssm_heads", "linear": "linear_heads"}
-_LETTER = {"mamba": "M", "linear": "L in mixer_pattern or G"}
 
 
 def check_mixers(model: Model, plan: Plan) -> None:
     """Raise at the first contradiction between mixers, the layers' pattern and the plan."""
     _check_patterns(model)
-    mixers = {kind.mixer for kind in model.kinds}
-    for mixer, field in _WIDTH.items():
-        stated = getattr(model, field)
-        if mixer in mixers and stated is None:
-            raise SpecError(f"model.{field}", Nothing(), f"its number of heads: the pattern has layers {_LETTER[mixer]}")
-        if mixer not in mixers and stated is not None:
-            raise SpecError(f"model.{field}", stated, f"layers {_LETTER[mixer]} in the pattern beside it, or leave it out")
-    if "mamba" in mixers:
-        _check_heads("model.ssm_heads", model.ssm_heads or 1, "model.ssm_groups", model.ssm_groups, plan)
-    if "linear" in mixers:
-        heads = model.linear_heads or 1
-        _check_heads("model.linear_heads", heads, "model.linear_key_heads", model.linear_key_heads or heads, plan)
-    if model.attention_gate and (model.latent or "attention" not in mixers):
+    present = [MIXERS[name] for name in dict.fromkeys(kind.mixer for kind in model.kinds)]
+    known = [*MIXERS.own_members.values(), *(mixer for mixer in present if mixer not in MIXERS.own_members.values())]
+    there = {mixer.heads_field for mixer in present}
+    for mixer in known:
+        field = mixer.heads_field
+        stated = getattr(model, field) if field else None
+        if field and mixer in present and stated is None:
+            raise SpecError(f"model.{field}", Nothing(), f"its number of heads: the pattern has layers {_letters(mixer)}")
+        if stated is not None and field not in there:
+            raise SpecError(f"model.{field}", stated, f"layers {_letters(mixer)} in the pattern beside it, or leave it out")
+    for mixer in known:
+        if mixer in present:
+            mixer.check(model, plan)
+    if model.attention_gate and not any(mixer.gated for mixer in present):
         raise SpecError("model.attention_gate", True, "false with latent attention, or where no layer has attention")
     if model.moe_latent is not None and model.experts is None:
         raise SpecError("model.moe_latent", model.moe_latent, "model.experts beside it")
+
+
+def _letters(mixer: Mixer) -> str:
+    """Its letters in patterns."""
+    if mixer.letter in ("", mixer.alone) or not mixer.alone:
+        return mixer.alone or mixer.letter
+    return f"{mixer.letter} in mixer_pattern or {mixer.alone}"
 
 
 def _check_patterns(model: Model) -> None:
     pattern = model.layer_pattern or ""
     if not model.one_module_layers:
         return
-    if "D" in pattern:
+    if PAIRED[0] in pattern:
         raise SpecError(
             "model.layer_pattern",
             pattern,
@@ -48,24 +54,3 @@ def _check_patterns(model: Model) -> None:
         )
     if model.parallel_block:
         raise SpecError("model.parallel_block", True, "false where each layer is one sub-module")
-
-
-def _check_heads(name: str, heads: int, group: str, groups: int, plan: Plan) -> None:
-    """Heads are sharded over tp, then over cp; `groups` of heads that share matrices are sharded over tp."""
-    if heads % groups:
-        raise SpecError(group, groups, f"a divisor of {name} = {heads}")
-    for what, number in ((name, heads), (group, groups)):
-        if number % plan.tp:
-            raise PlanError("plan.tp", plan.tp, f"a divisor of {what} = {number}: each rank holds whole ones", _divisors(number))
-    if (heads // plan.tp) % plan.cp:
-        raise PlanError(
-            "plan.cp",
-            plan.cp,
-            f"a divisor of {name} / tp = {heads // plan.tp}: a recurrence needs its whole sequence, so "
-            "context parallelism cuts its heads",
-            _divisors(heads // plan.tp),
-        )
-
-
-def _divisors(number: int) -> str:
-    return "Divisors: " + ", ".join(str(d) for d in range(1, number + 1) if number % d == 0) + "."

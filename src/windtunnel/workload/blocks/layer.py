@@ -7,16 +7,13 @@ from collections.abc import Callable
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.adapter import adapt, adapted_units
-from windtunnel.workload.blocks.attention import attention
-from windtunnel.workload.blocks.delta import delta
 from windtunnel.workload.blocks.loss import LOSSES
-from windtunnel.workload.blocks.mamba import mamba
-from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
 from windtunnel.workload.blocks.packed import pack
 from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import mixer_of
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -42,28 +39,23 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     """
     if (seen := job.model.seen_by(kind.local)) is not job.model:
         job = job.model_copy(update={"model": seen})
-    mix: Step = {"mamba": (Module.MAMBA, mamba), "linear": (Module.LINEAR_ATTENTION, delta)}.get(
-        kind.mixer, (Module.ATTENTION, mla if job.model.latent else attention)
-    )
+    mixer = mixer_of(kind.mixer)
+    mix: Step = (mixer.module, mixer.write)
     feed: Step = (Module.MOE, moe) if kind.experts else (Module.MLP, mlp)
     steps: list[Step] = []
-    if kind.mixer != "none":
-        one = not job.model.latent if kind.mixer == "attention" else kind.mixer == "mamba" or job.model.linear_decay == "head"
-        steps += _residual_block(job, mix, ("norm1", Role.NORM1), "attention post norm", "add1", one)
+    if mixer.mixes:
+        steps += _residual_block(job, mix, ("norm1", Role.NORM1), "attention post norm", "add1", mixer.reads_norm_once(job.model))
     if kind.feed != "none":
         steps += _residual_block(job, feed, ("norm2", Role.NORM2), "mlp post norm", "add2", not kind.experts)
-    if (
-        job.model.parallel_block and kind.mixer != "none" and kind.feed != "none"
-    ):  # attention and MLP share one norm and one residual add
+    if job.model.parallel_block and mixer.mixes and kind.feed != "none":  # attention and MLP share one norm and one residual add
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
     shared = (
         job.model.parallel_block
         and job.plan.tp > 1
-        and not job.model.latent
+        and mixer.shares_gather
         and not kind.experts
         and kind.feed != "none"
-        and kind.mixer == "attention"
         and job.model.lora is None
     )
     for module, write in steps:

@@ -7,9 +7,12 @@ the up projections are sharded over heads, keys are expanded to every head, and 
 
 from __future__ import annotations
 
+from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.context import over_context
 from windtunnel.workload.blocks.linear import column, replicated_linear, row
-from windtunnel.workload.identity import Role
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import LayerMixer, Mixing
+from windtunnel.workload.mixers.self_attention import attention_score
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
@@ -80,3 +83,45 @@ def _norm(tape: Tape, name: str, width: int, role: Role) -> None:
         n=width,
         role=role,
     )
+
+
+class LatentAttention(LayerMixer):
+    words = "attention"
+    letter = "A"
+    alone = "*"
+    windowed = True
+    adapted = ("linear_qkv", "linear_proj")
+    module = Module.ATTENTION
+
+    def suits(self, model: Model) -> bool:
+        return model.latent
+
+    def write(self, tape: Tape) -> None:
+        mla(tape)
+
+    def matrices(self, model: Model) -> int:
+        h, queries, rank = model.hidden, model.heads * model.qk_dim, model.kv_lora_rank or 0
+        query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
+        keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
+        return query + keys + model.heads * model.v_dim * h
+
+    def small_parameters(self, model: Model) -> int:
+        return (model.q_lora_rank or 0) + (model.kv_lora_rank or 0) + (model.heads if model.attention_sinks else 0)
+
+    def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
+        return attention_score(model, layers, seq, local, causal)
+
+    def adapter_sides(self, model: Model, separate: bool) -> dict[str, list[tuple[int, int]]]:
+        h, rank = model.hidden, model.kv_lora_rank or 0
+        up = [(model.q_lora_rank or h, model.heads * model.qk_dim), (rank, model.heads * (model.qk_nope_dim + model.v_dim))]
+        down = [(h, rank + model.qk_rope_dim), *([(h, model.q_lora_rank)] if model.q_lora_rank else [])]
+        return {"linear_qkv": [*up, *down] if separate else up, "linear_proj": [(model.heads * model.value_dim, h)]}
+
+    def mixing(self, model: Model, tp: int, local: bool) -> Mixing:
+        seen = model.seen_by(local)
+        heads, rank = max(1, seen.heads // tp), seen.kv_lora_rank or 0
+        width = float(rank + seen.qk_rope_dim)
+        return Mixing(heads, heads, seen.qk_dim, seen.v_dim, width, None, 0.0, 2.0 * heads * (width + rank))
+
+
+LATENT_ATTENTION = LatentAttention()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.context import over_context
+from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.blocks.linear import column, row
-from windtunnel.workload.identity import Role
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import LayerMixer, Mixing
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
@@ -68,3 +71,60 @@ def attention(tape: Tape) -> None:
         again=1.0,
         role=Role.ATTENTION_OUT,
     )
+
+
+def attention_score(model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
+    """FLOPs of keys with queries and of probabilities with values, 6 for each pair and width (Korthikanti et al. 2022)."""
+    window = model.window if local else None
+    keys = visible(seq, window, model.causal) if causal else float(min(seq, window or seq))
+    return 6.0 * layers * model.heads * (model.qk_dim + model.value_dim) * keys
+
+
+class SelfAttention(LayerMixer):
+    words = "attention"
+    letter = "A"
+    alone = "*"
+    windowed = True
+    gated = True
+    adapted = ("linear_qkv", "linear_proj")
+    measured = "attention"
+    module = Module.ATTENTION
+    shares_gather = True
+
+    def suits(self, model: Model) -> bool:
+        return not model.latent
+
+    def write(self, tape: Tape) -> None:
+        attention(tape)
+
+    def reads_norm_once(self, model: Model) -> bool:
+        return True
+
+    def matrices(self, model: Model) -> int:
+        return model.hidden * (_qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1))
+
+    def small_parameters(self, model: Model) -> int:
+        count = _qkv_width(model) if model.attention_bias else 0
+        count += 2 * model.dim_per_head if model.qk_norm else 0
+        return count + (model.heads if model.attention_sinks else 0)
+
+    def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
+        return attention_score(model, layers, seq, local, causal)
+
+    def adapter_sides(self, model: Model, separate: bool) -> dict[str, list[tuple[int, int]]]:
+        h, keys, width = model.hidden, model.groups * model.dim_per_head, _qkv_width(model)
+        made = [(h, width - 2 * keys), (h, keys), (h, keys)] if separate else [(h, width)]
+        return {"linear_qkv": made, "linear_proj": [(model.heads * model.value_dim, h)]}
+
+    def mixing(self, model: Model, tp: int, local: bool) -> Mixing:
+        seen = model.seen_by(local)
+        heads, groups, dim = max(1, seen.heads // tp), max(1, seen.groups // tp), seen.dim_per_head
+        sides = 1 if seen.global_shared_kv else 2
+        return Mixing(heads, groups, dim, dim, float(sides * groups * dim), seen.window if local else None)
+
+
+def _qkv_width(model: Model) -> int:
+    return (model.heads + (1 if model.global_shared_kv else 2) * model.groups) * model.dim_per_head
+
+
+SELF_ATTENTION = SelfAttention()

@@ -7,9 +7,13 @@ chunk_gated_delta_rule); gated norm of each head; output projection. Heads are s
 
 from __future__ import annotations
 
+from windtunnel.spec.mixer import check_heads
+from windtunnel.spec.model import Model
+from windtunnel.spec.plan import Plan
 from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
-from windtunnel.workload.identity import Role
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import LayerMixer, Mixing
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
@@ -90,3 +94,48 @@ def delta_work(tokens: float, heads: int, k: int, v: int, width: float) -> Scan:
     moved = 2.5 * one + 2.0 * state_bytes, 6.0 * one + 6.0 * state_bytes
     scale = tokens * heads
     return Scan(heads, v, k, CHUNK, (scale * forward, scale * backward), (scale * moved[0], scale * moved[1]), (FORWARD, BACKWARD))
+
+
+class LinearAttention(LayerMixer):
+    words = "linear attention"
+    letter = "L"
+    alone = "G"
+    heads_field = "linear_heads"
+    module = Module.LINEAR_ATTENTION
+
+    def check(self, model: Model, plan: Plan) -> None:
+        heads = model.linear_heads or 1
+        check_heads("model.linear_heads", heads, "model.linear_key_heads", model.linear_key_heads or heads, plan)
+
+    def write(self, tape: Tape) -> None:
+        delta(tape)
+
+    def reads_norm_once(self, model: Model) -> bool:
+        return model.linear_decay == "head"
+
+    def matrices(self, model: Model) -> int:
+        h, keys, values, heads = model.hidden, model.linear_keys, model.linear_values, model.linear_heads or 0
+        if model.linear_decay == "channel":  # decay and gate have low-rank projections
+            narrow = model.linear_value_dim
+            return h * (2 * keys + 2 * values + heads + 2 * narrow) + narrow * (keys + values)
+        return h * (2 * keys + 3 * values + 2 * heads)
+
+    def small_parameters(self, model: Model) -> int:
+        count = (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
+        heads = model.linear_heads or 0
+        return count + heads + (model.linear_keys if model.linear_decay == "channel" else heads)
+
+    def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
+        """As Megatron-LM counts the delta rule (training.py, num_floating_point_operations)."""
+        return 24.0 * layers * model.linear_values * model.linear_key_dim
+
+    def mixing(self, model: Model, tp: int, local: bool) -> Mixing:
+        heads = max(1, (model.linear_heads or 0) // tp)
+        keys = max(1, (model.linear_key_heads or model.linear_heads or 0) // tp)
+        channels = heads * model.linear_value_dim + 2 * keys * model.linear_key_dim
+        return Mixing(
+            state=4.0 * heads * model.linear_key_dim * model.linear_value_dim + 2.0 * model.conv_width * channels, scan=True
+        )
+
+
+LINEAR_ATTENTION = LinearAttention()

@@ -8,9 +8,13 @@ runs the convolution and the states of chunks again.
 
 from __future__ import annotations
 
+from windtunnel.spec.mixer import check_heads
+from windtunnel.spec.model import Model
+from windtunnel.spec.plan import Plan
 from windtunnel.workload.blocks.linear import column, row
 from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
-from windtunnel.workload.identity import Role
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.mixer import LayerMixer, Mixing
 from windtunnel.workload.tape import Tape
 
 FORWARD, BACKWARD = 5, 11
@@ -59,3 +63,43 @@ def state_space_work(tokens: float, heads: int, groups: int, p: int, n: int, chu
     return Scan(
         heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]), (FORWARD, BACKWARD)
     )
+
+
+class Mamba2(LayerMixer):
+    words = "mamba"
+    letter = "M"
+    alone = "M"
+    heads_field = "ssm_heads"
+    state_space = True
+    module = Module.MAMBA
+
+    def check(self, model: Model, plan: Plan) -> None:
+        check_heads("model.ssm_heads", model.ssm_heads or 1, "model.ssm_groups", model.ssm_groups, plan)
+
+    def write(self, tape: Tape) -> None:
+        mamba(tape)
+
+    def reads_norm_once(self, model: Model) -> bool:
+        return True
+
+    def matrices(self, model: Model) -> int:
+        return model.hidden * (3 * model.ssm_width + 2 * model.ssm_groups * model.ssm_state + (model.ssm_heads or 0))
+
+    def small_parameters(self, model: Model) -> int:
+        """Convolution with bias; decay, skip and step bias of a head; the gated norm."""
+        convolved = (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
+        return convolved + 3 * (model.ssm_heads or 0) + model.ssm_width
+
+    def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
+        """As Megatron-LM counts the scan (training.py, num_floating_point_operations)."""
+        return 21.0 * layers * model.ssm_width * model.ssm_state
+
+    def mixing(self, model: Model, tp: int, local: bool) -> Mixing:
+        inner = (model.ssm_heads or 0) // tp * model.ssm_head_dim
+        groups = max(1, model.ssm_groups // tp)
+        return Mixing(
+            state=4.0 * inner * model.ssm_state + 2.0 * model.conv_width * (inner + 2 * groups * model.ssm_state), scan=True
+        )
+
+
+MAMBA2 = Mamba2()

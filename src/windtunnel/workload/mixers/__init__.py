@@ -1,0 +1,1 @@
+"""What mixes tokens in a layer, one file each; `spec/mixer.py` lists them."""
