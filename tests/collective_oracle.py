@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.base.errors import EngineError
 from windtunnel.base.rng import Draws
 from windtunnel.engine.graph import Floats
-from windtunnel.network.lanes.algorithms.pattern import COPY, MOVE, CollectiveCall, Pattern
+from windtunnel.network.algorithms.pattern import COPY, MOVE, CollectiveCall, Pattern
 from windtunnel.workload.ops import Comm
 
 _BITS = 8  # of a contributor's counter

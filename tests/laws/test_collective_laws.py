@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError, SpecError
-from windtunnel.network.lanes.algorithms import LOWERINGS, CollectiveCall
-from windtunnel.network.lanes.algorithms.pattern import Pattern
+from windtunnel.network.algorithm import ALGORITHMS
+from windtunnel.network.algorithms.pattern import CollectiveCall, Pattern
 from windtunnel.workload.ops import Comm
 
 CALLS = [c for c in Comm if c is not Comm.NONE]
@@ -18,12 +18,12 @@ CALLS = [c for c in Comm if c is not Comm.NONE]
 
 def _made(name: str, call: CollectiveCall) -> Pattern | None:
     try:
-        return LOWERINGS[name](call)
+        return ALGORITHMS[name].lower(call)
     except SpecError:
         return None
 
 
-@pytest.mark.parametrize("name", LOWERINGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
     seen = set()
     for comm in CALLS:
@@ -40,7 +40,7 @@ def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
 
 
 @given(
-    name=st.sampled_from(list(LOWERINGS)),
+    name=st.sampled_from(list(ALGORITHMS)),
     comm=st.sampled_from(CALLS),
     n=st.integers(2, 12),
     per_node=st.integers(1, 8),
@@ -75,7 +75,7 @@ def test_the_pieces_are_the_buffer_and_little_more(name: str, n: int, channels: 
 
 def test_a_missing_dependency_is_found() -> None:
     call = CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4000.0)
-    pattern = LOWERINGS["ring"](call)
+    pattern = ALGORITHMS["ring"].lower(call)
     loose = Pattern(
         **{
             **pattern.__dict__,
@@ -91,6 +91,6 @@ def test_a_missing_dependency_is_found() -> None:
 
 def test_lanes_in_a_circle_are_found() -> None:
     call = CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4000.0)
-    pattern = LOWERINGS["ring"](call)
+    pattern = ALGORITHMS["ring"].lower(call)
     with pytest.raises(EngineError, match="never come"):
         verify(Pattern(**{**pattern.__dict__, "dep_lead": np.zeros(4, dtype=np.int64)}), call)

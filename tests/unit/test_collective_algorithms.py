@@ -7,17 +7,18 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.lanes import ALL
-from windtunnel.network.lanes.algorithms import LOWERINGS, CollectiveCall
-from windtunnel.network.lanes.algorithms.alltoall import p2p_slice, schedule
-from windtunnel.network.lanes.algorithms.hierarchical import orders
-from windtunnel.network.lanes.algorithms.tree import binary_tree, depth, double_tree, tree_chunk
+from windtunnel.network.algorithm import ALGORITHMS
+from windtunnel.network.algorithms.hierarchical import orders
+from windtunnel.network.algorithms.p2p import p2p_slice, schedule
+from windtunnel.network.algorithms.pattern import CollectiveCall
+from windtunnel.network.algorithms.tree import binary_tree, depth, double_tree, tree_chunk
 from windtunnel.workload.ops import Comm
 
 MIB = 2**20
 
 
 def test_the_ring_of_a_channel_leaves_each_node_at_its_nic() -> None:
-    pattern = LOWERINGS["ring"](CollectiveCall(Comm.ALL_REDUCE, 8, 4, 8.0 * MIB, channels=2, nics=2))
+    pattern = ALGORITHMS["ring"].lower(CollectiveCall(Comm.ALL_REDUCE, 8, 4, 8.0 * MIB, channels=2, nics=2))
     # Two NICs for four GPUs: channel 0 leaves at local rank 0, channel 1 at local rank 2.
     assert pattern.src[:8].tolist() == [1, 2, 3, 0, 5, 6, 7, 4]
     assert pattern.src[8:].tolist() == [3, 0, 1, 2, 7, 4, 5, 6]
@@ -25,7 +26,7 @@ def test_the_ring_of_a_channel_leaves_each_node_at_its_nic() -> None:
 
 
 def test_a_ring_sends_each_chunk_once_the_one_before_has_come_in() -> None:
-    pattern = LOWERINGS["ring"](CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4.0 * MIB, channels=1))
+    pattern = ALGORITHMS["ring"].lower(CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4.0 * MIB, channels=1))
     assert pattern.bytes.tolist() == [6 * MIB] * 4  # 2 (n - 1) chunks of S / n
     assert pattern.slice.tolist() == [MIB] * 4
     assert pattern.dep_lane.tolist() == [3, 0, 1, 2]
@@ -40,7 +41,7 @@ def test_a_ring_sends_each_chunk_once_the_one_before_has_come_in() -> None:
 ])  # fmt: skip
 def test_chunks_of_a_ring_are_steps_of_the_buffer(size: float, protocol: str, chunk: int, loops: int) -> None:
     steps = {"Simple": 512 * 1024.0, "LL": 32 * 1024.0}
-    pattern = LOWERINGS["ring"](CollectiveCall(Comm.ALL_GATHER, 8, 8, size, protocol, 1, step=steps[protocol]))
+    pattern = ALGORITHMS["ring"].lower(CollectiveCall(Comm.ALL_GATHER, 8, 8, size, protocol, 1, step=steps[protocol]))
     assert int(pattern.slice[0]) == chunk
     assert int(pattern.slices[0]) == loops * 7
 
@@ -77,7 +78,7 @@ def test_seconds_of_a_call_alone_by_hand(
     name: str, comm: Comm, per_node: int, steps: tuple[int, int], alone: tuple[float, float, float]
 ) -> None:
     """Eight ranks, two chunks."""
-    pattern = LOWERINGS[name](CollectiveCall(comm, 8, per_node, 8.0 * MIB, channels=2, nics=2, chunks=2))
+    pattern = ALGORITHMS[name].lower(CollectiveCall(comm, 8, per_node, 8.0 * MIB, channels=2, nics=2, chunks=2))
     assert (pattern.local_steps, pattern.net_steps) == steps
     assert (pattern.alone(1.0, 0.0), pattern.alone(0.0, 1.0), pattern.alone(1.0, 1.0)) == pytest.approx(alone)
 
@@ -107,14 +108,14 @@ def test_a_tree_halves_its_chunk_until_enough_of_them_are_under_way() -> None:
 
 def test_each_rank_of_a_tree_sends_its_buffer_up_and_the_result_down() -> None:
     size = 32.0 * MIB
-    pattern = LOWERINGS["tree"](CollectiveCall(Comm.ALL_REDUCE, 16, 4, size, channels=2, nics=4))
+    pattern = ALGORITHMS["tree"].lower(CollectiveCall(Comm.ALL_REDUCE, 16, 4, size, channels=2, nics=4))
     assert len(pattern) == 2 * 2 * 15
     assert int(pattern.bytes.sum()) == 2 * 15 * size  # two channels with half of it each
 
 
 def test_nvls_moves_each_buffer_once_and_a_part_of_it_once_more() -> None:
     size, gpus, channels = 64.0 * MIB, 8, 16
-    pattern = LOWERINGS["nvls"](CollectiveCall(Comm.ALL_REDUCE, gpus, gpus, size, channels=channels))
+    pattern = ALGORITHMS["nvls"].lower(CollectiveCall(Comm.ALL_REDUCE, gpus, gpus, size, channels=channels))
     sent = np.bincount(pattern.src, weights=pattern.bytes, minlength=9)
     got = np.bincount(pattern.dst, weights=pattern.bytes, minlength=9)
     assert sent[0] == got[0] == size * (gpus + 1) / gpus
@@ -131,7 +132,7 @@ def test_nccls_order_of_peers_is_quadratic_in_groups_of_eight() -> None:
 
 
 def test_a_send_waits_for_the_receive_of_the_batch_before() -> None:
-    pattern = LOWERINGS["p2p"](CollectiveCall(Comm.ALL_TO_ALL, 32, 8, 32.0 * MIB, at_once=8))
+    pattern = ALGORITHMS["p2p"].lower(CollectiveCall(Comm.ALL_TO_ALL, 32, 8, 32.0 * MIB, at_once=8))
     lane = 8  # rank 0, round 9: its ninth send
     start = pattern.dep_start[lane]
     assert pattern.dep_start[lane + 1] - start == 1
@@ -149,26 +150,28 @@ def test_slices_of_a_message(nbytes: int, far: bool, wanted: int) -> None:
 
 
 def test_pat_doubles_what_it_sends_while_distances_halve() -> None:
-    pattern = LOWERINGS["pat"](CollectiveCall(Comm.ALL_GATHER, 8, 1, 8.0 * MIB))
+    pattern = ALGORITHMS["pat"].lower(CollectiveCall(Comm.ALL_GATHER, 8, 1, 8.0 * MIB))
     assert pattern.bytes[::8].tolist() == [MIB, 2 * MIB, 4 * MIB]
     assert ((pattern.dst - pattern.src) % 8)[::8].tolist() == [4, 2, 1]
 
 
 def test_halving_sends_half_then_a_quarter() -> None:
-    pattern = LOWERINGS["halving_doubling"](CollectiveCall(Comm.REDUCE_SCATTER, 8, 8, 8.0 * MIB))
+    pattern = ALGORITHMS["halving_doubling"].lower(CollectiveCall(Comm.REDUCE_SCATTER, 8, 8, 8.0 * MIB))
     assert pattern.bytes[::8].tolist() == [4 * MIB, 2 * MIB, MIB]
     assert (pattern.src ^ pattern.dst)[::8].tolist() == [1, 2, 4]
 
 
 def test_bruck_sends_half_of_the_blocks_a_round() -> None:
-    pattern = LOWERINGS["bruck"](CollectiveCall(Comm.ALL_TO_ALL, 8, 8, 8.0 * MIB))
+    pattern = ALGORITHMS["bruck"].lower(CollectiveCall(Comm.ALL_TO_ALL, 8, 8, 8.0 * MIB))
     assert len(pattern) == 3 * 8
     assert set(pattern.bytes.tolist()) == {4 * MIB}
 
 
 def test_collnet_sends_each_buffer_up_once_and_leaves_add() -> None:
     size = 16.0 * MIB
-    pattern = LOWERINGS["collnet_direct"](CollectiveCall(Comm.ALL_REDUCE, 16, 4, size, channels=1, nics=4, leaves=(0, 0, 1, 1)))
+    pattern = ALGORITHMS["collnet_direct"].lower(
+        CollectiveCall(Comm.ALL_REDUCE, 16, 4, size, channels=1, nics=4, leaves=(0, 0, 1, 1))
+    )
     switch = 16 + 4
     up = (pattern.dst >= switch) & (pattern.src < 16)
     assert int(pattern.bytes[up].sum()) == 4 * size  # four nodes, once each
@@ -200,4 +203,4 @@ def test_dimensions_in_the_order_that_loads_the_slow_one_least() -> None:
 ])  # fmt: skip
 def test_calls_that_an_algorithm_does_not_do_are_refused(name: str, call: CollectiveCall) -> None:
     with pytest.raises(SpecError):
-        LOWERINGS[name](call)
+        ALGORITHMS[name].lower(call)

@@ -72,10 +72,9 @@ def test_pieces_are_the_lower_envelope():
         shape, links, g = _graph(cluster, gpus)
         found = pieces(Comm.ALL_REDUCE, shape, links, g, DEFAULT)
         candidates = options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)
-        plateau = 64.0 * g.channels * shape.ranks if shape.nodes > 1 else 0.0
         for step in range(30, 200):
             size = 2.0 ** (step / 5)
-            best = candidates[_lowest(_lines(candidates, size, plateau, links.generation), size)]
+            best = candidates[_lowest(_lines(candidates, size, Comm.ALL_REDUCE, shape, links, g), size)]
             here = [piece for piece in found if piece.start <= size][-1]
             assert (here.algorithm, here.protocol) == best[:2], size
 

@@ -10,7 +10,7 @@ They are looked for when a name is asked for that the project does not have, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module, metadata
 from typing import Any, Generic, TypeVar
@@ -74,6 +74,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def own_words(self) -> str:
         """The project's own names in words, for a help."""
         return _either(list(self._own))
+
+    def in_order(self, names: Collection[str]) -> list[str]:
+        """Those of `names`, in the order of the registry."""
+        own = [name for name in self._own if name in names]
+        return own if len(own) == len(names) else [*own, *(name for name in self._from_packages if name in names)]
 
     def find(self, name: str, path: str = "") -> T:
         """The member. UnknownName, said of `path`, for a name that nothing has."""

@@ -15,8 +15,8 @@ from windtunnel.cli.shared.common import Fault, PacketThreads, Sets, fault_sets,
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.machines import load_machine
+from windtunnel.network.algorithm import ALGORITHMS
 from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep, sweep_algorithms
-from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.sizes import sizes_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(  # long: one option a line
             "--algorithm",
             "-a",
             metavar="NAME|FILE",
-            help=f"{', '.join(LOWERINGS)}, or sends in a .csv, .json, .toml or .xml (MSCCL).",
+            help=f"{', '.join(ALGORITHMS)}, or sends in a .csv, .json, .toml or .xml (MSCCL).",
         ),
     ] = None,
     env: Annotated[

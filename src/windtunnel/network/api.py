@@ -37,15 +37,15 @@ def op_of(name: str, path: str = "op") -> str:
 
 
 def algorithm_of(name: str | None) -> str | None:
-    """The name in `LOWERINGS` of an algorithm in any spelling; None for None. Raises UnknownName."""
+    """The name in `ALGORITHMS` of an algorithm in any spelling; None for None. Raises UnknownName."""
     if name is None:
         return None
-    from windtunnel.network.lanes.algorithms import LOWERINGS
+    from windtunnel.network.algorithm import ALGORITHMS
 
-    by_plain_name = {key.replace("_", ""): key for key in LOWERINGS}
+    by_plain_name = {key.replace("_", ""): key for key in ALGORITHMS}
     plain = name.strip().lower().replace("-", "").replace("_", "")
     if plain not in by_plain_name:
-        raise UnknownName("--algorithm", name, list(LOWERINGS))
+        raise UnknownName("--algorithm", name, list(ALGORITHMS))
     return by_plain_name[plain]
 
 
@@ -194,13 +194,13 @@ def sweep_algorithms(
     """Each algorithm that NCCL can take for a call -> the rows of `sweep` in closed form with `NCCL_ALGO` naming it alone, at the
     sizes where it does take it. Empty for calls without a choice, such as an all-to-all, and on machines with dimensions.
     """
-    from windtunnel.network.nccl.constants import ALGORITHMS
+    from windtunnel.network.algorithm import CHOSEN, in_order_of_nccl
 
     call, chosen = OPS[op_of(op)] if isinstance(op, str) else op, list(sizes)
     found: dict[str, list[dict[str, object]]] = {}
     if cluster.fabric.is_grid:
         return found
-    for algorithm in ALGORITHMS:
+    for algorithm in in_order_of_nccl(CHOSEN):
         alone = {**(settings or {}), "NCCL_ALGO": algorithm}
         rows = closed_sweep(cluster, call, gpus, chosen, per_node=per_node, settings=alone)
         if taken := [row for row in rows if row["algorithm"] == algorithm]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.closed.cost import CallParts, Cost, nvls_cuts, parts_of
+from windtunnel.network.algorithm import ALGORITHMS, MESSAGES
+from windtunnel.network.closed.cost import MADE_OF_SENDS, CallParts, Cost, parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, greatest_grid_rate, grid_call
 from windtunnel.network.closed.measured import scale_constants
@@ -17,6 +18,7 @@ from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
+from windtunnel.network.nccl.constants import LL, PROTOCOLS, SIMPLE
 from windtunnel.network.nccl.rails import crosses_rails, may_relay, on_rails_alone, rails_of, relays_sends
 from windtunnel.network.nccl.sends import LL_BYTES
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
@@ -85,30 +87,31 @@ class Setup:
     @cached_property
     def open(self) -> tuple[tuple[str, str], ...]:
         """Candidates of a library other than NCCL; empty if NCCL's tables choose."""
-        if self.links.nvidia or self.comm in _SENDS:
+        if self.links.nvidia or self.comm in MADE_OF_SENDS:
             return ()
-        between = self.comm == Comm.ALL_REDUCE and self.group.nodes > 1
-        names = [a for a in ("ring", "tree") if a in self.settings.algorithms and (a == "ring" or between)] or ["ring"]
-        return tuple((a, p) for a in names for p in ("LL", "LL128", "Simple") if p in self.settings.protocols)
+        named = [name for name in ALGORITHMS.in_order(self.settings.algorithms) if self._has_elsewhere(name)] or [ALGORITHMS.default]
+        return tuple((name, protocol) for name in named for protocol in PROTOCOLS if protocol in self.settings.protocols)
+
+    def _has_elsewhere(self, name: str) -> bool:
+        return ALGORITHMS[name].suits_other_libraries(self.comm, self.group)
 
     @cached_property
     def pieces(self) -> tuple[SizeRange, ...]:
-        """Ranges of sizes with the same selection, split where the chunk of a switch reduction changes."""
-        if self.comm in _SENDS:
-            whole = (SizeRange(0.0, "p2p", "Simple"),)
+        """Ranges of sizes with the same selection, split where its seconds have a step."""
+        if self.comm in MADE_OF_SENDS:
+            whole = (SizeRange(0.0, MESSAGES, SIMPLE),)
             last = LL_BYTES * (1 if self.comm == Comm.SEND_RECV else self.group.ranks)
             small = self.links.nvidia and self.group.nodes == 1
-            return (SizeRange(0.0, "p2p", "LL"), SizeRange(math.nextafter(last, math.inf), "p2p", "Simple")) if small else whole
+            return (SizeRange(0.0, MESSAGES, LL), SizeRange(math.nextafter(last, math.inf), MESSAGES, SIMPLE)) if small else whole
         if self.open:
-            return (SizeRange(0.0, "ring", "Simple"),)
+            return (SizeRange(0.0, ALGORITHMS.default, SIMPLE),)
         ranges = []
         chosen = pieces(self.comm, self.group, self.links, self.graph, self.settings)
         for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
             ranges.append(piece)
-            if piece.algorithm in ("nvls", "nvls_tree"):
-                cuts = nvls_cuts(self.graph.nvls, self.group.per_node, self.group.nodes, piece.algorithm)
-                end = following.start if following else math.inf
-                ranges += [SizeRange(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
+            end = following.start if following else math.inf
+            cuts = ALGORITHMS[piece.algorithm].breaks(self.group, self.graph)
+            ranges += [SizeRange(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
         return tuple(ranges)
 
     @cached_property
@@ -169,7 +172,7 @@ class Setup:
 
     @property
     def _chooses_between_nodes(self) -> bool:
-        return not self.alone and self.group.nodes > 1 and self.links.nvidia and self.comm not in _SENDS
+        return not self.alone and self.group.nodes > 1 and self.links.nvidia and self.comm not in MADE_OF_SENDS
 
     def _with_nics(self, line: float, nics: float) -> Setup:
         links = replace(self.links, line=line, inter=self.links.inter * line / self.links.line, nics=nics, better=())
@@ -244,8 +247,7 @@ class Setup:
         cost = self.cost(size, piece.algorithm, piece.protocol)
         if cost.seconds > ceiling:
             cost = Cost(ceiling, min(cost.latency, ceiling))
-        channels = self.graph.nvls_running if piece.algorithm == "nvls" else self.graph.running
-        return cost, piece.algorithm, piece.protocol, channels
+        return cost, piece.algorithm, piece.protocol, ALGORITHMS[piece.algorithm].running(self.graph)
 
 
 _AS_LONG = 1e-9
@@ -254,7 +256,6 @@ LITTLE = 0.25
 NIC_RATES = (12.5e9, 25e9, 50e9, 100e9)
 """B/s of the NICs that were sold with GPUs: 100 to 800 Gb/s."""
 
-_SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 NCCL_TRANSFERRED = 0.2
 """Least relative error of a call on NVIDIA hardware that no constant was fitted on: assumed."""
 

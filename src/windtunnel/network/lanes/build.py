@@ -17,9 +17,11 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.lanes import Lanes
+from windtunnel.network.algorithm import ALGORITHMS, CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import CollectiveCall, Pattern
 from windtunnel.network.closed.collective import Setup, prepare
+from windtunnel.network.closed.cost import MADE_OF_SENDS
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
 from windtunnel.network.lanes.channel_parts import split_channels
 from windtunnel.network.lanes.join_sends import join
 from windtunnel.network.lanes.send_files import Sends
@@ -32,7 +34,6 @@ from windtunnel.workload.ops import Comm
 
 _WIRE = {protocol: 1.0 / data for protocol, data in zip(c.PROTOCOLS, c.DATA_ON_WIRE, strict=True)}
 """Bytes sent per byte of data."""
-_SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 _MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
 
@@ -86,7 +87,7 @@ def lanes_of(
 ) -> CallLanes:
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
-    `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
+    `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `ALGORITHMS`) and `protocol` say
     otherwise. Rates exclude contention: sharing of NICs, oversubscription and collisions are left to the engine. `switches`:
     endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there. Raises SpecError for a
     call that the algorithm does not support and for missing switches, UnknownName for an unknown name.
@@ -98,26 +99,25 @@ def lanes_of(
     setup = prepare(cluster, comm, group, settings)
     chosen = setup.choose(size)
     name = algorithm or chosen[0]
-    if name not in LOWERINGS:
-        raise UnknownName("algorithm", name, list(LOWERINGS))
+    rule = ALGORITHMS.find(name)
     wire_protocol = protocol or (chosen[1] if name == chosen[0] else c.SIMPLE)
     if wire_protocol not in c.PROTOCOLS:
         raise UnknownName("protocol", wire_protocol, c.PROTOCOLS)
     call = call_of(
-        setup, comm, size, name, wire_protocol, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves)
+        setup, comm, size, rule, wire_protocol, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves)
     )
     if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, including those that other groups share
         call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).links.nics)))
     if setup.graph.file is not None and not rings:
-        call = replace(call, stated=setup.graph.file.of(name).orders)
+        call = replace(call, stated=setup.graph.file.of(rule.walks_trees).orders)
     if rings:
         # Rings of a mesh share its links evenly if each has as many channels.
-        even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
+        even = len(rings) * max(1, call.channels // len(rings)) if rule.walks_rings and group.nodes == 1 else call.channels
         call = replace(call, rings=rings, channels=even)
-    pattern = LOWERINGS[name](call)
-    if name == "p2p" and comm == Comm.ALL_TO_ALL:
+    pattern: Pattern = rule.lower(call)
+    if rule.messages and comm == Comm.ALL_TO_ALL:
         pattern = split_channels(pattern, call, int(setup.graph.sends.of(size / group.ranks)))
-    speed = speed_of(cluster, setup, call, name)
+    speed = speed_of(cluster, setup, call, rule, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
     if int(max(pattern.src.max(), pattern.dst.max())) >= len(ends):
         raise SpecError("algorithm", name, "an algorithm without switches that add", "The graph offers no switch as an endpoint.")
@@ -129,7 +129,7 @@ def call_of(
     setup: Setup,
     comm: Comm,
     size: float,
-    algorithm: str,
+    algorithm: CollectiveAlgorithm,
     protocol: str,
     *,
     dims: tuple[int, ...] = (),
@@ -141,7 +141,7 @@ def call_of(
     group, settings = setup.group, setup.settings
     nics = max(1, round(setup.links.nics)) if group.nodes > 1 else group.per_node
     at_once = BATCH
-    if comm in _SENDS:
+    if comm in MADE_OF_SENDS:
         at_once = setup.graph.sends.at_once(size / group.ranks)
     return CollectiveCall(
         comm,
@@ -161,18 +161,16 @@ def call_of(
     )
 
 
-def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
+def channels_of(setup: Setup, size: float, algorithm: CollectiveAlgorithm, protocol: str) -> int:
     """Channels of the kernel: fewer if a thread would have too few bytes (`scheduleCollTasksToPlan` and its predecessors), but one
     for each NIC: the closed form, on which hops were fitted, has a small message on all of them too."""
-    if algorithm in OTHERS or algorithm == "p2p":
-        return 1
-    if algorithm in (c.NVLS, c.NVLS_TREE):
-        return max(1, setup.graph.nvls_running)
-    least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
+    if (stated := algorithm.channels(setup.graph)) is not None:
+        return stated
+    least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm.walks_rings else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
     nics = max(1, round(setup.links.nics)) if setup.group.nodes > 1 else 1
     if setup.graph.file is not None:
-        nics = len(setup.graph.file.of(algorithm).orders)
+        nics = len(setup.graph.file.of(algorithm.walks_trees).orders)
     most = min(setup.graph.running, max(nics, int(size // (threads * least))))
     # As many on each NIC: the rate is that of NICs which share a call evenly.
     return most - most % nics if most > nics else max(1, most)
@@ -184,33 +182,24 @@ def step_of(settings: Settings, protocol: str) -> float:
     return buffer / 8 / _WIRE[protocol] if buffer else c.STEP_BYTES[protocol]
 
 
-def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: str) -> Speed:
-    """Speed of an algorithm on links without other traffic."""
+def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, rule: CollectiveAlgorithm, name: str) -> Speed:
+    """Speed of the algorithm `rule`, called `name`, on links without other traffic."""
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
     ready = prepare(cluster, call.comm, alone, replace(setup.settings, cross_nic=0))  # what crosses rails meets on the links
     p = c.PROTOCOLS.index(call.protocol)
-    launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
-    hops = ready.node.hop[p], ready.net.hop[p]
-    if algorithm in OTHERS:
+    hops = rule.hops(p, ready.node, ready.net)
+    if not rule.closed_form:
         # Each rank uses its links like a ring; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
         moved = call.size * (group.ranks - 1) / group.ranks
-        parts = ready.parts(call.size, c.RING, call.protocol, Comm.ALL_GATHER)
+        parts = ready.parts(call.size, ALGORITHMS.default, call.protocol, Comm.ALL_GATHER)
+        launch = rule.launch(call.comm, group, ready.node, ready.net, parts)
         scale = call.size / moved if moved else 0.0
         return Speed(launch, parts.inside * scale, parts.outside * scale * group.per_node, *hops, None)
-    if algorithm == c.TREE:
-        hops = ready.node.tree_hop[p], ready.net.tree_hop[p]
-    elif algorithm in (c.NVLS, c.NVLS_TREE):
-        hops = ready.node.nvls_hop, ready.net.nvls_hop
-    elif algorithm == "p2p":
-        launch = ready.node.p2p_launch + (ready.net.p2p_launch if group.nodes > 1 else 0.0)
-        hops = ready.node.hop[2], ready.node.hop[2]
-    parts = ready.parts(call.size, algorithm, call.protocol)
-    if algorithm == "p2p" and group.nodes > 1 and call.comm != Comm.ALL_TO_ALL:
-        # A message's latency contains that of its links, which packets have by themselves: as a delay it can give that up.
-        launch = parts.latency / 2
-    chosen = ready.choose(call.size) == (algorithm, call.protocol)
-    cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, algorithm, call.protocol)
+    parts = ready.parts(call.size, name, call.protocol)
+    launch = rule.launch(call.comm, group, ready.node, ready.net, parts)
+    chosen = ready.choose(call.size) == (name, call.protocol)
+    cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, name, call.protocol)
     return Speed(launch, parts.inside, parts.outside, *hops, cost.seconds)
 
 
@@ -284,8 +273,9 @@ def lanes_of_sends(
         raise SpecError("algorithm", sends.ranks, f"at most {len(ranks)} ranks", "The file names more ranks than the call has.")
     scaled = sends.scale(size)
     setup = prepare(cluster, comm, group, settings)
-    call = call_of(setup, comm, size, OTHERS[0], c.SIMPLE)
-    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])
+    unnamed = CollectiveAlgorithm()
+    call = call_of(setup, comm, size, unnamed, c.SIMPLE)
+    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), unnamed, "file")
     lines = join(scaled)
     firsts = [scaled.sends[at] for at in lines.first]
     src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)

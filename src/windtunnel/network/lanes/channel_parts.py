@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.network.lanes.algorithms.pattern import COPY, Cargo, CollectiveCall, Pattern
+from windtunnel.network.algorithms.pattern import COPY, Cargo, CollectiveCall, Pattern
 from windtunnel.network.lanes.queue_pairs import index_within
 
 

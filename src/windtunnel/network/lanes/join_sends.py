@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.lanes import ALL
-from windtunnel.network.lanes.algorithms.pattern import deps
+from windtunnel.network.algorithms.pattern import deps
 from windtunnel.network.lanes.send_files import Send, Sends
 
 Key = tuple[int, int, int]

@@ -45,9 +45,9 @@ class DumpedGraphs:
         """GPUs of a node."""
         return len(self.ring.orders[0])
 
-    def of(self, algorithm: str) -> DumpedGraph:
-        """The graph that an algorithm runs on."""
-        return self.tree if algorithm == "tree" and self.tree is not None else self.ring
+    def of(self, trees: bool) -> DumpedGraph:
+        """The graph that an algorithm runs on; `trees`: along trees."""
+        return self.tree if trees and self.tree is not None else self.ring
 
 
 def read_graphs(path: str, field: str) -> DumpedGraphs:

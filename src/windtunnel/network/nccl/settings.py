@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network.nccl.constants import ALGORITHMS, LL, LL128, PROTOCOLS, SIMPLE
+from windtunnel.network.algorithm import CHOSEN, spellings
+from windtunnel.network.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE
 from windtunnel.network.nccl.graph_file import DumpedGraphs, check_graphs, read_graphs
 from windtunnel.spec.machine.cluster import Cluster
 
-_ALIASES = {
-    "ring": "ring",
-    "tree": "tree",
-    "collnetdirect": "collnet_direct",
-    "collnetchain": "collnet_chain",
-    "nvls": "nvls",
-    "nvlstree": "nvls_tree",
-    "pat": "pat",
-    "collnet": "collnet_direct",
-}
 _LEVELS = {"LOC": 0, "NVL": 1, "PIX": 2, "PXB": 3, "PHB": 4, "SYS": 5}
 KNOWN = {
     "NCCL_ALGO": "algorithms among which the tuner chooses; ^ before the list excludes",
@@ -72,7 +63,7 @@ class Settings:
     the exponent, `qps` connections of a channel, `p2p_pxn` PXN of sends.
     """
 
-    algorithms: frozenset[str] = field(default_factory=lambda: frozenset(ALGORITHMS))
+    algorithms: frozenset[str] = CHOSEN
     protocols: frozenset[str] = field(default_factory=lambda: frozenset(PROTOCOLS))
     protocols_forced: bool = False
     min_channels: int | None = None
@@ -132,8 +123,8 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
     )
     _switch(path, variables, "NCCL_IB_SPLIT_DATA_ON_QPS", False)
     return Settings(
-        algorithms=_list_names(path, "NCCL_ALGO", variables, _ALIASES, ALGORITHMS),
-        protocols=_list_names(path, "NCCL_PROTO", variables, protocols, PROTOCOLS),
+        algorithms=_list_names(path, "NCCL_ALGO", variables, spellings, CHOSEN),
+        protocols=_list_names(path, "NCCL_PROTO", variables, lambda: protocols, PROTOCOLS),
         protocols_forced="NCCL_PROTO" in variables,
         min_channels=_whole_number(path, variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
         max_channels=_smaller(path, variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
@@ -178,10 +169,15 @@ def as_set(cluster: Cluster, settings: Settings) -> Cluster:
 
 
 def _list_names(
-    path: str, name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]
+    path: str,
+    name: str,
+    variables: Mapping[str, str | int],
+    aliases_of: Callable[[], Mapping[str, str]],
+    everything: Iterable[str],
 ) -> frozenset[str]:
     if name not in variables:
         return frozenset(everything)
+    aliases = aliases_of()
     text = str(variables[name]).strip()
     inverse, text = text.startswith("^"), text.removeprefix("^")
     chosen = set()

@@ -18,6 +18,7 @@ from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
+from windtunnel.network.algorithm import ALGORITHMS
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.fabrics.columns import with_endpoints
@@ -26,7 +27,6 @@ from windtunnel.network.grids.mapping import Axes
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.queue_pairs import split
-from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.axis_call import AxisCall as AxisCall
@@ -153,7 +153,7 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         return on.grid.call(on.cluster, on.graph, comm, size, rows, group)
     count, ranks = rows.shape
     chosen = prepare(on.cluster, comm, group, on.settings).choose(size)[0]
-    if chosen in (c.COLLNET_DIRECT, c.COLLNET_CHAIN) or chosen == c.NVLS and group.nodes > 1:
+    if ALGORITHMS[chosen].adds_in_fabric(group):
         raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     local = np.arange(ranks, dtype=np.int32)
     homes = -(-ranks // group.per_node)

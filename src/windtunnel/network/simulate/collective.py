@@ -15,10 +15,10 @@ from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.packet import run_packets
+from windtunnel.network.algorithm import ALGORITHMS, MESSAGES
 from windtunnel.network.closed.collective import bus_factor, in_words_of, prepare
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group, flat_group
-from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.build import CallLanes, lanes_of, lanes_of_sends
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.send_files import Sends
@@ -168,7 +168,7 @@ def route_call(
     else:
         if algorithm is None and not len(links.switches):
             chosen = prepare(cluster, comm, group, settings).choose(size)[0]
-            algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
+            algorithm = ALGORITHMS.default if ALGORITHMS[chosen].adds_in_switches else None
         lowered = lanes_of(
             cluster,
             comm,
@@ -230,7 +230,7 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
     faults = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
     begun = replace(faults, flaps=tuple(f for f in faults.flaps if f.up > float(lanes.begin.min())))
     changes = timer_changes(graph, begun, sprays(cluster))
-    if routed.lowered.algorithm == "p2p" and len(lanes) > MOST_IN_BATCHES:
+    if routed.lowered.algorithm == MESSAGES and len(lanes) > MOST_IN_BATCHES:
         share = (pattern.bytes / pattern.pace)[routed.old]
         demands, variables = at_once(lanes, routed.paths, share, routed.extra, routed.lowered.seconds)
     else:
@@ -383,4 +383,4 @@ def count_packets(stats: Mapping[str, float], mtu: int) -> dict[str, object]:
     return {"mtu": mtu, "packet_hops": int(stats["data_packet_hops"]), **counts, **skipped}
 
 
-__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "count_packets", "engine_sweep", "route_call", "run_collective"]
+__all__ = ["CallResult", "RoutedCall", "count_packets", "engine_sweep", "route_call", "run_collective"]

@@ -12,6 +12,7 @@ from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import Loss, PacketOptions
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions
+from windtunnel.network.algorithms.pattern import deps
 from windtunnel.network.closed.grid import GridCall, grid_call
 from windtunnel.network.fabrics.cluster import ClusterGraph
 from windtunnel.network.fabrics.faults import Fault
@@ -20,7 +21,6 @@ from windtunnel.network.grids.machine import GridMachine
 from windtunnel.network.grids.mapping import Axes, number_points
 from windtunnel.network.grids.spans import GridSpan, grid_points
 from windtunnel.network.groups.group import Group
-from windtunnel.network.lanes.algorithms.pattern import deps
 from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, message_lanes
 from windtunnel.network.simulate.axis_call import AxisCall
 from windtunnel.network.simulate.fabric_faults import FIELD, FabricFaults, faults_of, parse_any

@@ -11,11 +11,23 @@ so a slice of a lane is a chunk.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithms.tree import NET as TREE_NET
+from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, most_of_ll, steps_of
+from windtunnel.network.closed.cost import CallParts, fill_pipeline, limit_of, on_wire, pass_buffers
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import ChannelSearch
+from windtunnel.network.nccl.settings import Settings
 from windtunnel.workload.ops import Comm
 
 _STEPS = 8
@@ -122,3 +134,106 @@ def _most(crossing: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], slices: int
     turns, rest = divmod(slices, len(crossing))
     seen = np.concatenate([[0], np.cumsum(np.tile(crossing, 2))])
     return int(turns * crossing.sum() + (seen[rest:] - seen[: len(seen) - rest]).max())
+
+
+_LATENCY = Latencies((6.6, 14.0, 8.4), nvlink=(0.6, 1.9, 3.4), pci=(1.0, 2.5, 5.7), net=(2.7, 4.0, 14.0))
+_LATENCY_ONE_EACH = _LATENCY._replace(net=TREE_NET)
+"""With one rank a node."""
+_LL128_PER_CHANNEL: dict[str, c.Triple] = {
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 36.7),
+    "blackwell": (40.0, 40.0, 40.0),
+}
+_SLICE = 2.0**20
+"""Bytes of two steps of Simple."""
+
+
+class Ring(CollectiveAlgorithm):
+    tuned = True
+    number = 1
+    protocols = BY_PROTOCOL
+    closed_form = True
+    walks_rings = True
+
+    def is_allowed(self, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
+        return True
+
+    def suits_other_libraries(self, comm: Comm, group: Group) -> bool:
+        return True
+
+    def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
+        n, nodes = group.ranks, group.nodes
+        known = _LATENCY_ONE_EACH if group.per_node == 1 else _LATENCY
+        total, intra, inter = known.base[protocol], known.near(protocol, links), known.far(protocol, links)
+        overhead = (0.0 if nodes == 1 else 2.0 if links.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
+        crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)
+        steps = steps_of(comm, n)
+        if comm in (Comm.BROADCAST, Comm.REDUCE):
+            return total + steps * (inter if nodes > 1 else intra)
+        return total + (steps - crossing) * max(intra, overhead) + crossing * inter
+
+    def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
+        rate = bus(group, graph, graph.intra)
+        if protocol == c.LL:
+            rate = min(most_of_ll(group, links), 0.5 * rate)
+        elif protocol == c.LL128:
+            rate = min(0.92 * rate, graph.channels * _LL128_PER_CHANNEL[links.generation][column(group)])
+        return rate * group.ranks / steps_of(comm, group.ranks)
+
+    def corrected_from(self, comm: Comm, group: Group, graph: ChannelSearch) -> Iterable[float]:
+        return (64.0 * graph.channels * group.ranks,) if comm == Comm.ALL_REDUCE and group.nodes > 1 else ()
+
+    def correct(
+        self,
+        latency: float,
+        bandwidth: float,
+        protocol: str,
+        size: float,
+        comm: Comm,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+    ) -> tuple[float, float]:
+        plateau = comm == Comm.ALL_REDUCE and group.nodes > 1 and size >= 64.0 * graph.channels * group.ranks
+        if plateau and protocol == c.SIMPLE:
+            latency *= 1.9 if links.generation == "volta" else 1.4
+        return latency, bandwidth
+
+    def parts(
+        self,
+        comm: Comm,
+        size: float,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+        protocol: str,
+        node: NodeConstants,
+        net: NetConstants,
+        sends: SendConstants,
+    ) -> CallParts:
+        n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
+        rounds = 2 if comm == Comm.ALL_REDUCE else 1
+        steps, crossing = rounds * (n - 1), rounds * (nodes - 1)
+        chained = comm in (Comm.BROADCAST, Comm.REDUCE)
+        traffic = 1.0 if chained else rounds * (n - 1) / n
+        limit = limit_of(group, links, graph, node) * on_wire(links)[p]
+        inside = min(links.chain * node.ring[p] if group.per_node > 1 else math.inf, pass_buffers(graph, p, node.hop[p]), limit)
+        outside, latency = math.inf, node.launch + (steps - crossing) * node.hop[p]
+        if nodes > 1:
+            nics = links.inter * graph.reach(links.nics) * net.ring * on_wire(links)[p]
+            outside = min(nics, pass_buffers(graph, p, net.hop[p] + links.hop), limit)
+            latency += net.launch + crossing * (net.hop[p] + links.hop)
+        fill = 0.0
+        if protocol == c.SIMPLE:
+            # One slice per channel is in flight before the first result can leave; a ring's chunk is two slices of at most 1 MiB.
+            # The constant was fitted with NCCL's default number of channels, so that number is used here.
+            chunk = size / (graph.usual * (1 if chained else n))
+            fill = (node.fill if nodes == 1 else net.fill) * min(_SLICE, chunk / 2) * graph.usual
+        return fill_pipeline(latency, size * traffic, inside, outside, fill)
+
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return ring(call)
+
+
+RING = Ring()

@@ -13,18 +13,16 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.closed.cost import CallParts, fill_pipeline
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import ChannelSearch
+from windtunnel.network.nccl.settings import Settings
 from windtunnel.workload.ops import Comm
-
-
-def collnet_direct(call: CollectiveCall) -> Pattern:
-    """All-reduce; the heads are as many as the call's NICs in a node."""
-    return _collnet(call, direct=True)
-
-
-def collnet_chain(call: CollectiveCall) -> Pattern:
-    """All-reduce along a chain in each node, from its end to the head and back."""
-    return _collnet(call, direct=False)
 
 
 def heads_of(call: CollectiveCall) -> list[int]:
@@ -33,7 +31,8 @@ def heads_of(call: CollectiveCall) -> list[int]:
     return [head * call.per_node // heads for head in range(heads)]
 
 
-def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a column a line
+def collnet_pattern(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a column a line
+    """Lanes of an all-reduce through the fabric's switches."""
     if call.comm != Comm.ALL_REDUCE or call.nodes < 2 or call.ranks % call.per_node:
         raise SpecError("algorithm", "collnet", "an all_reduce over several nodes with as many ranks each")
     n, here, nodes, channels = call.ranks, call.per_node, call.nodes, call.channels
@@ -119,3 +118,44 @@ def _chunk(call: CollectiveCall, parts: int, levels: int) -> float:
         while call.size / (call.channels * parts * chunk) < levels * times and chunk > least * 1024:
             chunk /= 2
     return chunk
+
+
+class CollNet(CollectiveAlgorithm):
+    """What both share."""
+
+    tuned = True
+    closed_form = True
+    adds_in_switches = True
+
+    def is_allowed(self, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
+        return links.sharp and settings.collnet and group.nodes > 1 and comm == Comm.ALL_REDUCE
+
+    def steps(self, ppn: int) -> int:
+        """Hops inside a node of `ppn` ranks."""
+        raise NotImplementedError
+
+    def inside(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
+        """B/s that the links inside a node let through."""
+        raise NotImplementedError
+
+    def parts(
+        self,
+        comm: Comm,
+        size: float,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+        protocol: str,
+        node: NodeConstants,
+        net: NetConstants,
+        sends: SendConstants,
+    ) -> CallParts:
+        """SHARP: the switches add, so a node sends the buffer once and receives the sum once."""
+        ppn = group.per_node
+        inside = min(self.inside(ppn, links, node), graph.limit)
+        outside = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
+        latency = node.launch + self.steps(ppn) * node.hop[2] + net.launch + 2 * (net.hop[2] + links.hop)
+        return fill_pipeline(latency, size, inside, outside, net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2))
+
+    def adds_in_fabric(self, group: Group) -> bool:
+        return True

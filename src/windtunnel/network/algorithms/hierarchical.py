@@ -16,8 +16,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.closed.dimensions import themis
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
@@ -154,3 +155,11 @@ def hierarchical(call: CollectiveCall) -> Pattern:  # long: ends in a column a l
         carries,
         lambda piece: piece % n,
     )
+
+
+class Hierarchical(CollectiveAlgorithm):
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return hierarchical(call)
+
+
+HIERARCHICAL = Hierarchical()

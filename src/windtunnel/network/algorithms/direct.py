@@ -6,7 +6,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 MOST_RANKS = 256
@@ -73,3 +74,11 @@ def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
         (lambda piece: piece // slices // n) if all_to_all else (lambda piece: piece // slices),
         (lambda piece: piece // slices % n) if all_to_all else None,
     )
+
+
+class Direct(CollectiveAlgorithm):
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return direct(call)
+
+
+DIRECT = Direct()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
@@ -89,3 +90,11 @@ def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column
         carries,
         lambda piece: piece,
     )
+
+
+class HalvingDoubling(CollectiveAlgorithm):
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return halving_doubling(call)
+
+
+HALVING_DOUBLING = HalvingDoubling()

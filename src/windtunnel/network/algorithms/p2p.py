@@ -13,7 +13,14 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, COPY, Cargo, CollectiveCall, Pattern, cut, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import ALL, COPY, Cargo, CollectiveCall, Pattern, cut, fill_lanes
+from windtunnel.network.closed.cost import CallParts
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl.channels import ChannelSearch
+from windtunnel.network.nccl.sends import BATCH, LL_BYTES
 from windtunnel.workload.ops import Comm
 
 _KIB = 1024
@@ -170,3 +177,135 @@ def rooted_pattern(call: CollectiveCall) -> Pattern:
         (lambda piece: piece) if gathers else (lambda piece: call.root),
         (lambda piece: call.root) if gathers else (lambda piece: piece),
     )
+
+
+def _send_recv(
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
+) -> CallParts:
+    """Every rank to the next one, which both sends and receives, or one rank to another; the slowest message is inside the node, or
+    leaves it through the one NIC of its rank."""
+    both = group.ranks > 2
+    channels = graph.sends.of(size) if links.hosts == 1 else graph.sends.total
+    rate = min(links.pair * _share(links, node, both), _channel(node, both) * channels, graph.limit)
+    if group.nodes == 1:
+        return CallParts(node.p2p_launch + _batch(size, 1, links, node, sends), size / rate, 0.0, 0.0)
+    latency = node.p2p_launch + net.p2p_launch + links.hop
+    outside = min(links.inter / group.per_node * net.p2p, graph.limit)
+    return CallParts(latency, size / rate if group.per_node > 1 else 0.0, size / outside, 0.0)
+
+
+def _share(links: GroupLinks, node: NodeConstants, both: bool) -> float:
+    """Fraction of a link that messages reach, in `both` directions or in one."""
+    return node.exchange if both and node.exchange and links.medium == "nvlink" else node.p2p
+
+
+def _channel(node: NodeConstants, both: bool) -> float:
+    """B/s of one channel each way. One that only sends or only receives gives all of its warps to that."""
+    return node.channel * (1.0 if both else 2.0)
+
+
+def _batch(size: float, peers: int, links: GroupLinks, node: NodeConstants, sends: SendConstants, far: bool = False) -> float:
+    """Seconds beyond the launch before messages of `size` bytes to `peers` others flow."""
+    batches = math.ceil(peers / BATCH)
+    if not links.nvidia:
+        return batches * node.hop[2]
+    simple = sends.simple if far or size > LL_BYTES else 0.0
+    return batches * simple + sends.peer * peers
+
+
+def _rooted_cost(
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
+) -> CallParts:
+    """Gather and scatter are sends between the root and all others: the root's links and its single NIC bound them."""
+    n, here = group.ranks, group.per_node
+    part = size / n
+    latency = node.p2p_launch + _batch(part, n - 1, links, node, sends, group.nodes > 1)
+    inside = outside = 0.0
+    if here > 1:
+        channels = graph.sends.count_busy(part, here - 1)
+        inside = part * (here - 1) / min(links.intra * node.p2p, _channel(node, False) * channels, graph.limit)
+    if group.nodes > 1:
+        outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / BATCH) * net.message
+    return CallParts(latency, inside, outside, 0.0)
+
+
+def _all_to_all_parts(
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
+) -> CallParts:
+    """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
+    n, here = group.ranks, group.per_node
+    part = size / n
+    latency = node.p2p_launch + _batch(part, n - 1, links, node, sends, group.nodes > 1)
+    inside = outside = fill = 0.0
+    if here > 1:
+        channels, moved = graph.sends.count_busy(part, here - 1), part * (here - 1)
+        if links.relays:
+            moved += part * (n - here) * (here - 1) / here
+        rate = min(links.intra * _share(links, node, True), _channel(node, True) * channels, graph.limit)
+        # As of a ring's fill: the constant was fitted with NCCL's default number of channels.
+        first = graph.usual_sends.count_busy(part, here - 1) * graph.sends.step
+        fill = sends.fill * min(moved, first) / rate if links.nvidia and group.nodes == 1 else 0.0
+        inside = moved / rate
+    if group.nodes > 1:
+        outside = part * (n - here) * here / min(links.inter * net.p2p, graph.limit * here)
+        # The fitted seconds of a message are those of eight that share a connection.
+        alone = min(here, BATCH) if links.apart else 1
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / BATCH) * alone * net.message
+    return CallParts(latency, inside, outside, fill)
+
+
+class Messages(CollectiveAlgorithm):
+    closed_form = True
+    messages = True
+
+    def parts(
+        self,
+        comm: Comm,
+        size: float,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+        protocol: str,
+        node: NodeConstants,
+        net: NetConstants,
+        sends: SendConstants,
+    ) -> CallParts:
+        if comm == Comm.SEND_RECV:
+            return _send_recv(size, group, links, graph, node, net, sends)
+        if comm == Comm.ALL_TO_ALL:
+            return _all_to_all_parts(size, group, links, graph, node, net, sends)
+        return _rooted_cost(size, group, links, graph, node, net, sends)
+
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return all_to_all(call)
+
+    def launch(self, comm: Comm, group: Group, node: NodeConstants, net: NetConstants, parts: CallParts) -> float:
+        if group.nodes > 1 and comm != Comm.ALL_TO_ALL:
+            # A message's latency contains that of its links, which packets have by themselves: as a delay it can give that up.
+            return parts.latency / 2
+        return node.p2p_launch + (net.p2p_launch if group.nodes > 1 else 0.0)
+
+    def hops(self, protocol: int, node: NodeConstants, net: NetConstants) -> tuple[float, float]:
+        return node.hop[2], node.hop[2]
+
+
+P2P = Messages()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 
@@ -63,3 +64,11 @@ def bruck(call: CollectiveCall) -> Pattern:
         lambda piece: piece // n,
         lambda piece: piece % n,
     )
+
+
+class Bruck(CollectiveAlgorithm):
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return bruck(call)
+
+
+BRUCK = Bruck()

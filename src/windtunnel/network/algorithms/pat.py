@@ -6,10 +6,20 @@ rank d ahead, without wrapping around. Reduce-scatter runs the same trees backwa
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithms.tuning import Latencies, bus, halved
+from windtunnel.network.closed.cost import CallParts, fill_pipeline
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl.channels import ChannelSearch, log2_floor
+from windtunnel.network.nccl.settings import Settings
 from windtunnel.workload.ops import Comm
 
 
@@ -66,3 +76,44 @@ def pat(call: CollectiveCall) -> Pattern:
         carries,
         lambda piece: piece // pieces % n,
     )
+
+
+_LATENCY = Latencies((8.0, 8.0, 8.0), nvlink=(0.0, 0.0, 4.0), pci=(0.0, 0.0, 4.0), net=(0.0, 0.0, 14.0))
+
+
+class Pat(CollectiveAlgorithm):
+    tuned = True
+    number = 6
+    closed_form = True
+
+    def is_allowed(self, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
+        return settings.pat and comm != Comm.ALL_REDUCE and group.per_node == 1 and group.nodes > 1
+
+    def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
+        inter = _LATENCY.far(protocol, links)
+        return _LATENCY.base[protocol] + log2_floor(group.nodes) * inter / 3.5 + 2.8 * group.ranks
+
+    def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
+        return halved(bus(group, graph, graph.tree) * 0.75, comm)
+
+    def parts(
+        self,
+        comm: Comm,
+        size: float,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+        protocol: str,
+        node: NodeConstants,
+        net: NetConstants,
+        sends: SendConstants,
+    ) -> CallParts:
+        latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + links.hop)
+        rate = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
+        return fill_pipeline(latency, size * (group.ranks - 1) / group.ranks, math.inf, rate, 0.0)
+
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return pat(call)
+
+
+PAT = Pat()

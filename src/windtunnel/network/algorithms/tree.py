@@ -8,14 +8,23 @@ the channel's NIC exchanges with the parent; the children of a node exchange wit
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
+from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, halved, most_of_ll
+from windtunnel.network.closed.cost import CallParts, fill_pipeline, limit_of, on_wire, pass_buffers
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import ChannelSearch, log2_floor
+from windtunnel.network.nccl.settings import Settings
 from windtunnel.workload.ops import Comm
 
 
@@ -171,3 +180,110 @@ def _shape(ranks: int, per_node: int, which: int) -> tuple[Int32s, Int32s, Int64
         2 * (ranks - 1), np.concatenate([first[0], second[0], third[0]]), np.concatenate([first[1], second[1], third[1]]), 0
     )
     return (np.concatenate([sends, up[sends]]).astype(np.int32), np.concatenate([up[sends], sends]).astype(np.int32), start, on)
+
+
+NET: c.Triple = (5.0, 8.5, 14.0)
+"""Microseconds of a hop between nodes."""
+_LATENCY = Latencies((6.8, 14.0, 8.4), nvlink=(0.6, 1.25, 4.0), pci=(1.0, 1.9, 4.0), net=NET)
+_LL128_PER_CHANNEL: dict[str, c.Triple] = {
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 29.0),
+    "blackwell": (55.6, 31.67, 20.0),
+}
+_PER_CHANNEL: dict[str, c.Triple] = {
+    "volta": (26.5, 18.5, 10.0),
+    "ampere": (24.0, 23.6, 17.8),
+    "hopper": (38.7, 41.4, 36.0),
+    "blackwell": (70.0, 42.8, 24.0),
+}
+# Correction of the bandwidth by floor(log2(bytes / 64)).
+_CORRECTION: dict[str, tuple[float, ...]] = {
+    c.LL: (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0),
+    c.LL128: (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0),
+    c.SIMPLE: (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+}
+
+
+class Tree(CollectiveAlgorithm):
+    tuned = True
+    number = 0
+    protocols = BY_PROTOCOL
+    closed_form = True
+    walks_trees = True
+
+    def is_allowed(self, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
+        return comm == Comm.ALL_REDUCE
+
+    def suits_other_libraries(self, comm: Comm, group: Group) -> bool:
+        return comm == Comm.ALL_REDUCE and group.nodes > 1
+
+    def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
+        intra, inter = _LATENCY.near(protocol, links), _LATENCY.far(protocol, links)
+        return _LATENCY.base[protocol] + 2 * ((group.per_node - 1) * intra + log2_floor(group.nodes) * inter)
+
+    def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
+        generation, place = links.generation, column(group)
+        rate = min(0.92 * bus(group, graph, graph.tree), graph.channels * _PER_CHANNEL[generation][place])
+        if protocol == c.LL:
+            rate = min(rate / 3.8, most_of_ll(group, links))
+        elif protocol == c.LL128:
+            share = 7.0 / 9.0 if group.nodes == 1 else 120.0 / 128.0
+            rate = min(rate * share, graph.channels * _LL128_PER_CHANNEL[generation][place])
+        return halved(rate, comm)
+
+    def corrected_from(self, comm: Comm, group: Group, graph: ChannelSearch) -> Iterable[float]:
+        return (64.0 * 2.0**k for k in range(1, 24))
+
+    def correct(
+        self,
+        latency: float,
+        bandwidth: float,
+        protocol: str,
+        size: float,
+        comm: Comm,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+    ) -> tuple[float, float]:
+        position = log2_floor(size / 64.0)
+        return latency, bandwidth * _CORRECTION[protocol][position] if position < 23 else bandwidth
+
+    def parts(
+        self,
+        comm: Comm,
+        size: float,
+        group: Group,
+        links: GroupLinks,
+        graph: ChannelSearch,
+        protocol: str,
+        node: NodeConstants,
+        net: NetConstants,
+        sends: SendConstants,
+    ) -> CallParts:
+        p = c.PROTOCOLS.index(protocol)
+        # Each byte passes a GPU's channels on its way up and down.
+        limit = limit_of(group, links, graph, node) * on_wire(links)[p] / 2
+        near = links.chain * node.tree[p] if group.per_node > 1 else math.inf
+        inside = min(near, pass_buffers(graph, p, node.tree_hop[p]) / 2, limit)
+        outside, latency = math.inf, node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
+        deep = math.log2(group.nodes)
+        if group.nodes > 1:
+            # Two trees, each with half of the bytes: a node sends the whole buffer once if there are two nodes, else twice.
+            nics = links.inter * graph.reach(links.nics) * net.tree * on_wire(links)[p] / min(2.0, group.nodes - 1.0)
+            outside = min(nics, pass_buffers(graph, p, net.tree_hop[p] + links.hop) / 2, limit)
+            latency += net.launch + 2 * deep * (net.tree_hop[p] + links.hop)
+        fill = 0.0
+        if protocol == c.SIMPLE:
+            stages = group.per_node - 1 + deep
+            fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.usual, size / 4) / 2
+        return fill_pipeline(latency, size, inside, outside, fill)
+
+    def lower(self, call: CollectiveCall) -> Pattern:
+        return tree(call)
+
+    def hops(self, protocol: int, node: NodeConstants, net: NetConstants) -> tuple[float, float]:
+        return node.tree_hop[protocol], net.tree_hop[protocol]
+
+
+TREE = Tree()

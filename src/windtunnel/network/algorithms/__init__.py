@@ -1,0 +1,1 @@
+"""Algorithms of collectives, one file each; `network/algorithm.py` lists them."""
