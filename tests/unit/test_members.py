@@ -1,4 +1,4 @@
-"""A member of a registry from a package of its own: nothing of the project is changed, and every verb knows it."""
+"""Members of registries from packages of their own: nothing of the project is changed, and every verb knows them."""
 
 from __future__ import annotations
 
@@ -184,3 +184,139 @@ def test_a_log_reader(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["facts"] == {"steps": 2}
     assert "logs of a toy" in run(environment, "catalog", "formats").stdout
+
+
+MIXER = """
+from windtunnel.workload.blocks.linear import column, row
+from windtunnel.workload.identity import Module
+from windtunnel.workload.mixer import LayerMixer, Mixing
+
+
+class Toy(LayerMixer):
+    words = "toy"
+    letter = "T"
+    alone = "T"
+    module = Module.LINEAR_ATTENTION
+
+    def write(self, tape):
+        hidden = tape.job.model.hidden
+        column(tape, "toy in", hidden, hidden, False, source="norm")
+        row(tape, "toy out", hidden, hidden)
+
+    def reads_norm_once(self, model):
+        return True
+
+    def matrices(self, model):
+        return 2 * model.hidden**2
+
+    def mixing(self, model, tp, local):
+        return Mixing(state=1024.0 * model.hidden / tp)
+
+
+TOY = Toy()
+"""
+
+MODEL = """name = "toy-1b"
+layers = 4
+hidden = 1024
+heads = 8
+ffn = 4096
+vocab = 32000
+tied_embeddings = true
+position = "rope"
+activation = "swiglu"
+norm = "rmsnorm"
+linear_bias = false
+mixer_pattern = "TA"
+"""
+
+MIXED_JOB = """cluster = {{ base = "h100-ib", gpus = 8 }}
+plan = {{ tp = 2, micro_batch = 1, global_batch = 16, seq = 2048 }}
+runtime = {{ framework = "megatron-core" }}
+[model]
+{model}"""
+
+
+def test_a_mixer(tmp_path: Path) -> None:
+    environment = package(tmp_path, "mixers", MIXER)
+    job, page = tmp_path / "job.toml", tmp_path / "page.html"
+    job.write_text(MIXED_JOB.format(model=MODEL), encoding="utf-8")
+    found = run(environment, "predict", str(job), "--json", "-", "--html", str(page))
+    assert found.returncode == 0, found.stderr
+    step = json.loads(found.stdout)
+    assert "toy in" in found.stdout and "toy" in page.read_text(encoding="utf-8")
+    plain = run(environment, "predict", str(job), "--json", "-", "--set", "model.mixer_pattern=A")
+    assert step["step_time_s"] < json.loads(plain.stdout)["step_time_s"]
+    # Two layers have 2 h^2 in place of attention's 4 h^2.
+    parameters = [json.loads(text)["parameters"] for text in (plain.stdout, found.stdout)]
+    assert parameters[0] - parameters[1] == 2 * 2 * 1024**2
+    memory = run(environment, "memory", str(job), "--json", "-")
+    assert memory.returncode == 0, memory.stderr
+    served = run(environment, "serve-predict", str(job), "--on", "h100-ib", "--tp", "2", "--requests", "8", "--json", "-")
+    assert served.returncode == 0, served.stderr
+    room = json.loads(served.stdout)["memory"]
+    # Two layers keep 4 heads of 128 keys and values of 2 bytes for a token; two keep a state.
+    assert room["token"] == 2 * 4 * 2 * 128 * 2 and room["state"] == 2 * 1024 * 1024 / 2
+    brought = run(environment, "import", str(job), "--json", "-")
+    assert brought.returncode == 0, brought.stderr
+    assert json.loads(brought.stdout)["facts"]["parameters"] == parameters[1]
+    alone = run(environment, "predict", str(job), "--set", "model.mixer_pattern=none", "--set", "model.layer_pattern=T-", "--quiet")
+    assert alone.returncode == 0, alone.stderr
+    refused = run(environment, "predict", str(job), "--set", "model.mixer_pattern=TX")
+    assert refused.returncode == 2 and "letters out of A, M, L, T, each" in refused.stderr
+    missing = run({**os.environ}, "predict", str(job))
+    assert missing.returncode == 2 and "letters out of A, M, L, each" in missing.stderr
+
+
+ALGORITHM = """
+from dataclasses import replace
+
+from windtunnel.network.algorithms.ring import Ring
+
+
+class Toy(Ring):
+    number = 100
+
+    def parts(self, comm, size, *rest):
+        return super().parts(comm, size / 4, *rest)
+
+    def lower(self, call):
+        return super().lower(replace(call, size=call.size / 4))
+
+
+TOY = Toy()
+"""
+
+SLOW_NETWORK = """cluster = { base = "h100-ib", gpus = 32 }
+model = "qwen2.5-0.5b"
+plan = { tp = 1, micro_batch = 1, global_batch = 32, seq = 1024 }
+runtime = { framework = "megatron-core" }
+"""
+
+
+def test_a_collective_algorithm(tmp_path: Path) -> None:
+    environment = package(tmp_path, "algorithms", ALGORITHM)
+    asked = ("collective", "-c", "h100-ib", "-n", "32", "-b", "256M", "--json", "-")
+    seconds = {}
+    for words in (("--network", "flow", "-a", "toy"), ("--network", "flow", "-a", "ring"), ("-e", "NCCL_ALGO=Toy"),
+                  ("-e", "NCCL_ALGO=Ring"), ("-e", "NCCL_ALGO=Toy", "--network", "flow"), ()):  # fmt: skip
+        found = run(environment, *asked, *words)
+        assert found.returncode == 0, found.stderr
+        row = json.loads(found.stdout)["rows"][0]
+        seconds[words] = row["time_us"]
+        assert (row["algorithm"] == "toy") == ("toy" in " ".join(words).lower())
+    flow, ring, closed, usual, chosen, unnamed = seconds.values()
+    assert closed < 0.5 * usual and flow < 0.5 * ring and chosen == pytest.approx(flow)
+    job = tmp_path / "job.toml"
+    job.write_text(SLOW_NETWORK, encoding="utf-8")
+    for network in ("closed", "flow"):
+        steps = []
+        for algorithm in ("Toy", "Ring"):
+            found = run(environment, "predict", str(job), "--network", network, "--set", f"runtime.nccl.NCCL_ALGO={algorithm}",
+                        "--json", "-")  # fmt: skip
+            assert found.returncode == 0, found.stderr
+            steps.append(json.loads(found.stdout)["step_time_s"])
+        assert steps[0] < steps[1]
+    assert "toy" in run(environment, "collective", "--help").stdout
+    refused = run(environment, *asked, "-e", "NCCL_ALGO=Tay")
+    assert refused.returncode == 2 and "toy" in refused.stderr
