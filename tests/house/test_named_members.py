@@ -56,7 +56,7 @@ def named(registry: str) -> Iterator[tuple[str, int, str]]:
         if place == registry or place.startswith(folder):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in members.own:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in members.own_members:
                 yield place, node.lineno, node.value
 
 
@@ -80,4 +80,4 @@ def test_each_exception_is_needed() -> None:
 def test_each_member_lies_in_the_folder(registry: str) -> None:
     folder, members = REGISTRIES[registry]
     room = "windtunnel." + folder.rstrip("/").replace("/", ".")
-    assert all(type(member).__module__.startswith(room) for member in members.own.values())
+    assert all(type(member).__module__.startswith(room) for member in members.own_members.values())

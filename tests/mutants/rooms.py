@@ -21,6 +21,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "compute/engines": ("compute_engines", "serving_predict", "serving_host", "fit_engines"),
     "network/closed": ("network_*", "collective_algorithms", "moe", "laws/grids"),
+    "network/algorithms": (
+        "network_*",
+        "collective_*",
+        "nccl_settings",
+        "laws/collective_laws",
+        "laws/channel_laws",
+        "engines/lanes_closed",
+    ),
     "network/nccl": ("network_nccl", "nccl_settings", "network_*"),
     "network/groups": ("network_group", "network_members", "network_*"),
     "network/simulate": (
@@ -82,6 +90,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "rl": ("rl_*", "served_accuracy"),
     "service": ("service_*", "page_state", "service/store"),
     "fleet/findings": ("fleet_findings", "fleet_clocks", "fleet_hang", "fleet_detect", "fleet_compare", "fleet_batch"),
+    "workload/mixers": ("hybrids", "workload*", "models", "catalog", "serving_predict", "context", "fit_forward"),
     "workload/optimizers": ("optimizers", "offload", "workload*", "sharding"),
     "workload/passes": ("workload*", "graph_model", "predict_by_hand", "lower_*", "offload"),
     "replay": ("replay*", "goal", "astrasim_*", "grid_against_astrasim", "simai_*", "msccl"),

@@ -27,21 +27,11 @@ response = "200~1<600"
 gpus = 4
 """
 
-RL_MODE = '''
-from windtunnel.rl.modes.split import Split
 
-
-class Toy(Split):
-    """As split, but that the sync is free."""
-
-    about = "on GPUs of its own, with a free sync"
-
-    def run(self, whole, server, batch, training, sync, record):
-        return super().run(whole, server, batch, training, 0.0, record)
-
-
-TOY = Toy()
-'''
+def example(page: str) -> str:
+    """The Python that a page of docs/extend/ shows: the toys are its worked examples."""
+    text = (Path(__file__).parents[2] / "docs" / "extend" / f"{page}.md").read_text(encoding="utf-8")
+    return text.split("```python\n")[1].split("```")[0]
 
 
 def package(folder: Path, group: str, text: str, name: str = "toy", attribute: str = "TOY") -> dict[str, str]:
@@ -60,6 +50,9 @@ def package(folder: Path, group: str, text: str, name: str = "toy", attribute: s
 def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "windtunnel", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+RL_MODE = example("rl-mode")
 
 
 def test_an_rl_mode(tmp_path: Path) -> None:
@@ -85,26 +78,7 @@ def test_a_name_that_nothing_has() -> None:
         members.check("two")
 
 
-ENGINE = """
-from dataclasses import replace
-
-from windtunnel.serving.engine import InferenceEngine
-from windtunnel.serving.engines.vllm import VLLM
-
-
-class Toy(InferenceEngine):
-    title = "Toy"
-    kernels = "vllm"
-
-    def limits(self, gpu, tp):
-        return replace(VLLM.limits(gpu, tp), name="toy", running=2)
-
-    def rules(self, limits):
-        return VLLM.rules(limits)
-
-
-TOY = Toy()
-"""
+ENGINE = example("engine")
 
 
 def test_an_inference_engine(tmp_path: Path) -> None:
@@ -186,35 +160,7 @@ def test_a_log_reader(tmp_path: Path) -> None:
     assert "logs of a toy" in run(environment, "catalog", "formats").stdout
 
 
-MIXER = """
-from windtunnel.workload.blocks.linear import column, row
-from windtunnel.workload.identity import Module
-from windtunnel.workload.mixer import LayerMixer, Mixing
-
-
-class Toy(LayerMixer):
-    words = "toy"
-    letter = "T"
-    alone = "T"
-    module = Module.LINEAR_ATTENTION
-
-    def write(self, tape):
-        hidden = tape.job.model.hidden
-        column(tape, "toy in", hidden, hidden, False, source="norm")
-        row(tape, "toy out", hidden, hidden)
-
-    def reads_norm_once(self, model):
-        return True
-
-    def matrices(self, model):
-        return 2 * model.hidden**2
-
-    def mixing(self, model, tp, local):
-        return Mixing(state=1024.0 * model.hidden / tp)
-
-
-TOY = Toy()
-"""
+MIXER = example("mixer")
 
 MODEL = """name = "toy-1b"
 layers = 4
@@ -255,8 +201,8 @@ def test_a_mixer(tmp_path: Path) -> None:
     served = run(environment, "serve-predict", str(job), "--on", "h100-ib", "--tp", "2", "--requests", "8", "--json", "-")
     assert served.returncode == 0, served.stderr
     room = json.loads(served.stdout)["memory"]
-    # Two layers keep 4 heads of 128 keys and values of 2 bytes for a token; two keep a state.
-    assert room["token"] == 2 * 4 * 2 * 128 * 2 and room["state"] == 2 * 1024 * 1024 / 2
+    # Two layers keep 4 heads of 128 keys and values of 2 bytes for a token; two keep half of a state in fp32.
+    assert room["token"] == 2 * 4 * 2 * 128 * 2 and room["state"] == 2 * 4 * 1024 / 2
     brought = run(environment, "import", str(job), "--json", "-")
     assert brought.returncode == 0, brought.stderr
     assert json.loads(brought.stdout)["facts"]["parameters"] == parameters[1]
@@ -268,24 +214,7 @@ def test_a_mixer(tmp_path: Path) -> None:
     assert missing.returncode == 2 and "letters out of A, M, L, each" in missing.stderr
 
 
-ALGORITHM = """
-from dataclasses import replace
-
-from windtunnel.network.algorithms.ring import Ring
-
-
-class Toy(Ring):
-    number = 100
-
-    def parts(self, comm, size, *rest):
-        return super().parts(comm, size / 4, *rest)
-
-    def lower(self, call):
-        return super().lower(replace(call, size=call.size / 4))
-
-
-TOY = Toy()
-"""
+ALGORITHM = example("collective")
 
 SLOW_NETWORK = """cluster = { base = "h100-ib", gpus = 32 }
 model = "qwen2.5-0.5b"

@@ -58,7 +58,7 @@ class PostTraining(Noun):
     """A step: `prompts` prompts with `samples` responses each, log-probabilities, and an update for each mini batch of prompts."""
 
     algorithm: Literal["grpo", "ppo", "dapo"] = "grpo"
-    mode: RLModeName = Field(default=MODES.first, description="where and when the rollout runs")
+    mode: RLModeName = Field(default=MODES.default, description="where and when the rollout runs")
     prompts: PositiveInt = Field(default=512, description="prompts of a step that are learned from")
     samples: PositiveInt = Field(default=8, description="responses of each prompt")
     mini_batch: PositiveInt | None = Field(default=None, description="prompts of an update; default: all of the step")
