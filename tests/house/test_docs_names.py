@@ -65,7 +65,8 @@ def test_a_wrong_path_is_seen() -> None:
 
 @pytest.mark.parametrize("page", CURRENT, ids=label)
 def test_dotted_names_of_the_package_exist(page: Path) -> None:
-    for name in re.findall(r"\bwindtunnel(?:\.[A-Za-z_]\w*)+\b(?!/)", page.read_text(encoding="utf-8")):
+    text = re.sub(r'entry-points\."windtunnel\.\w+"', "", page.read_text(encoding="utf-8"))  # a group of entry points is no module
+    for name in re.findall(r"\bwindtunnel(?:\.[A-Za-z_]\w*)+\b(?!/)", text):
         assert is_there(name), name
 
 

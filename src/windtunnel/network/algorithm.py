@@ -6,16 +6,18 @@ named. One of a package runs only if named: by `--algorithm`, or, if it is `tune
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.registry import Registry
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.workload.ops import Comm
 
 
-class CollectiveAlgorithm:
+class CollectiveAlgorithm(ABC):
     """An algorithm. Its class variables say what others have to know of it; its methods are asked only where these say so.
 
     `graph` is a `nccl.channels.ChannelSearch`, `settings` a `nccl.settings.Settings`, `node`, `net` and `sends` constants of
@@ -53,11 +55,11 @@ class CollectiveAlgorithm:
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
         """Microseconds; `protocol`: its place in `PROTOCOLS`."""
-        raise NotImplementedError
+        return 0.0
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: Any) -> float:
         """GB/s of the whole buffer; 0: never chosen."""
-        raise NotImplementedError
+        return 0.0
 
     def corrected_from(self, comm: Comm, group: Group, graph: Any) -> Iterable[float]:
         """Sizes at which `correct` changes."""
@@ -83,8 +85,8 @@ class CollectiveAlgorithm:
         net: Any,
         sends: Any,
     ) -> Any:
-        """The `closed.cost.CallParts` of a call of `size` bytes in total."""
-        raise NotImplementedError
+        """The `closed.cost.CallParts` of a call of `size` bytes in total. SpecError if it has no closed form."""
+        raise SpecError("algorithm", type(self).__name__, "an algorithm with a closed form")
 
     def breaks(self, group: Group, graph: Any) -> Iterable[float]:
         """Sizes at which `parts` has a step, rising."""
@@ -96,9 +98,9 @@ class CollectiveAlgorithm:
 
     # The call as lanes.
 
+    @abstractmethod
     def lower(self, call: Any) -> Any:
         """The `algorithms.pattern.Pattern` of a call: which rank sends what to which. SpecError for one that it does not do."""
-        raise NotImplementedError
 
     def channels(self, graph: Any) -> int | None:
         """Channels of a call, whatever its size; None: fewer where a thread would have too few bytes."""

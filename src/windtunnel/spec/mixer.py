@@ -86,7 +86,7 @@ def _letters_of_layers(mixers: Iterable[Mixer]) -> str:
     return PAIRED + "".join(sorted(alone, key=lambda letter: not letter.isalpha()))
 
 
-def _checked(letters_of: Callable[[Iterable[Mixer]], str]) -> Callable[[str], str]:
+def _pattern_check(letters_of: Callable[[Iterable[Mixer]], str]) -> Callable[[str], str]:
     """A validator of a pattern: the project's letters, or those of all."""
 
     def check(pattern: str) -> str:
@@ -106,7 +106,7 @@ def _schema(letters_of: Callable[[Iterable[Mixer]], str]) -> Callable[[dict[str,
     return add
 
 
-check_mixer_pattern, check_layer_pattern = _checked(_letters_of_mixers), _checked(_letters_of_layers)
+check_mixer_pattern, check_layer_pattern = _pattern_check(_letters_of_mixers), _pattern_check(_letters_of_layers)
 mixer_pattern_schema, layer_pattern_schema = _schema(_letters_of_mixers), _schema(_letters_of_layers)
 
 

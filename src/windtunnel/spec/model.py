@@ -188,7 +188,7 @@ class Model(Noun):
         windows = _letters(self.window_pattern or "L", self.layers)
         parts: list[tuple[str, Feed]]
         if self.one_module_layers:
-            alone = {letter: self._alone(letter) for letter in set(letters)}
+            alone = {letter: self._parts_alone(letter) for letter in set(letters)}
             parts = [alone[letter] for letter in letters]
         elif self.mixer_pattern is None:
             usual = self._usual_mixer
@@ -208,7 +208,7 @@ class Model(Noun):
         """The mixer of layers of which no pattern says it: that of the first letter of all."""
         return of_letter(MIXERS[MIXERS.default].letter, self)
 
-    def _alone(self, letter: str) -> tuple[str, Feed]:
+    def _parts_alone(self, letter: str) -> tuple[str, Feed]:
         """Mixer and MLP of a layer of one sub-module, by Megatron's letters of hybrid models
         (megatron/core/ssm/mamba_hybrid_layer_allocation.py). `check` refuses a D there."""
         mixer = of_letter_alone(letter, self)

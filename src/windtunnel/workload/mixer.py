@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -37,7 +38,7 @@ class Mixing:
         return cached if self.window is None else min(cached, float(decodes) * self.window)
 
 
-class LayerMixer(Mixer):
+class LayerMixer(Mixer, ABC):
     """A mixer with its rows. Models are those that its layers see (`Model.seen_by`)."""
 
     module: ClassVar[Module] = Module.NONE
@@ -45,17 +46,17 @@ class LayerMixer(Mixer):
     shares_gather: ClassVar[bool] = False
     """Whether the MLP of a parallel block may have its gathered input, and add to its output before one collective."""
 
+    @abstractmethod
     def write(self, tape: Tape) -> None:
         """Appends its units to the tape, forward: (tokens, hidden) -> (tokens, hidden) on one GPU."""
-        raise NotImplementedError
 
     def reads_norm_once(self, model: Model) -> bool:
         """Whether one product alone reads the output of the norm before it."""
         return False
 
+    @abstractmethod
     def matrices(self, model: Model) -> int:
         """Elements of its matrices, of the whole layer."""
-        raise NotImplementedError
 
     def small_parameters(self, model: Model) -> int:
         """Elements of its biases, inner norms and the like, without the output's bias."""
@@ -70,9 +71,9 @@ class LayerMixer(Mixer):
         """(inputs, outputs) of the products of each target in `adapted`; `separate`: of each of their modules."""
         return {}
 
+    @abstractmethod
     def mixing(self, model: Model, tp: int, local: bool) -> Mixing:
         """What an inference engine keeps and computes of it on one of `tp` ranks. `model` is the whole one."""
-        raise NotImplementedError
 
 
 def mixer_of(name: str) -> LayerMixer:

@@ -10,6 +10,8 @@ head.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from windtunnel.base.errors import SpecError
@@ -112,7 +114,7 @@ def collnet_pattern(call: CollectiveCall, direct: bool) -> Pattern:  # long: end
 
 
 def _chunk(call: CollectiveCall, parts: int, levels: int) -> float:
-    """Bytes of a slice: a step, halved while too few slices would be in flight (`calcCollChunking`)."""
+    """Bytes of a slice: a step, halve_all_reduce while too few slices would be in flight (`calcCollChunking`)."""
     chunk = min(call.step, 256 * 1024.0)
     for times, least in ((64, 128), (8, 64), (8, 32)):
         while call.size / (call.channels * parts * chunk) < levels * times and chunk > least * 1024:
@@ -130,13 +132,13 @@ class CollNet(CollectiveAlgorithm):
     def is_allowed(self, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
         return links.sharp and settings.collnet and group.nodes > 1 and comm == Comm.ALL_REDUCE
 
+    @abstractmethod
     def steps(self, ppn: int) -> int:
         """Hops inside a node of `ppn` ranks."""
-        raise NotImplementedError
 
-    def inside(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
+    @abstractmethod
+    def inside_rate(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
         """B/s that the links inside a node let through."""
-        raise NotImplementedError
 
     def parts(
         self,
@@ -152,7 +154,7 @@ class CollNet(CollectiveAlgorithm):
     ) -> CallParts:
         """SHARP: the switches add, so a node sends the buffer once and receives the sum once."""
         ppn = group.per_node
-        inside = min(self.inside(ppn, links, node), graph.limit)
+        inside = min(self.inside_rate(ppn, links, node), graph.limit)
         outside = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
         latency = node.launch + self.steps(ppn) * node.hop[2] + net.launch + 2 * (net.hop[2] + links.hop)
         return fill_pipeline(latency, size, inside, outside, net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2))

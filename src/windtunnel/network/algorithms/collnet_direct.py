@@ -6,7 +6,7 @@ import math
 
 from windtunnel.network.algorithms.collnet import CollNet, collnet_pattern
 from windtunnel.network.algorithms.pattern import CollectiveCall, Pattern
-from windtunnel.network.algorithms.tuning import Latencies, halved
+from windtunnel.network.algorithms.tuning import Latencies, halve_all_reduce
 from windtunnel.network.closed.fitted import NodeConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
@@ -25,18 +25,18 @@ class CollNetDirect(CollNet):
         return super().is_allowed(comm, group, links, graph, settings) and links.nvls
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
-        ppn, intra, inter = group.per_node, _LATENCY.near(protocol, links), _LATENCY.far(protocol, links)
+        ppn, intra, inter = group.per_node, _LATENCY.near_hop(protocol, links), _LATENCY.far_hop(protocol, links)
         return _LATENCY.base[protocol] + 2 * (min(1, ppn - 1) * intra + (ppn - 1) * 0.4) + inter
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
         factor = group.per_node / graph.channels
         new = 0.85 if links.generation in ("hopper", "blackwell") else 1.0
-        return halved(graph.channels * graph.tree / (factor - (factor - 1.0) / 2.0) * new, comm)
+        return halve_all_reduce(graph.channels * graph.tree / (factor - (factor - 1.0) / 2.0) * new, comm)
 
     def steps(self, ppn: int) -> int:
         return 2
 
-    def inside(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
+    def inside_rate(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
         return links.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
 
     def lower(self, call: CollectiveCall) -> Pattern:

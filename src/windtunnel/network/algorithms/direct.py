@@ -76,9 +76,9 @@ def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     )
 
 
-class Direct(CollectiveAlgorithm):
+class DirectAlgorithm(CollectiveAlgorithm):
     def lower(self, call: CollectiveCall) -> Pattern:
         return direct(call)
 
 
-DIRECT = Direct()
+DIRECT = DirectAlgorithm()

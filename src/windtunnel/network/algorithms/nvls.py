@@ -8,6 +8,7 @@ same down: (g + 1)/g of the buffer each way (`src/device/all_reduce.h`, NCCL 2.3
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -155,9 +156,9 @@ class Switched(CollectiveAlgorithm):
     adds_in_switches = True
     known: ClassVar[Latencies]
 
+    @abstractmethod
     def chunks(self, nodes: int) -> Chunks:
         """The sizes of chunks by the size of a message."""
-        raise NotImplementedError
 
     def has_switches(self, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
         """Whether switches of nodes add. Groups of two and three gain nothing from one: each GPU still sends its whole buffer
@@ -229,7 +230,7 @@ class Nvls(Switched):
         return self.has_switches(group, links, graph, settings) and alone
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
-        return self.known.near(protocol, links) + (self.known.far(protocol, links) if group.nodes > 1 else 0.0)
+        return self.known.near_hop(protocol, links) + (self.known.far_hop(protocol, links) if group.nodes > 1 else 0.0)
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
         return self.switch_rate(math.inf, 1.0, comm, group, links, graph)

@@ -36,7 +36,7 @@ class NvlsTree(Switched):
         return self.has_switches(group, links, graph, settings) and comm == Comm.ALL_REDUCE and group.nodes > 1
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
-        intra, inter = self.known.near(protocol, links), self.known.far(protocol, links)
+        intra, inter = self.known.near_hop(protocol, links), self.known.far_hop(protocol, links)
         return self.known.base[protocol] + intra + 2 * math.log2(group.nodes) * inter
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:

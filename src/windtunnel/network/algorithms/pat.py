@@ -13,7 +13,7 @@ import numpy as np
 from windtunnel.base.errors import SpecError
 from windtunnel.network.algorithm import CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
-from windtunnel.network.algorithms.tuning import Latencies, bus, halved
+from windtunnel.network.algorithms.tuning import Latencies, bus, halve_all_reduce
 from windtunnel.network.closed.cost import CallParts, fill_pipeline
 from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
@@ -90,11 +90,11 @@ class Pat(CollectiveAlgorithm):
         return settings.pat and comm != Comm.ALL_REDUCE and group.per_node == 1 and group.nodes > 1
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
-        inter = _LATENCY.far(protocol, links)
+        inter = _LATENCY.far_hop(protocol, links)
         return _LATENCY.base[protocol] + log2_floor(group.nodes) * inter / 3.5 + 2.8 * group.ranks
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
-        return halved(bus(group, graph, graph.tree) * 0.75, comm)
+        return halve_all_reduce(bus(group, graph, graph.tree) * 0.75, comm)
 
     def parts(
         self,

@@ -149,7 +149,7 @@ _SLICE = 2.0**20
 """Bytes of two steps of Simple."""
 
 
-class Ring(CollectiveAlgorithm):
+class RingAlgorithm(CollectiveAlgorithm):
     tuned = True
     number = 1
     protocols = BY_PROTOCOL
@@ -165,7 +165,7 @@ class Ring(CollectiveAlgorithm):
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
         n, nodes = group.ranks, group.nodes
         known = _LATENCY_ONE_EACH if group.per_node == 1 else _LATENCY
-        total, intra, inter = known.base[protocol], known.near(protocol, links), known.far(protocol, links)
+        total, intra, inter = known.base[protocol], known.near_hop(protocol, links), known.far_hop(protocol, links)
         overhead = (0.0 if nodes == 1 else 2.0 if links.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
         crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)
         steps = steps_of(comm, n)
@@ -236,4 +236,4 @@ class Ring(CollectiveAlgorithm):
         return ring(call)
 
 
-RING = Ring()
+RING = RingAlgorithm()

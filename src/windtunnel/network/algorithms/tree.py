@@ -17,7 +17,7 @@ from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.algorithm import CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
-from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, halved, most_of_ll
+from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, halve_all_reduce, most_of_ll
 from windtunnel.network.closed.cost import CallParts, fill_pipeline, limit_of, on_wire, pass_buffers
 from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
@@ -219,7 +219,7 @@ class Tree(CollectiveAlgorithm):
         return comm == Comm.ALL_REDUCE and group.nodes > 1
 
     def latency(self, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
-        intra, inter = _LATENCY.near(protocol, links), _LATENCY.far(protocol, links)
+        intra, inter = _LATENCY.near_hop(protocol, links), _LATENCY.far_hop(protocol, links)
         return _LATENCY.base[protocol] + 2 * ((group.per_node - 1) * intra + log2_floor(group.nodes) * inter)
 
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
@@ -230,7 +230,7 @@ class Tree(CollectiveAlgorithm):
         elif protocol == c.LL128:
             share = 7.0 / 9.0 if group.nodes == 1 else 120.0 / 128.0
             rate = min(rate * share, graph.channels * _LL128_PER_CHANNEL[generation][place])
-        return halved(rate, comm)
+        return halve_all_reduce(rate, comm)
 
     def corrected_from(self, comm: Comm, group: Group, graph: ChannelSearch) -> Iterable[float]:
         return (64.0 * 2.0**k for k in range(1, 24))

@@ -24,11 +24,11 @@ class Latencies(NamedTuple):
     pci: Triple
     net: Triple
 
-    def near(self, protocol: int, links: GroupLinks) -> float:
+    def near_hop(self, protocol: int, links: GroupLinks) -> float:
         """A hop inside a node."""
         return (self.nvlink if links.medium == "nvlink" else self.pci)[protocol]
 
-    def far(self, protocol: int, links: GroupLinks) -> float:
+    def far_hop(self, protocol: int, links: GroupLinks) -> float:
         """A hop between nodes."""
         stated = (links.hop + links.stated) * 1e6
         hop = self.net[protocol] + stated
@@ -57,7 +57,7 @@ def steps_of(comm: Comm, n: int) -> int:
     return n - 1 if comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER) else n
 
 
-def halved(rate: float, comm: Comm) -> float:
+def halve_all_reduce(rate: float, comm: Comm) -> float:
     """GB/s of an algorithm that moves the bytes of an all-reduce twice."""
     return rate if comm != Comm.ALL_REDUCE else rate * 0.5
 

@@ -254,6 +254,20 @@ def on_wire(pattern: Pattern, wire: float) -> tuple[Int64s, Int64s]:
     return slice_, (slices - 1) * slice_ + np.ceil(last * wire).astype(np.int64)
 
 
+FILE = "file"
+"""The name of an algorithm that a file has."""
+
+
+class _FromFile(CollectiveAlgorithm):
+    """Lanes that a file states."""
+
+    def lower(self, call: CollectiveCall) -> Pattern:
+        raise SpecError("algorithm", FILE, "a file of sends")
+
+
+_FROM_FILE = _FromFile()
+
+
 def lanes_of_sends(
     cluster: Cluster,
     comm: Comm,
@@ -273,9 +287,8 @@ def lanes_of_sends(
         raise SpecError("algorithm", sends.ranks, f"at most {len(ranks)} ranks", "The file names more ranks than the call has.")
     scaled = sends.scale(size)
     setup = prepare(cluster, comm, group, settings)
-    unnamed = CollectiveAlgorithm()
-    call = call_of(setup, comm, size, unnamed, c.SIMPLE)
-    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), unnamed, "file")
+    call = call_of(setup, comm, size, _FROM_FILE, c.SIMPLE)
+    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), _FROM_FILE, FILE)
     lines = join(scaled)
     firsts = [scaled.sends[at] for at in lines.first]
     src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
@@ -314,4 +327,4 @@ def lanes_of_sends(
     )
     total = seconds(lanes)
     bound = float((lanes.bytes / lanes.rate).max())
-    return CallLanes(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ends)
+    return CallLanes(lanes, pattern, call, FILE, c.SIMPLE, total, max(0.0, total - bound), ends)
