@@ -23,12 +23,18 @@ from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.goodput.incidents_sheet import incidents_sheet
+from windtunnel.goodput.measured import FleetRun, twin
+from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.records.incidents import Incident, IncidentSeconds
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.rl.sheet import splits_sheet, step_sheet
+from windtunnel.runs.causes import StepCause
+from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
@@ -36,12 +42,16 @@ from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
+from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+_COST = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
+_FAULT = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "out of memory", "retry", 1, _COST, 40, 5, "recovered")
+KEPT = FleetRun((_FAULT, replace(_FAULT, number=2, lost_steps=None)), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
 TREE = "fat_tree:k=4,link=400Gb/s"
 PRICED = ["cluster.price_per_gpu_hour=2", "reliability.spares=1"]
 SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
@@ -92,6 +102,17 @@ def _log() -> wt.Run:
     return found
 
 
+def _watched() -> FleetComparison:
+    whole = SectionPart("step", -1, 1.0, 0.1, 2.0, 1.5, 2.5, 0.01, True)
+    parts = (
+        SectionPart("forward", 0, 0.3, 0.1, 0.9, 0.8, 1.0, 0.01, True), SectionPart("data", 1, 0.0, 0.1, 0.1, 0.1, 0.2, 0.1, True),
+        SectionPart("other", 1, 0.2, 0.1, 0.2, 0.2, 0.2, 0.1, False, False),
+    )  # fmt: skip
+    call = FleetCallPart("all_reduce", "dp", 1e6, 1e-3, 0.1, 2e-3, 1e-3, 3e-3, 2.0, 1.5, True)
+    cause = StepCause("rank 5", 1.3, 0.5, "rank 5 computes longer", "check its clocks", _measured())
+    return FleetComparison(_measured(), 22, whole, 1.6, parts, (call,), (cause,), (cause,), True, 0.5)
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -119,6 +140,9 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "compare RUN JOB": lambda: sheet_of(wt.compare(_run(), _measured())),
     "compare LOG JOB": lambda: sheet_of(wt.compare(_log(), wt.load("llama3-8b-8xh100"))),
     "calibrate": lambda: sheet_of(wt.calibrate(_run(), _measured())),
+    "fleet incidents": lambda: incidents_sheet("run", KEPT.incidents, KEPT, twin(KEPT), ["Its last checkpoints were lost: a."]),
+    "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
+    "fleet compare": lambda: sheet_of(_watched()),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

@@ -42,12 +42,4 @@ def _writer_of(kind: type) -> Any:
         from windtunnel.report.fleet.run import fleet_dict
 
         return lambda run: fleet_dict(run.recorded, run.judgement, run.hang)
-    if name == "goodput.measured.FleetRun":
-        from windtunnel.report.fleet.incidents import incidents_dict
-
-        return incidents_dict
-    if name == "goodput.measured.Twin":
-        from windtunnel.report.fleet.twin import twin_dict
-
-        return lambda twin: twin_dict(twin, None)
     return None

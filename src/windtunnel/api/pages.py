@@ -27,6 +27,8 @@ SHEETS = {
     "serving.answer.Served": "serving.sheet:server_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
+    "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",
+    "runs.fleet.comparison.FleetComparison": "runs.fleet.comparison_sheet:comparison_sheet",
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
     "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",

@@ -86,6 +86,10 @@ class Outputs:
             write_page(sheet, self.html, shlex.join(["windtunnel", *sys.argv[1:]]), self.language)
             notes().print(f"{self.html}: the report as a page", markup=False)
         if not self.quiet and "-" not in (self.json, self.csv, self.sheet):
+            from windtunnel.draw.plain import plain_text
+
+            if (text := plain_text(sheet, self.language)) is not None:
+                return write(text, "-", "")
             from windtunnel.draw.terminal import print_sheet
 
             print_sheet(sheet, None, self.language)

@@ -60,6 +60,7 @@ PAINTERS = {
     "pipeline": "pipeline:pipeline",
     "replicas": "pipeline:replicas",
     "fabric": "fabric:fabric",
+    "lanes": "lanes:lanes",
     "heat": "fabric:heat",
 }
 """Name of a painter -> module of this folder, and its function that takes a picture and says the words of a language."""
