@@ -32,6 +32,7 @@ from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.records.incidents import Incident, IncidentSeconds
 from windtunnel.records.measured_calls import MeasuredCall
+from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
@@ -113,6 +114,16 @@ def _watched() -> FleetComparison:
     return FleetComparison(_measured(), 22, whole, 1.6, parts, (call,), (cause,), (cause,), True, 0.5)
 
 
+def _replayed() -> Sheet:
+    ranks = ["rank {0} {{\nl1: calc 24000\nl2: send 1000000b to {1} tag 1\nl3: recv 1000000b from {1} tag 1\nl2 requires l1\n}}"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "step.goal"
+        file.write_text("num_ranks 2\n\n" + "\n".join(ranks[0].format(rank, 1 - rank) for rank in range(2)), encoding="utf-8")
+        graph = wt.read(file).value
+    assert isinstance(graph, wt.TraceGraph)
+    return sheet_of(replace(wt.replay(graph, "h100-ib"), assumed=("no bytes",), stuck=("rank 0: a call",)))
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -143,6 +154,10 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet incidents": lambda: incidents_sheet("run", KEPT.incidents, KEPT, twin(KEPT), ["Its last checkpoints were lost: a."]),
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
+    "replay": _replayed,
+    "replay --loggops": lambda: ends_sheet(
+        "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]
+    ),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }
