@@ -36,6 +36,7 @@ from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
+from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
@@ -154,6 +155,9 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet incidents": lambda: incidents_sheet("run", KEPT.incidents, KEPT, twin(KEPT), ["Its last checkpoints were lost: a."]),
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
+    "fleet hang": lambda: hang_sheet(
+        {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}}, "stacks": {1: "a.py"}}
+    ),
     "replay": _replayed,
     "replay --loggops": lambda: ends_sheet(
         "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]
