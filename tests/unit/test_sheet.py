@@ -12,11 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import windtunnel as wt
 from windtunnel.api.pages import sheet_of
+from windtunnel.calibrate.fit_sheet import fit_sheet
+from windtunnel.calibrate.record import FamilyErrors, FitRecord
 from windtunnel.cli import main
 from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
@@ -30,6 +33,8 @@ from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.records import About, Dataset
+from windtunnel.records.contents_sheet import dataset_sheet
 from windtunnel.records.incidents import Incident, IncidentSeconds
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.replay.sheet import ends_sheet
@@ -51,6 +56,10 @@ RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}}, "stacks": {1: "a.py"}}
+FITTED = FitRecord(
+    "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
+)
 _COST = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
 _FAULT = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "out of memory", "retry", 1, _COST, 40, 5, "recovered")
 KEPT = FleetRun((_FAULT, replace(_FAULT, number=2, lost_steps=None)), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
@@ -125,6 +134,12 @@ def _replayed() -> Sheet:
     return sheet_of(replace(wt.replay(graph, "h100-ib"), assumed=("no bytes",), stuck=("rank 0: a call",)))
 
 
+def _dataset() -> Dataset:
+    row = {"level": "kernel", "op": "gemm", "phase": "forward", "dtype": "bf16", "mode": "eager", "status": "ok", "seconds": 1e-3}
+    about = About("h100-sxm-80gb", "NVIDIA H100", "hopper", notes="of a test")
+    return Dataset(about, pa.Table.from_pylist([row, {**row, "status": "failed", "seconds": None}]))
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -155,9 +170,9 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet incidents": lambda: incidents_sheet("run", KEPT.incidents, KEPT, twin(KEPT), ["Its last checkpoints were lost: a."]),
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
-    "fleet hang": lambda: hang_sheet(
-        {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}}, "stacks": {1: "a.py"}}
-    ),
+    "fleet hang": lambda: hang_sheet(HANG),
+    "profile show": lambda: dataset_sheet(_dataset()),
+    "fit": lambda: fit_sheet("host costs", FITTED),
     "replay": _replayed,
     "replay --loggops": lambda: ends_sheet(
         "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]

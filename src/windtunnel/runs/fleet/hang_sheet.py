@@ -23,16 +23,17 @@ def hang_sheet(facts: Mapping[str, Any]) -> Sheet:
     stacks: list[str] = []
     for rank, stack in facts.get("stacks", {}).items():
         stacks += ["", Sentence("Stack of rank {rank}", rank=rank), quote(str(stack))]
-    rows = tuple(
-        (Cell(str(other), float(other)), Cell(f"{count:,}", float(count)), Cell(str(call))) for (other, call), count in calls
-    )
+    rows = []
+    for (other, call), count in calls:
+        rows.append((Cell(str(other), float(other)), Cell(f"{count:,}", float(count)), Cell(str(call))))
     columns = (Column("rank", True), Column("ranks that wait for it", True), Column("in"))
+    waiting = len(facts["waits"])
     return Sheet(
-        "Who holds the job up", "", (Figure("waits.ranks", "ranks that wait", len(facts["waits"]), "", None, f"{len(facts['waits']):,}"),),
+        "Who holds the job up", "", (Figure("waits.ranks", "ranks that wait", waiting, "", None, f"{waiting:,}"),),
         (
             Section("", (Lines((*verdict, *waits, *stacks), brief=True),)),
             Section("The verdict", (Lines(verdict, detail=True),)),
-            Section("Ranks that others wait for", (Table("waits", columns, rows, detail=True),) if rows else ()),
+            Section("Ranks that others wait for", (Table("waits", columns, tuple(rows), detail=True),) if rows else ()),
             *(
                 Section(Sentence("Stack of rank {rank}", rank=rank), (Lines((quote(str(stack)),), mood="code", detail=True),))
                 for rank, stack in facts.get("stacks", {}).items()
