@@ -150,7 +150,67 @@ def _splits() -> Sheet:
     return step_sheet(tried[0][1], tried)  # type: ignore[arg-type]
 
 
+SMALL = ["model.layers=2", "plan.seq=512", "cluster.gpus=16", "plan.dp=16", "plan.global_batch=16"]
+RUN = [
+    "tokens=1e12", "cluster.price_per_gpu_hour=2", "reliability=byterobust",
+    "runtime.overlap_grad_reduce=false", "cluster.slow_nodes=0.01", "cluster.region=france",
+]  # fmt: skip
+
+
+def _predicted(job: str, sets: list[str], network: str = "closed", **more: object) -> Sheet:
+    return sheet_of(wt.predict(wt.load(job, overrides=sets), network, **more))  # type: ignore[arg-type]
+
+
+def _beside() -> Sheet:
+    sets = [*SMALL, "cluster.placement=nodes:0-1"]
+    other = wt.load("llama3-8b-8xh100", overrides=[*SMALL, "cluster.placement=nodes:2-3"])
+    background = ["incast:dst=0,senders=8,bytes=4MiB@10ms"]
+    return _predicted("llama3-8b-8xh100", sets, "flow", loads=True, beside=[other], background=background)
+
+
+def _searched() -> Sheet:
+    jobs = [wt.load("llama3-8b-8xh100", overrides=[f"cluster={name}", "cluster.gpus=8", "cluster.price_per_gpu_hour=2"]) for name in
+            ("h100-ib", "b200-ib")]  # fmt: skip
+    fields = {"plan.tp": (1, 2), "plan.recompute": ("none", "full")}
+    return sheet_of(wt.search(jobs, fields, "time,dollars", processes=1, labels=["h100", "b200"]))
+
+
+def _planned() -> Sheet:
+    return sheet_of(wt.plan(budget=2e5, days=30.0, on=["h100-ib", "b200-ib"], gpus=[64]))
+
+
+def _designed() -> Sheet:
+    fields = {"cluster.node.gpu.memory_bandwidth": "2TB/s..4TB/s", "cluster.node.gpu.memory": "80GiB,141GiB"}
+    return sheet_of(wt.design(wt.load("llama3-8b-8xh100"), fields, ["time", "dollars"], trials=6, fixed_plan=True))
+
+
+def _compared() -> Sheet:
+    job = wt.load("llama3-8b-8xh100")
+    return sheet_of(wt.compare(job, wt.load("llama3-8b-8xh100", overrides=["plan.seq=32768", "plan.recompute=full"])))
+
+
 SHEETS: dict[str, Callable[[], Sheet]] = {
+    "predict": lambda: _predicted("llama2-70b-64xh100", RUN),
+    "predict, no room": lambda: _predicted("llama3-8b-8xh100", ["plan.seq=131072", "plan.offload.optimizer=host"]),
+    "predict, unequal": lambda: _predicted("gpt3-175b-64", ["unequal.slow=[{share=0.01,factor=1.1}]"]),
+    "predict on a network": lambda: _predicted(
+        "llama3-8b-8xh100",
+        [*SMALL, "model.layers=1", "plan.seq=128", "cluster.fabric.faults=['n0.nic0--leaf*:slow=0.5']"],
+        "packet",
+        loads=True,
+    ),
+    "predict beside others": _beside,
+    "search": _searched,
+    "search, one job": lambda: sheet_of(wt.search(wt.load("llama3-8b-8xh100"), {"plan.tp": (1, 2)}, processes=1)),
+    "plan": _planned,
+    "plan that nothing meets": lambda: sheet_of(
+        wt.plan(budget=10.0, days=0.1, model="llama3.1-8b", tokens=1e12, on=["h100-ib"], gpus=[8])
+    ),
+    "design": _designed,
+    "sensitivity": lambda: sheet_of(wt.sensitivity(wt.load("llama3-8b-8xh100"))),
+    "compare": _compared,
+    "memory": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100", overrides=["plan.seq=32768"]), replay=True, over_time=True)),
+    "memory that fits": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100"))),
     "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
     "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
     "serve-search": _front,

@@ -35,7 +35,7 @@ def _writer_of(kind: type) -> Any:
 
         return to_json
     if name == "search.budget.planner.Planned":
-        from windtunnel.report.text.plan import as_dict as plan_data
+        from windtunnel.search.budget.data import as_dict as plan_data
 
         return plan_data
     if name == "fleet.api.JudgedRun":
