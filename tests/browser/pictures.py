@@ -15,8 +15,8 @@ from tests.browser.verb_pages import write_pages
 from tests.service.served import ServedProcess
 
 VIEWS: dict[str, tuple[str, str]] = {
-    "compose": ("compose?job=llama3-8b-8xh100&set=plan.seq=4096", ".wt-figures"),
-    "answer": ("answer?job=llama3-8b-8xh100&set=plan.seq=4096", ".wt-figures"),
+    "compose": ("compose?job=llama3-8b-8xh100&set=plan.seq=4096", "wt-sheet .card"),
+    "answer": ("answer?job=llama3-8b-8xh100&set=plan.seq=4096", "wt-sheet .card"),
     "choose": (
         "choose?job=llama3-8b-8xh100&s.run=1&g.run=1&b.run=1&b.on=h100-ib&b.gpus=64&b.model=llama3.1-8b&b.tokens=100B",
         "#sheet-both table",

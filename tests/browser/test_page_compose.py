@@ -24,13 +24,15 @@ FLAGS = (
 
 def step_of(page: Any) -> str:
     """The step time that the page shows, when it shows one."""
-    return str(page.locator(".wt-value").first.inner_text())
+    return str(page.locator("wt-sheet .card b").first.inner_text())
 
 
 def await_step(page: Any, other_than: str) -> str:
     """The step time once it differs."""
     page.wait_for_function(
-        "old => { const f = document.querySelector('.wt-value'); return f && f.innerText !== old; }", arg=other_than
+        "old => { const shown = document.querySelector('wt-sheet')?.shadowRoot.querySelector('.card b'); "
+        "return shown && shown.innerText !== old; }",
+        arg=other_than,
     )
     return step_of(page)
 
@@ -127,4 +129,4 @@ def test_what_was_seen_is_listed_and_bounded(window: Window) -> None:
     past = page.locator("#history .wt-past")
     past.nth(1).wait_for()
     assert past.count() == 2
-    assert [past.nth(at).locator(".wt-strong").inner_text() for at in range(2)] == [after, before]
+    assert [past.nth(at).locator(".wt-strong").inner_text() for at in range(2)] == [one.split(" ±")[0] for one in (after, before)]

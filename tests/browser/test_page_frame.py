@@ -29,8 +29,8 @@ def test_the_language_is_kept(window: Window) -> None:
 
 
 ASKED = {
-    "compose": ("compose?job=llama3-8b-8xh100", ".wt-figures"),
-    "answer": ("answer?job=llama3-8b-8xh100", ".wt-figures"),
+    "compose": ("compose?job=llama3-8b-8xh100", "wt-sheet .card"),
+    "answer": ("answer?job=llama3-8b-8xh100", "wt-sheet .card"),
     "choose": (
         "choose?job=llama3-8b-8xh100&s.run=1&g.run=1&b.run=1&b.on=h100-ib&b.gpus=64&b.model=llama3.1-8b",
         "#sheet-both table",

@@ -13,13 +13,14 @@ from rich.console import Console
 
 from windtunnel import load
 from windtunnel.base.errors import SpecError
+from windtunnel.draw.page.sheet import write_page
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.network.api import collective
 from windtunnel.network.simulate.fabric_faults import parse_any
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.json import to_json
-from windtunnel.report.page.prediction import write_html
-from windtunnel.report.text.terminal import report
+from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec.loading.load import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 
@@ -136,10 +137,10 @@ def test_reports_say_what_faults_cost(tmp_path: Path) -> None:
     prediction = step(f"{NIC}:slow=0.1", network="flow")
     assert prediction.faults.cost_s > 0
     console = Console(width=100, record=True, file=io.StringIO())
-    report(prediction, console)
+    print_sheet(prediction_sheet(prediction), console)
     shown = " ".join(console.export_text().split())
     assert f"The fault {NIC}:slow=0.1 of the fabric" in shown and "more a step" in shown
-    write_html(prediction, str(tmp_path / "page.html"), "windtunnel predict")
+    write_page(prediction_sheet(prediction), str(tmp_path / "page.html"), "windtunnel predict")
     assert "of the fabric" in (tmp_path / "page.html").read_text()
     assert to_json(prediction)["faults"]["cost_s"] == prediction.faults.cost_s
     assert "faults" not in to_json(step(network="flow"))

@@ -22,6 +22,8 @@ from wide_jobs import drawn_job
 
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.cli.shared.job import job_beside
+from windtunnel.draw.page.sheet import page
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.engine import ProgramBuilder, flow, run
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
@@ -34,8 +36,7 @@ from windtunnel.predict.runs.beside import Resident, _mean, _summarise
 from windtunnel.predict.runs.residents import residents_of, settle_jobs
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.report.json import to_json
-from windtunnel.report.page.prediction import page
-from windtunnel.report.text.terminal import render
+from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Job, check, dump_job, load_cluster, load_job
 
 SMALL = ("model.layers=2", "plan.seq=2048", "plan.tp=1", "cluster.fabric.leaf_nodes=2", "cluster.fabric.oversubscription=4")
@@ -267,8 +268,8 @@ def test_reports_show_every_job() -> None:
     assert [row["name"] for row in table["traffics"]] == names and table["links"][0]["asked"].keys() == set(names)
     assert any(str(row["name"]).startswith("a (2): ") for row in table["traffic"]["slowest"])
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(render(prediction, 120))
-    for text in (console.export_text(), page(prediction)):
+    print_sheet(prediction_sheet(prediction), console)
+    for text in (console.export_text(), page(prediction_sheet(prediction))):
         assert "Beside other traffic" in text and "a (2)" in text
     assert "sharing" not in to_json(predict(job("a"), "flow"))
 

@@ -8,13 +8,14 @@ import pytest
 
 import windtunnel as wt
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.draw.page.sheet import page
 from windtunnel.engine.graph import NodeKind
 from windtunnel.goodput.checkpoint import BESIDE
 from windtunnel.memory.saved_state import state_bytes_of
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.predict import Prediction, predict
-from windtunnel.report.page.prediction import page
-from windtunnel.report.words.sharing import saving_sentence
+from windtunnel.predict.sheet.others import saving_sentence
+from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Job, check, load_cluster, load_job
 
 SMALL = (
@@ -93,7 +94,7 @@ def test_a_save_on_the_fabric_slows_steps_and_is_given_to_goodput() -> None:
     assert saving.whole_step_time_s == prediction.step_time_s and saving.slowdown > 0.02
     rate = 2 * 50e9 * job().cluster.fabric.efficiency
     assert saving.alone_s >= 0.999 * saving.bytes / rate and saving.beside_s >= 0.999 * saving.alone_s
-    assert saving_sentence(saving) in page(prediction).replace("&#39;", "'")
+    assert saving_sentence(saving) in page(prediction_sheet(prediction)).replace("&#39;", "'")
     run = wt.goodput(job(*STORAGE), replicas=0, network="flow")
     assert run.conditions.checkpoint.drag == pytest.approx(BESIDE + saving.slowdown)
     assert run.conditions.checkpoint.flush == pytest.approx(saving.beside_s)

@@ -15,8 +15,8 @@ from windtunnel.memory import lifetimes, memory_of, over_time, replay
 from windtunnel.memory.lifetimes import TensorContent
 from windtunnel.predict import category, predict
 from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.sheet import parts
 from windtunnel.records import About, Dataset, dataset, write_shape
-from windtunnel.report.words import parts
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import build, identity
 from windtunnel.workload.identity import Module

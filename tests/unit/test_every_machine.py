@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.jobs.load import load_described_job
 from windtunnel.predict import predict
-from windtunnel.report.words.evidence import evidence_sentence
+from windtunnel.predict.sheet.evidence import evidence_sentence
 from windtunnel.spec import check, load_job, names
 
 ADAPTERS = ("model.lora.rank=16", "model.lora.base=nf4")

@@ -10,15 +10,16 @@ import pytest
 
 from tests.helpers.fleet_expected import watched
 from windtunnel.base.errors import SpecError
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.predict import predict
 from windtunnel.records.sections import Section, Sections, join_sections
-from windtunnel.report.fleet.compare import show_comparison
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet.comparison import FleetComparison, compare_sections
+from windtunnel.runs.fleet.comparison_sheet import comparison_sheet
 from windtunnel.runs.fleet.expected import expected_sections
 from windtunnel.runs.fleet.usual import usual_sections
 from windtunnel.runs.fleet.watching import Expectation, calls_block, cores_of_rank
@@ -246,7 +247,7 @@ def test_the_terminal_names_section_and_cause() -> None:
 
     job, text = data_parallel(), StringIO()
     slow = watched(job, grows=lambda rank, step, section: 1.5 if section == "backward" else 1.0)
-    show_comparison(compared(job, slow), Console(file=text, width=140))
+    print_sheet(comparison_sheet(compared(job, slow)), Console(file=text, width=140))
     assert "1. the backward pass takes 1.5" in text.getvalue()
     assert "between sections" not in text.getvalue()
 
@@ -258,14 +259,14 @@ def test_the_terminal_says_how_much_lies_between_sections_and_what_to_do() -> No
 
     job, text = data_parallel(), StringIO()
     run = watched(job, idle=0.2 * expected_sections(job, True).step)
-    show_comparison(compared(job, run), Console(file=text, width=140))
+    print_sheet(comparison_sheet(compared(job, run)), Console(file=text, width=140))
     said = text.getvalue()
     assert "nothing: every section and call is within its error bar" in said
     assert "of the step between sections" in said and "known in part" in said
     assert "name an earlier run of the job with --usual RUN" in said
     text.truncate(0)
     usual = usual_sections(run, job, True)
-    show_comparison(compare_sections(run, job, blocking=True, expected=usual), Console(file=text, width=140))
+    print_sheet(comparison_sheet(compare_sections(run, job, blocking=True, expected=usual)), Console(file=text, width=140))
     assert "between sections" not in text.getvalue() and "known in part" not in text.getvalue()
 
 

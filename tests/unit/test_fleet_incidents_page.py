@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from windtunnel.cli import app
+from windtunnel.draw.page.lanes import LEFT, WIDE
+from windtunnel.draw.page.sheet import page
+from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.records.incidents import FILE, Incident, IncidentSeconds, append_incident
-from windtunnel.report.fleet.incidents import LEFT, WIDE, incidents_page
 
 SECONDS = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
 ONE = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "<b>out of memory</b>", "retry", 1, SECONDS, 40, 5, "recovered")
@@ -21,7 +23,7 @@ RUN = FleetRun((ONE,), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
 
 
 def test_what_was_said_is_there_and_cannot_become_markup() -> None:
-    text = incidents_page("my run", RUN, twin(RUN), "windtunnel fleet incidents r --html p.html")
+    text = page(incidents_sheet("my run", RUN.incidents, RUN, twin(RUN)), "windtunnel fleet incidents r --html p.html")
     assert "<b>out of memory" not in text
     assert "&lt;b&gt;out of memory" in text
     for part in ("ETTR measured", "ETTR predicted", "node1 ranks 3, 4", "10 s", "20 s", "97.5 %"):
@@ -30,14 +32,14 @@ def test_what_was_said_is_there_and_cannot_become_markup() -> None:
 
 
 def test_phases_lie_in_a_row_from_the_fault_on() -> None:
-    text = incidents_page("r", RUN, None)
+    text = page(incidents_sheet("r", RUN.incidents, RUN))
     scale = (WIDE - LEFT) / 1000.0
     boxes = [float(x) for x in re.findall(r'<rect x="([\d.]+)"', text)]
     assert boxes == pytest.approx([LEFT + at * scale for at in (0, 500, 501, 503, 506, 510)], abs=0.01)
 
 
 def test_a_run_without_incidents_has_a_page() -> None:
-    assert "None." in incidents_page("r", replace(RUN, incidents=()), None)
+    assert "None." in page(incidents_sheet("r", (), replace(RUN, incidents=())))
 
 
 def test_the_verb_writes_page_and_data(tmp_path: Path) -> None:
@@ -45,11 +47,11 @@ def test_the_verb_writes_page_and_data(tmp_path: Path) -> None:
     append_incident(tmp_path / FILE, replace(ONE, number=2, began=900.0, evidence="lost"))
     save = {"event": "save", "step": 300, "unix": 700.0, "blocking_seconds": 0.5}
     (tmp_path / "checkpoints-0.jsonl").write_text(json.dumps(save) + "\n")
-    page = tmp_path / "page.html"
+    shown = tmp_path / "page.html"
     ran = CliRunner().invoke(
-        app, ["fleet", "incidents", str(tmp_path), "--step", "2", "--html", str(page), "--json", str(tmp_path / "j")]
+        app, ["fleet", "incidents", str(tmp_path), "--step", "2", "--html", str(shown), "--json", str(tmp_path / "j")]
     )
     assert ran.exit_code == 0, ran.output
     assert "2 incidents" in ran.output
-    assert "lost" in page.read_text()
+    assert "lost" in shown.read_text()
     assert len(json.loads((tmp_path / "j").read_text())["incidents"]) == 2

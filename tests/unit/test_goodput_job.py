@@ -21,7 +21,7 @@ from windtunnel.memory.host_copies import legs
 from windtunnel.memory.saved_state import state_bytes_of
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
-from windtunnel.report.words.headline import headline_figures
+from windtunnel.report.sheet import head_figures
 from windtunnel.spec import load_job
 from windtunnel.workload import build, parameter_count
 
@@ -92,7 +92,7 @@ def test_run_of_is_the_closed_answer() -> None:
     run, answer = run_of(job, prediction.step_time_s, exposed_share(prediction)), goodput(job, replicas=0, prediction=prediction)
     assert answer.simulated is None and run.days == pytest.approx(answer.expected_days, rel=1e-3)
     assert run.days is not None and run.ideal_days is not None and run.days == pytest.approx(run.ideal_days / run.goodput, rel=1e-3)
-    assert ("ETTR with failures", f"{100 * run.ettr:.1f} %", "") in headline_figures(prediction)
+    assert ("ETTR with failures", f"{100 * run.ettr:.1f} %") in [(one.label, one.words()) for one in head_figures(prediction)]
     assert json.loads(dumps(prediction))["whole_run"]["ettr"] == run.ettr
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from windtunnel.cli import main
+from windtunnel.draw.page.areas import memory_svg
 from windtunnel.memory import memory_of
 from windtunnel.report.memory import report_memory
-from windtunnel.report.page.memory import no_room_sentence, svg
-from windtunnel.report.words.verdict import verdict
+from windtunnel.report.memory_sheet import no_room_sentence, over_time_picture
 from windtunnel.search.margin import usual_margin
+from windtunnel.search.verdict import verdict
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 
@@ -28,7 +29,7 @@ def test_the_moments_end_where_there_is_no_room() -> None:
     assert lack.reserved <= lack.limit and lack.reserved + lack.size > lack.limit - 1e9
     said = no_room_sentence(moments)
     assert "runs out of memory" in said and lack.content in said
-    assert "runs out of memory" in svg([moments], "a job")
+    assert "runs out of memory" in memory_svg(over_time_picture([moments], "a job"))
 
 
 def test_a_job_with_room_has_no_such_end() -> None:
@@ -47,11 +48,11 @@ def test_what_fits_with_less_than_the_error_of_memory_fits_on_paper() -> None:
     job = load_job("llama3-8b-8xh100")
     (stage,) = memory_of(job, build(job))
     need = stage.total / (1.0 - 0.5 * usual_margin())
-    for capacity, words, colour in (
-        (2 * need, "fits, ", "green"),
-        (need / 0.989, "fits on paper", "yellow"),
-        (0.9 * need, "DOES NOT FIT", "red"),
+    for capacity, words, mood in (
+        (2 * need, "fits, ", "good"),
+        (need / 0.989, "fits on paper", "warn"),
+        (0.9 * need, "DOES NOT FIT", "bad"),
     ):
         sized = load_job("llama3-8b-8xh100", [f"cluster.node.gpu.memory={capacity:.0f}"])
         said, style = verdict(memory_of(sized, build(sized)))
-        assert said.startswith(words) and colour in style
+        assert said.startswith(words) and mood == style

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app, main
+from windtunnel.draw.page.areas import memory_svg
 from windtunnel.memory import PARTS, OverTime, StageMemory, memory_of, over_time
 from windtunnel.memory.lifetimes import lifetimes
 from windtunnel.memory.replay import replay_pool
@@ -22,7 +23,7 @@ from windtunnel.predict.answer.timeline import NAMES, pass_times
 from windtunnel.predict.category import Task
 from windtunnel.predict.prediction import Span
 from windtunnel.predict.program.stage import PASSES
-from windtunnel.report.page.memory import svg
+from windtunnel.report.memory_sheet import over_time_picture
 from windtunnel.spec import Job, check, load_job, names
 from windtunnel.workload import Workload, build
 from windtunnel.workload.schedules import Action
@@ -159,7 +160,7 @@ def test_thinning_keeps_the_highest_moment() -> None:
 
 def test_the_picture_draws_every_stage() -> None:
     job = make_job(**{**SIZES, "pp": 2})
-    drawn = svg([moments(job, stage)[2] for stage in range(2)], "a <job>")
+    drawn = memory_svg(over_time_picture([moments(job, stage)[2] for stage in range(2)], "a <job>"))
     assert drawn.count("<polyline") == 4
     assert "stage 1: " in drawn
     assert "a &lt;job&gt;" in drawn

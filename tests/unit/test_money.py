@@ -8,7 +8,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.predict import predict
 from windtunnel.predict.answer.money import YEAR_HOURS, bill, region_of, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
-from windtunnel.report.words.bill import bill_lines
+from windtunnel.predict.sheet.bill import bill_lines
 from windtunnel.spec import load_cluster, load_job, load_region, names
 
 BOUGHT = ["gpus=512", "economics.mode=buy", "fabric.topology=rail", "region=france"]

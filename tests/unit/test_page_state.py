@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel.service.page as page
-from windtunnel.service.page.charts.bars import draw_parts, draw_stripe
-from windtunnel.service.page.figures import Piece, headline, memory_of, parts_of, write_csv
+from windtunnel.predict import predict
+from windtunnel.report.json import to_json
+from windtunnel.report.sheet import prediction_sheet
+from windtunnel.service.page.figures import head_sheet, headline, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
 from windtunnel.service.page.history import MOST_KEPT, read_rows
 from windtunnel.service.page.language.words import LANGUAGES, language_of, words_of
 from windtunnel.service.page.state import MOST_PACKED, Question, ViewState, pack_table, read_view, unpack_table
+from windtunnel.sheet.blocks import Curves, Picture
+from windtunnel.spec import load_job
 
 FOLDER = Path(page.__file__).parent
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
@@ -56,15 +60,14 @@ def test_languages_have_the_same_keys_and_facts() -> None:
 
 
 def test_every_sentence_is_said_and_every_key_is_known() -> None:
-    """A key is said as it is, or made of a prefix (`f"frame.{state}"`) and a text that the service knows; names of
-    parts are those of answers."""
+    """A key is said as it is, or made of a prefix (`f"frame.{state}"`) and a text that the service knows."""
     source = "\n".join(path.read_text() for path in FOLDER.rglob("*.py") if path.parent.name != "language")
     service = "\n".join(path.read_text() for path in FOLDER.parent.rglob("*.py") if path.parent.name != "language")
     prefixes = set(re.findall(r"""f["']([a-z_]+\.[a-z_.]*){""", source))
 
     def is_said(key: str) -> bool:
         made = any(key.startswith(prefix) and f'"{key[len(prefix) :]}"' in service for prefix in prefixes)
-        return f'"{key}"' in source or made or key.endswith(".title") or key.startswith("parts.")
+        return f'"{key}"' in source or made or key.endswith(".title")
 
     assert [key for key in words_of("en") if not is_said(key)] == []
     said = set(re.findall(r'\bsay\("([a-z_.]+)"', source))
@@ -87,30 +90,22 @@ def test_every_field_of_the_form_is_one_of_the_schema() -> None:
 
 
 def answer(**more: object) -> dict[str, object]:
-    stage = {"stage": 0, "total": 30.0, "capacity": 40.0, "fits": True, "weights": 10.0, "context": 20.0}
-    return {"step_time_s": 2.0, "relative_error": 0.1, "mfu": 0.4, "tokens_per_s": 1000.0, "memory": [stage],
-            "breakdown": {"matmul": 1.5, "bubble": 0.5, "host": 0.0}, **more}  # fmt: skip
+    job = load_job("llama3-8b-8xh100")
+    return {**to_json(predict(job)), "relative_error": 0.1, "step_time_s": 2.0, "mfu": 0.4, **more}
 
 
 def test_figures_carry_their_error() -> None:
-    found = {figure.key: figure for figure in headline(answer(cost_per_step=3.0))}
-    assert found["answer.step"].value == "2 s" and "±10 %" in found["answer.step"].error
-    assert found["answer.mfu"].error == "±4.0"
-    assert "answer.fits" in found and "answer.cost_per_step" in found
+    found = {figure.key: figure for figure in headline(answer(cost=None, cost_per_step=3.0))}
+    assert found["step_time_s"].with_error() == "2 s ±10 %" and found["mfu"].within == "40.0 ±4.0 %"
+    assert found["memory"].mood == "good" and found["cost_per_step"].with_error() == "$3 ±10 %"
 
 
-def test_parts_add_up_and_the_longest_is_first() -> None:
-    parts = parts_of(answer())
-    assert sum(part.share for part in parts) == pytest.approx(1.0)
-    assert parts[0].share == 0.75 and len(parts) == 2
-    assert sum(part.share for part in memory_of(answer()["memory"][0])) == pytest.approx(0.75)  # type: ignore[index]
-
-
-@given(TEXT)
-def test_bars_escape_every_text(text: str) -> None:
-    for drawn in (draw_stripe([Piece(text, text, 0.5, "#000000")], text), draw_parts([Piece(text, text, 0.5, "#000000")])):
-        assert "<script" not in drawn
-        assert drawn.count("<") == len(re.findall(r"</?(?:div|i|table|tbody|tr|td)\b", drawn))
+def test_what_a_form_shows_is_what_the_whole_answer_shows() -> None:
+    """Parts of the step and of memory from JSON alone are those of the sheet that the prediction has."""
+    prediction = predict(load_job("llama2-70b-64xh100"))
+    short, whole = head_sheet(json.loads(json.dumps(to_json(prediction)))), prediction_sheet(prediction)
+    shown = {block for section in whole.sections for block in section.blocks if not isinstance(block, Curves | Picture)}
+    assert {block for section in short.sections for block in section.blocks} <= shown
 
 
 def test_a_table_never_becomes_a_formula() -> None:

@@ -15,10 +15,10 @@ import pytest
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.predict import predict
-from windtunnel.report.text.plan import as_dict
-from windtunnel.report.words.plan import reasons, say_missed
+from windtunnel.search.budget.data import as_dict
 from windtunnel.search.budget.first_plan import best_plan
 from windtunnel.search.budget.planner import Alternative, plan
+from windtunnel.search.budget.reasons import reasons, say_missed
 from windtunnel.search.budget.scaling import Sizing, loss, tokens_for
 from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.spec import load_job, load_law, load_model
@@ -123,7 +123,7 @@ def test_numbers_of_gpus_suit_the_targets() -> None:
     """$3 a GPU hour: $1,105,920 pay 512 GPUs for 30 days."""
     answer = plan(Wish(LAW, budget=1_105_920.0, days=30.0), ["h100-ib"])
     assert sorted(one.machine.cluster.gpus for one in answer.alternatives) == [256, 512, 1024]
-    assert list(reasons(answer))[0].startswith("\nBest: ")
+    assert list(reasons(answer))[0].startswith("Best: ")
 
 
 def test_what_meets_the_targets_comes_first() -> None:

@@ -14,9 +14,9 @@ from windtunnel.compute import Profile
 from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict import predict
 from windtunnel.predict.price.costs import Costs, price
+from windtunnel.predict.sheet.evidence import profile_lines
 from windtunnel.records import Dataset, write, write_shape
 from windtunnel.report.json import to_json
-from windtunnel.report.words.evidence import profile_lines
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Kind, Workload, build
 

@@ -12,6 +12,7 @@ from report_fixture import make_prediction
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import KernelRow, Prediction
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, by_kind, kind_of_run, like, stated_error, widening
+from windtunnel.predict.sheet.evidence import bias_sentence, evidence_sentence, record_sentence, stated_sentence
 from windtunnel.reality.page.record import record
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.table import read
@@ -19,9 +20,7 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.stated import published_steps, stated_errors
 from windtunnel.reality.validate import score_training
-from windtunnel.report.words.evidence import evidence_sentence
-from windtunnel.report.words.headline import headline_figures
-from windtunnel.report.words.published import bias_sentence, record_sentence, stated_sentence
+from windtunnel.report.sheet import head_figures
 from windtunnel.spec import Job, load_job
 from windtunnel.spec.loading.catalog import ROOT
 
@@ -119,11 +118,11 @@ def test_the_bias_stands_beside_the_step_time() -> None:
         "Published steps of dense models in bf16 with s on G took 3 to 9 % longer (middle half of 8) than predicted. "
         "So expect about 10.6 s."
     )
-    assert ("in practice", "about 10.6 s", "bold yellow") in headline_figures(_of(LINE))
+    assert ("in practice", "about 10.6 s", "warn") in [(one.label, one.words(), one.mood) for one in head_figures(_of(LINE))]
     assert "6 % longer on average" in str(bias_sentence(_of(replace(LINE, longer_pct=(-1.0, 9.0)))))
     assert "3 to 9 % shorter" in str(bias_sentence(_of(replace(LINE, bias_pct=6.0, longer_pct=(-9.0, -3.0)))))
     assert bias_sentence(_of(replace(LINE, bias_pct=1.0))) is None
-    assert "in practice" not in [name for name, _, _ in headline_figures(_of(None))]
+    assert "in practice" not in [one.label for one in head_figures(_of(None))]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])

@@ -8,9 +8,10 @@ import pytest
 from report_fixture import make_prediction
 from rich.console import Console
 
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.report.answer import Answer
-from windtunnel.report.comparison import compare, verdict
-from windtunnel.report.text.compare import render
+from windtunnel.report.compare_sheet import compare_sheet, verdict
+from windtunnel.report.comparison import compare
 
 
 def faster() -> Answer:
@@ -47,7 +48,7 @@ def test_verdict_names_the_faster_and_the_cause() -> None:
 def test_it_fits_the_terminal(width: int) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width)
-    console.print(render(compare(make_prediction(), faster()), width))
+    print_sheet(compare_sheet(compare(make_prediction(), faster())), console)
     assert max(map(len, out.getvalue().splitlines())) <= width
     assert "plan.recompute" in out.getvalue()
 

@@ -11,14 +11,18 @@ import pytest
 from report_fixture import GIB, MICRO, STAGES, make_memory, make_prediction
 
 from windtunnel.base.errors import FileError
+from windtunnel.draw.page import sheet as drawn
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
-from windtunnel.predict.prediction import Span
-from windtunnel.report.page.pipeline import MOST_SPANS, pipeline
-from windtunnel.report.page.prediction import page, write_html
+from windtunnel.predict.prediction import Prediction, Span
+from windtunnel.report.sheet import MOST_SPANS, pipeline_data, prediction_sheet
 from windtunnel.spec import load_job
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
+
+
+def page(prediction: Prediction) -> str:
+    return drawn.page(prediction_sheet(prediction))
 
 
 class Tags(HTMLParser):
@@ -48,7 +52,7 @@ def test_it_holds_every_section() -> None:
         "Where the time goes",
         "The pipeline over one step",
         "Memory of the fullest GPU",
-        "Kernels of the slowest stage",
+        "Longest kernels of the slowest stage",
         "Communication calls",
         "Critical path",
         "What this rests on",
@@ -97,9 +101,9 @@ def test_the_picture_has_every_block() -> None:
 def test_launches_of_the_host_hide_no_pass() -> None:
     p = predict(load_job("llama3-8b-8xh100"))
     assert any(s.stream == HOST_LAUNCH for s in p.timeline)
-    data = pipeline(p)
+    data = pipeline_data(p)
     assert data is not None
-    assert {data["kinds"][kind]["name"] for kind in data["used"]} == {"forward", "backward", "optimizer", "communication"}
+    assert {data["kinds"][kind][0] for kind in data["used"]} == {"forward", "backward", "optimizer", "communication"}
     passes = sorted(s[1:3] for s in data["spans"] if s[0] == 0 and not s[5])
     assert len(passes) > 60 and all(one[1] <= other[0] for one, other in zip(passes, passes[1:], strict=False))
 
@@ -109,7 +113,7 @@ def test_huge_timelines_leave_stages_out_and_say_so() -> None:
         Span(s, "compute", f"forward {m}", "forward", m * 1e-3, (m + 1) * 1e-3, m, 0) for s in range(64) for m in range(1000)
     )
     p = make_prediction(timeline=spans)
-    data = pipeline(p)
+    data = pipeline_data(p)
     assert data is not None and len(data["spans"]) <= MOST_SPANS
     assert data["stages"][0] == 0 and data["stages"][-1] == 63
     text = page(p)
@@ -130,4 +134,4 @@ def test_shortfall_is_told() -> None:
 
 def test_unwritable_path(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="--html"):
-        write_html(make_prediction(), tmp_path / "no" / "x.html")
+        drawn.write_page(prediction_sheet(make_prediction()), tmp_path / "no" / "x.html")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,18 @@ import windtunnel as wt
 from windtunnel.api.pages import sheet_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
+from windtunnel.draw.page.blocks import draw_block
 from windtunnel.draw.page.sheet import page
 from windtunnel.network.api import sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.report.comparison import compare
-from windtunnel.report.page import compare as compare_page
-from windtunnel.report.page import design, plan, sensitivity
-from windtunnel.report.page.plots import BarPart, BarRow, PlotAxis, PlotPoint, TornadoRow, draw_plot, stacked_bars, tornado
 from windtunnel.runs.api import show
 from windtunnel.runs.whatif_sheet import whatif_sheet
+from windtunnel.search.budget.sheet import command_of as command_of_plan
+from windtunnel.search.design_sheet import command_of as command_of_design
+from windtunnel.sheet.blocks import Change, Layer, Mark, Plot, Scale, Stack, Stacks, Tornado
 from windtunnel.spec import load_cluster
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -69,10 +69,10 @@ def pages(job: wt.Job, run: wt.Run) -> dict[str, str]:
     measured = [MeasuredCall(2.0**20, 1e-4)]
     return {
         "goodput": page(sheet_of(wt.goodput(failing, days=10.0, replicas=50)), EVIL),
-        "plan": plan.page(replace(planned, alternatives=rows, left_out=(EVIL,)), EVIL),
-        "compare": compare_page.page(compare(wt.predict(bad), wt.predict(other)), EVIL),
-        "design": design.page(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True), EVIL),
-        "sensitivity": sensitivity.page(wt.sensitivity(bad), EVIL),
+        "plan": page(sheet_of(replace(planned, alternatives=rows, left_out=(EVIL,))), EVIL),
+        "compare": page(sheet_of(compare(wt.predict(bad), wt.predict(other))), EVIL),
+        "design": page(sheet_of(wt.design(bad, fields, ["time", "dollars"], trials=3, fixed_plan=True)), EVIL),
+        "sensitivity": page(sheet_of(wt.sensitivity(bad)), EVIL),
         "flows": page(sheet_of(found, EVIL), EVIL),
         "collective": page(collective_sheet(CollectiveAnswer(table, algorithms={EVIL: table}, measured=measured), EVIL), EVIL),
         "whatif": page(whatif_sheet(changes), EVIL),
@@ -115,36 +115,29 @@ def test_errors_stand_beside_figures(pages: dict[str, str], name: str) -> None:
 def test_the_command_of_a_plan_predicts_its_best_row() -> None:
     planned = wt.plan(days=30.0, model="llama3.1-8b", tokens=1e12, on=["h100-ib"], gpus=[64])
     best = planned.alternatives[0]
-    words = shlex.split(plan.command_of(best))
+    words = shlex.split(command_of_plan(best))
     assert words[:4] == ["windtunnel", "predict", "llama3.1-8b", "--on"]
     again = wt.predict(wt.load(words[2], words[6::2], on=words[4]))
     assert again.step_time_s == pytest.approx(best.prediction.step_time_s, rel=1e-9)
-    assert plan.command_of(replace(best, prediction=replace(best.prediction, job=evil(best.prediction.job)))) == ""
+    assert command_of_plan(replace(best, prediction=replace(best.prediction, job=evil(best.prediction.job)))) == ""
 
 
 def test_the_command_of_a_design_predicts_it(job: wt.Job) -> None:
     fields = {"cluster.node.gpu.memory_bandwidth": "2TB/s..4TB/s"}
     found = wt.design(wt.load("llama3-8b-8xh100"), fields, "time", trials=2, fixed_plan=True).designs[0]
-    words = shlex.split(design.command_of(found))
+    words = shlex.split(command_of_design(found))
     again = wt.predict(wt.load(words[2], words[4::2]))
     assert again.step_time_s == pytest.approx(found.plan.outcome.step_time_s, rel=1e-9)
 
 
 def test_bars_of_a_comparison_are_as_long_as_the_steps(job: wt.Job) -> None:
     both = compare(wt.predict(job), wt.predict(wt.load("llama3-8b-8xh100", [*SMALL, "plan.recompute=full"])))
-    text = compare_page.page(both)
-    picture = text.split('class="stacked"')[1].split("</svg>")[0]
-    ends = {name: max(float(x) + float(w) for x, w in found) for name, found in _rects(picture).items()}
-    longer = (ends["B  " + both.b.job.name] - 236.0) / (ends["A  " + both.a.job.name] - 236.0)
-    assert longer == pytest.approx(both.b.step_time_s / both.a.step_time_s, rel=0.01)
-
-
-def _rects(picture: str) -> dict[str, list[tuple[str, str]]]:
-    """Name of each bar -> x and width of its parts."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for x, wide, name in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"[^>]*><title>(.*?): ', picture):
-        found.setdefault(name, []).append((x, wide))
-    return found
+    picture = page(sheet_of(both)).split('aria-label="both steps, group by group"')[1].split("</svg>")[0]
+    bars: dict[str, float] = {}
+    for y, wide in re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="([\d.]+)"', picture):
+        bars[y] = bars.get(y, 0.0) + float(wide)
+    first, second = bars.values()
+    assert second / first == pytest.approx(both.b.step_time_s / both.a.step_time_s, rel=0.01)
 
 
 def test_each_algorithm_alone_is_what_the_variable_gives() -> None:
@@ -259,22 +252,22 @@ def test_write_html_writes_any_answer(job: wt.Job, run: wt.Run, tmp_path: Path) 
 def test_a_plan_of_very_many_rows_stays_small() -> None:
     planned = wt.plan(budget=2e5, days=30.0, on=["h100-ib"], gpus=[64])
     many = replace(planned, alternatives=planned.alternatives * 3000)
-    text = plan.page(many)
+    text = page(sheet_of(many))
     assert len(text.encode()) < 1_000_000 and "rows more are not shown" in text
 
 
 def test_an_empty_plan_has_a_page() -> None:
     planned = wt.plan(budget=2e5, days=30.0, on=["h100-ib"], gpus=[64])
-    assert "none" in plan.page(replace(planned, alternatives=()))
+    assert "none" in page(sheet_of(replace(planned, alternatives=())))
 
 
-@pytest.mark.parametrize("words", [lambda value: f"{value:g} s"])
-def test_drawings_of_nothing_and_of_one_value(words: Callable[[float], str]) -> None:
-    axis = PlotAxis("x", words, True)
-    assert draw_plot((), (), axis, axis, "nothing") == "" == draw_plot([PlotPoint(0.0, -1.0, "no")], (), axis, axis, "nothing")
-    assert "1 s" in draw_plot([PlotPoint(1.0, 1.0, "one")], (), PlotAxis("x", words), PlotAxis("y", words, least=0.0), "one")
-    assert "NaN" not in stacked_bars([BarRow("none", [BarPart("a", 0.0, "#000000")])], words, "none")
-    assert "nan" not in tornado([TornadoRow("none", (0.0,), ("0",))], "none")
+def test_drawings_of_nothing_and_of_one_value() -> None:
+    log = Scale("x", "s", True)
+    assert draw_block(Plot("nothing", log, log), "en") == "" == draw_block(Plot("no", log, log, (Mark(0.0, -1.0, "no"),)), "en")
+    assert "1 s" in draw_block(Plot("one", Scale("x", "s"), Scale("y", "s", least=0.0), (Mark(1.0, 1.0, "one"),)), "en")
+    empty = Stacks("none", "bar", (Layer("a", "#000000"),), (Stack("none", (0.0,)),), "s", (1.0, "s"))
+    assert "nan" not in draw_block(empty, "en").lower()
+    assert "nan" not in draw_block(Tornado("none", (Change("nothing", (0.0,), ("0",)),)), "en")
 
 
 def test_what_could_not_be_read_stands_on_the_page(job: wt.Job, tmp_path: Path) -> None:

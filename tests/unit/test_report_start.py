@@ -9,8 +9,7 @@ from rich.console import Console
 
 import windtunnel as wt
 from windtunnel.cli import main
-from windtunnel.report.text.terminal import report
-from windtunnel.report.words.start import WORTH_A_LINE, start_line
+from windtunnel.report.sheet import WORTH_A_LINE, start_line
 
 PLAN = ["cluster.gpus=2048", "plan.dp=32", "plan.global_batch=768"]
 SLOW = ["runtime.startup.store=tcp", "runtime.startup.sync=all_ranks"]
@@ -18,7 +17,7 @@ SLOW = ["runtime.startup.store=tcp", "runtime.startup.sync=all_ranks"]
 
 def printed(sets: list[str]) -> str:
     out = io.StringIO()
-    report(wt.predict(wt.load("megascale-175b-12288", sets)), Console(file=out, width=200))
+    wt.predict(wt.load("megascale-175b-12288", sets)).report(Console(file=out, width=200))
     return out.getvalue()
 
 

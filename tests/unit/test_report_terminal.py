@@ -8,20 +8,22 @@ import pytest
 from report_fixture import GIB, STAGES, make_memory, make_prediction
 from rich.console import Console
 
+from windtunnel.draw.terminal import bar, print_sheet, stripe
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.text.terminal import bar, report, stripe
-from windtunnel.report.words.evidence import evidence_sentence
-from windtunnel.report.words.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
-from windtunnel.report.words.reason import reasons, sentences
+from windtunnel.predict.sheet.evidence import evidence_sentence
+from windtunnel.predict.sheet.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
+from windtunnel.report.sheet import prediction_sheet
 from windtunnel.search import Advice, Change, advise
+from windtunnel.search.levers.reasons import reasons, sentences
+from windtunnel.sheet.blocks import Part
 from windtunnel.sheet.numbers import seconds
 from windtunnel.spec import load_job
 
 
 def text_of(prediction: Prediction, width: int = 100) -> str:
     out = io.StringIO()
-    report(prediction, Console(file=out, width=width))
+    print_sheet(prediction_sheet(prediction), Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -163,7 +165,7 @@ def test_bars_stay_inside(fraction: float) -> None:
 
 
 def test_stripe_is_as_wide_as_asked() -> None:
-    assert stripe([("a", 0.3, "#111111"), ("b", 0.3, "#222222"), ("c", 0.4, "#333333")], 1.0, 71).cell_len == 71
+    assert stripe([Part("a", 0.3, "#111111"), Part("b", 0.3, "#222222"), Part("c", 0.4, "#333333")], 1.0, 71).cell_len == 71
 
 
 def test_names_with_markup_are_shown_as_they_are() -> None:

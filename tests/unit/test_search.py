@@ -13,11 +13,10 @@ import pytest
 from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
+from windtunnel.draw.page.sheet import page
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.memory.result import USABLE
 from windtunnel.predict import predict
-from windtunnel.report.page.search import page
-from windtunnel.report.text.search import front_lines, front_shown, render, space_lines
-from windtunnel.report.words.search import reason_lines
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.defaults import default_fields
@@ -25,8 +24,11 @@ from windtunnel.search.explain import SPARE
 from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
+from windtunnel.search.reasons import front_lines, reason_lines
+from windtunnel.search.sheet import _coordinates, front_shown, search_sheet, space_sheet
 from windtunnel.search.space import WITH_TP, Space
 from windtunnel.search.workers import Here, Processes
+from windtunnel.sheet.blocks import Plot
 from windtunnel.spec import load_job
 
 JOB = load_job("llama3-8b-8xh100", ["plan.global_batch=32"])
@@ -325,8 +327,33 @@ def test_a_front_says_what_each_plan_is_for():
     assert "best in $ a million tokens; beside plan 1: s a step +" in lines[0]
     cheapest = min(range(result.front), key=lambda place: result.ranked[place].values[1])
     assert front_shown(result, 2) == [0, cheapest]
-    assert "$ a million tokens" in _text(render(result))
-    assert "days" in _text(render(result)) and "$ in all" in _text(render(result))
+    assert "$ a million tokens" in _text(search_sheet(result))
+    assert "days" in _text(search_sheet(result)) and "$ in all" in _text(search_sheet(result))
+
+
+def test_lines_of_plans_go_through_the_fields_that_differ_with_values_in_order(result):
+    """Sixteen stands after two, which a sort by letters would not do; the fastest plan is at the top."""
+    first = result.ranked[0]
+    plans = tuple(
+        replace(
+            first, change=Change((("plan.micro_batch", size), ("plan.tp", 1))), outcome=replace(first.outcome, step_time_s=step)
+        )
+        for size, step in ((16, 1.0), (2, 3.0), (4, 2.0))
+    )
+    (picture,) = _coordinates(replace(result, ranked=plans))
+    heads, lines, ticks = (picture.data[name] for name in ("heads", "lines", "ticks"))
+    assert heads == ["micro batch", "step"] and [text for _, _, text in ticks] == ["2", "4", "16"]
+    assert [line[0] for line in lines] == [pytest.approx([5 / 6, 0.0]), pytest.approx([1 / 6, 1.0]), pytest.approx([0.5, 0.5])]
+
+
+def test_marks_of_the_front_are_filled():
+    jobs = [load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]) for gpus in (16, 64)]
+    result = search(jobs, FIELDS, "time,dollars", processes=1)
+    (plot,) = [block for section in search_sheet(result).sections for block in section.blocks if isinstance(block, Plot)]
+    assert sum(not mark.hollow for mark in plot.marks) == result.front
+    assert (plot.marks[-1].x, plot.marks[-1].y) == pytest.approx(
+        result.ranked[0].values[:1] + (result.objectives[1].shown(result.ranked[0].values[1]),)
+    )
 
 
 def test_each_objective_has_its_own_reasons():
@@ -343,15 +370,15 @@ def test_each_objective_has_its_own_reasons():
                 assert one.loss == pytest.approx(losses[one.path])
         assert result.as_dict()["explanations"][place]["plan"] == result.place(why.best)
     assert any(one.loss > 0.0 for one in result.explanations[1].decisions)
-    text = _text(render(result))
+    text = _text(search_sheet(result))
     assert "Which decision matters most, by time" in text
     assert "Which decision matters most, by dollars" in text
     assert " worse" in "\n".join(reason_lines(result, result.explanations[1]))
-    assert "decisions-dollars" in page(result)
+    assert "decisions-dollars" in page(search_sheet(result))
 
 
 def test_prices_stand_beside_every_plan(result):
-    assert "$ in all" in _text(render(result)) and "days" in _text(render(result))
+    assert "$ in all" in _text(search_sheet(result)) and "days" in _text(search_sheet(result))
     plan = result.as_dict()["plans"][0]
     assert plan["cost_per_step"] == result.best.outcome.cost_per_step > 0.0
 
@@ -359,14 +386,14 @@ def test_prices_stand_beside_every_plan(result):
 def test_a_narrow_terminal_shows_whole_plans():
     job = load_job("llama3-8b-8xh100", ["plan.global_batch=32", "tokens=1e12"])
     fields = {"plan.tp": (1, 2), "plan.sharding": ("fsdp", "zero1")}
-    text = _text(render(search(job, fields, "days,bill,joules", processes=1, labels=["runtime.of_a_very_long_name"])), 80)
+    text = _text(search_sheet(search(job, fields, "days,bill,joules", processes=1, labels=["runtime.of_a_very_long_name"])), 80)
     assert "…" not in text
     assert "tp " in text.partition("How sure")[0]
 
 
 def _text(shown, width=150):
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(shown)
+    print_sheet(shown, console)
     return console.export_text()
 
 
@@ -381,7 +408,7 @@ def test_a_limit_that_binds_says_what_it_costs():
     assert why.candidate.change == free.best.change
     assert why.gain == pytest.approx(1.0 - free.best.values[0] / bound.best.values[0])
     assert why.needs[0][1] > limit
-    assert "A limit binds: with" in _text(render(bound))
+    assert "A limit binds: with" in _text(search_sheet(bound))
     assert bound.as_dict()["explanations"][0]["limits_bind"]["gain"] == why.gain
 
 
@@ -389,8 +416,8 @@ def test_orders_of_the_axes_are_shown_as_megatron_writes_them():
     orders = (("tp", "cp", "ep", "dp", "pp"), ("tp", "pp", "cp", "ep", "dp"))
     job = load_job("llama3-8b-8xh100", ["cluster.gpus=16", "plan.global_batch=32"])
     space = Space(job, {"plan.placement": orders, "plan.tp": (1, 2)})
-    assert "tp-cp-ep-dp-pp, tp-pp-cp-ep-dp" in _text(space_lines([space], [""]))
-    assert "placement tp-" in _text(render(search(space.job, space.fields, processes=1)))
+    assert "tp-cp-ep-dp-pp, tp-pp-cp-ep-dp" in _text(space_sheet([space], [""]))
+    assert "placement tp-" in _text(search_sheet(search(space.job, space.fields, processes=1)))
 
 
 def test_the_default_space_is_that_of_the_framework():

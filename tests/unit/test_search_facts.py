@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windtunnel.predict import predict
-from windtunnel.report.words import reason
 from windtunnel.search.change import Change, predict_or_none
 from windtunnel.search.facts import StepFacts, facts_of, remember_facts
+from windtunnel.search.levers import reasons as reason
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Workload
 

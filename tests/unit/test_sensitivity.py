@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from windtunnel.cli import main
+from windtunnel.draw.page.sheet import page
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.predict import predict
-from windtunnel.report.page.sensitivity import page
-from windtunnel.report.text.sensitivity import show
-from windtunnel.report.words.sensitivity import notable_limits
 from windtunnel.search.change import Change
 from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.levers.sensitivity import CALLS, KERNELS, Sensitivity, rates_of, seconds_faster, sensitivity
+from windtunnel.search.levers.sensitivity_sheet import notable_limits, sensitivity_sheet
 from windtunnel.spec import Job, load_job
 
 COMPUTE = ("model.hidden=8192", "model.heads=64", "model.kv_heads=64", "model.ffn=65536", "model.layers=2", "model.vocab=1024")
@@ -124,8 +124,9 @@ def test_more_memory_allows_what_did_not_fit() -> None:
 
 
 def test_page_and_terminal_show_the_same_limits(whole: Sensitivity, capsys: pytest.CaptureFixture[str]) -> None:
-    text = page(whole)
-    show(whole)
+    shown = sensitivity_sheet(whole)
+    text = page(shown)
+    print_sheet(shown)
     printed = capsys.readouterr().out
     for limit in notable_limits(whole):
         assert limit.words in text and limit.words[:20] in printed

@@ -12,23 +12,36 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import windtunnel as wt
 from windtunnel.api.pages import sheet_of
+from windtunnel.calibrate.fit_sheet import fit_sheet
+from windtunnel.calibrate.record import FamilyErrors, FitRecord
 from windtunnel.cli import main
 from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.goodput.incidents_sheet import incidents_sheet
+from windtunnel.goodput.measured import FleetRun, twin
+from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.records import About, Dataset
+from windtunnel.records.contents_sheet import dataset_sheet
+from windtunnel.records.incidents import Incident, IncidentSeconds
 from windtunnel.records.measured_calls import MeasuredCall
+from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
+from windtunnel.runs.causes import StepCause
+from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
+from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
@@ -36,12 +49,20 @@ from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
+from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
 RL = {
     "workload": "rl", "name": "rl", "model": "qwen2.5-0.5b", "cluster": {"base": "h100-ib", "gpus": 8},
     "rl": {"prompts": 16, "samples": 4, "response": "200~1<600"},
 }  # fmt: skip
+HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}}, "stacks": {1: "a.py"}}
+FITTED = FitRecord(
+    "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
+)
+_COST = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
+_FAULT = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "out of memory", "retry", 1, _COST, 40, 5, "recovered")
+KEPT = FleetRun((_FAULT, replace(_FAULT, number=2, lost_steps=None)), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
 TREE = "fat_tree:k=4,link=400Gb/s"
 PRICED = ["cluster.price_per_gpu_hour=2", "reliability.spares=1"]
 SPLIT = {**RL, "rl": {**RL["rl"], "mode": "split", "rollout": {"gpus": 4}}}  # type: ignore[dict-item]
@@ -92,6 +113,33 @@ def _log() -> wt.Run:
     return found
 
 
+def _watched() -> FleetComparison:
+    whole = SectionPart("step", -1, 1.0, 0.1, 2.0, 1.5, 2.5, 0.01, True)
+    parts = (
+        SectionPart("forward", 0, 0.3, 0.1, 0.9, 0.8, 1.0, 0.01, True), SectionPart("data", 1, 0.0, 0.1, 0.1, 0.1, 0.2, 0.1, True),
+        SectionPart("other", 1, 0.2, 0.1, 0.2, 0.2, 0.2, 0.1, False, False),
+    )  # fmt: skip
+    call = FleetCallPart("all_reduce", "dp", 1e6, 1e-3, 0.1, 2e-3, 1e-3, 3e-3, 2.0, 1.5, True)
+    cause = StepCause("rank 5", 1.3, 0.5, "rank 5 computes longer", "check its clocks", _measured())
+    return FleetComparison(_measured(), 22, whole, 1.6, parts, (call,), (cause,), (cause,), True, 0.5)
+
+
+def _replayed() -> Sheet:
+    ranks = ["rank {0} {{\nl1: calc 24000\nl2: send 1000000b to {1} tag 1\nl3: recv 1000000b from {1} tag 1\nl2 requires l1\n}}"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "step.goal"
+        file.write_text("num_ranks 2\n\n" + "\n".join(ranks[0].format(rank, 1 - rank) for rank in range(2)), encoding="utf-8")
+        graph = wt.read(file).value
+    assert isinstance(graph, wt.TraceGraph)
+    return sheet_of(replace(wt.replay(graph, "h100-ib"), assumed=("no bytes",), stuck=("rank 0: a call",)))
+
+
+def _dataset() -> Dataset:
+    row = {"level": "kernel", "op": "gemm", "phase": "forward", "dtype": "bf16", "mode": "eager", "status": "ok", "seconds": 1e-3}
+    about = About("h100-sxm-80gb", "NVIDIA H100", "hopper", notes="of a test")
+    return Dataset(about, pa.Table.from_pylist([row, {**row, "status": "failed", "seconds": None}]))
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -102,7 +150,67 @@ def _splits() -> Sheet:
     return step_sheet(tried[0][1], tried)  # type: ignore[arg-type]
 
 
+SMALL = ["model.layers=2", "plan.seq=512", "cluster.gpus=16", "plan.dp=16", "plan.global_batch=16"]
+RUN = [
+    "tokens=1e12", "cluster.price_per_gpu_hour=2", "reliability=byterobust",
+    "runtime.overlap_grad_reduce=false", "cluster.slow_nodes=0.01", "cluster.region=france",
+]  # fmt: skip
+
+
+def _predicted(job: str, sets: list[str], network: str = "closed", **more: object) -> Sheet:
+    return sheet_of(wt.predict(wt.load(job, overrides=sets), network, **more))  # type: ignore[arg-type]
+
+
+def _beside() -> Sheet:
+    sets = [*SMALL, "cluster.placement=nodes:0-1"]
+    other = wt.load("llama3-8b-8xh100", overrides=[*SMALL, "cluster.placement=nodes:2-3"])
+    background = ["incast:dst=0,senders=8,bytes=4MiB@10ms"]
+    return _predicted("llama3-8b-8xh100", sets, "flow", loads=True, beside=[other], background=background)
+
+
+def _searched() -> Sheet:
+    jobs = [wt.load("llama3-8b-8xh100", overrides=[f"cluster={name}", "cluster.gpus=8", "cluster.price_per_gpu_hour=2"]) for name in
+            ("h100-ib", "b200-ib")]  # fmt: skip
+    fields = {"plan.tp": (1, 2), "plan.recompute": ("none", "full")}
+    return sheet_of(wt.search(jobs, fields, "time,dollars", processes=1, labels=["h100", "b200"]))
+
+
+def _planned() -> Sheet:
+    return sheet_of(wt.plan(budget=2e5, days=30.0, on=["h100-ib", "b200-ib"], gpus=[64]))
+
+
+def _designed() -> Sheet:
+    fields = {"cluster.node.gpu.memory_bandwidth": "2TB/s..4TB/s", "cluster.node.gpu.memory": "80GiB,141GiB"}
+    return sheet_of(wt.design(wt.load("llama3-8b-8xh100"), fields, ["time", "dollars"], trials=6, fixed_plan=True))
+
+
+def _compared() -> Sheet:
+    job = wt.load("llama3-8b-8xh100")
+    return sheet_of(wt.compare(job, wt.load("llama3-8b-8xh100", overrides=["plan.seq=32768", "plan.recompute=full"])))
+
+
 SHEETS: dict[str, Callable[[], Sheet]] = {
+    "predict": lambda: _predicted("llama2-70b-64xh100", RUN),
+    "predict, no room": lambda: _predicted("llama3-8b-8xh100", ["plan.seq=131072", "plan.offload.optimizer=host"]),
+    "predict, unequal": lambda: _predicted("gpt3-175b-64", ["unequal.slow=[{share=0.01,factor=1.1}]"]),
+    "predict on a network": lambda: _predicted(
+        "llama3-8b-8xh100",
+        [*SMALL, "model.layers=1", "plan.seq=128", "cluster.fabric.faults=['n0.nic0--leaf*:slow=0.5']"],
+        "packet",
+        loads=True,
+    ),
+    "predict beside others": _beside,
+    "search": _searched,
+    "search, one job": lambda: sheet_of(wt.search(wt.load("llama3-8b-8xh100"), {"plan.tp": (1, 2)}, processes=1)),
+    "plan": _planned,
+    "plan that nothing meets": lambda: sheet_of(
+        wt.plan(budget=10.0, days=0.1, model="llama3.1-8b", tokens=1e12, on=["h100-ib"], gpus=[8])
+    ),
+    "design": _designed,
+    "sensitivity": lambda: sheet_of(wt.sensitivity(wt.load("llama3-8b-8xh100"))),
+    "compare": _compared,
+    "memory": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100", overrides=["plan.seq=32768"]), replay=True, over_time=True)),
+    "memory that fits": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100"))),
     "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
     "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
     "serve-search": _front,
@@ -119,6 +227,16 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "compare RUN JOB": lambda: sheet_of(wt.compare(_run(), _measured())),
     "compare LOG JOB": lambda: sheet_of(wt.compare(_log(), wt.load("llama3-8b-8xh100"))),
     "calibrate": lambda: sheet_of(wt.calibrate(_run(), _measured())),
+    "fleet incidents": lambda: incidents_sheet("run", KEPT.incidents, KEPT, twin(KEPT), ["Its last checkpoints were lost: a."]),
+    "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
+    "fleet compare": lambda: sheet_of(_watched()),
+    "fleet hang": lambda: hang_sheet(HANG),
+    "profile show": lambda: dataset_sheet(_dataset()),
+    "fit": lambda: fit_sheet("host costs", FITTED),
+    "replay": _replayed,
+    "replay --loggops": lambda: ends_sheet(
+        "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]
+    ),
     "rl-predict --splits": _splits,
     "rl-predict --splits, terminal": lambda: splits_sheet(wt.rl_splits(SPLIT)),
 }

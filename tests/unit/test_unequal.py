@@ -13,6 +13,8 @@ from jobs import make_job
 from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.draw.page.sheet import page
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.engine import run
 from windtunnel.predict import Prediction, predict
 from windtunnel.predict.price.costs import price
@@ -23,10 +25,9 @@ from windtunnel.predict.program.unequal import lower_unequal
 from windtunnel.predict.ranks.draws import Draw, draws_of
 from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
 from windtunnel.predict.ranks.places import ranks_of
+from windtunnel.predict.sheet.others import unequal_sentence
 from windtunnel.report.json import to_json
-from windtunnel.report.page.prediction import page
-from windtunnel.report.text.terminal import report
-from windtunnel.report.words.unequal import unequal_sentence
+from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Host, Job, check, dump_job, load_job
 from windtunnel.spec.unequal import Documents, Unequal
 from windtunnel.workload import build
@@ -355,11 +356,11 @@ def test_the_report_says_who_waits_for_whom() -> None:
     job = make_job(dp=2, pp=2, layers=4, global_batch=16, host=FREE)
     p = predict(unequal(job, slow=[{"replicas": [1], "stages": [1], "factor": 1.5}]))
     assert "replica 1 (stage 1: 50.0% slower)" in unequal_sentence(told(p), p.step_time_s)
-    text = page(p)
+    text = page(prediction_sheet(p))
     assert "Ranks that differ" in text
     assert "replica 1, stage 1: " in text
     shown = Console(width=120, record=True, file=StringIO())
-    report(p, shown)
+    print_sheet(prediction_sheet(p), shown)
     assert "waiting for slower ranks" in shown.export_text()
     plain = to_json(p)
     assert plain["unequal"]["class_of_replica"] == [0, 1]

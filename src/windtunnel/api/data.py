@@ -35,19 +35,11 @@ def _writer_of(kind: type) -> Any:
 
         return to_json
     if name == "search.budget.planner.Planned":
-        from windtunnel.report.text.plan import as_dict as plan_data
+        from windtunnel.search.budget.data import as_dict as plan_data
 
         return plan_data
     if name == "fleet.api.JudgedRun":
         from windtunnel.report.fleet.run import fleet_dict
 
         return lambda run: fleet_dict(run.recorded, run.judgement, run.hang)
-    if name == "goodput.measured.FleetRun":
-        from windtunnel.report.fleet.incidents import incidents_dict
-
-        return incidents_dict
-    if name == "goodput.measured.Twin":
-        from windtunnel.report.fleet.twin import twin_dict
-
-        return lambda twin: twin_dict(twin, None)
     return None

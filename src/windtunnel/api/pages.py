@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,24 +11,24 @@ from windtunnel.base.errors import SpecError
 if TYPE_CHECKING:
     from windtunnel.sheet.blocks import Sheet
 
-PAGES = {
-    "report.answer.Answer": "prediction",
-    "predict.prediction.Prediction": "prediction",
-    "search.budget.planner.Planned": "plan",
-    "search.result.SearchResult": "search",
-    "search.design.DesignResult": "design",
-    "search.levers.sensitivity.Sensitivity": "sensitivity",
-    "report.comparison.Comparison": "compare",
-}
-"""Class of an answer, by its module below `windtunnel` -> the page in `report.page` that takes it and the command."""
-
 SHEETS = {
+    "report.answer.Answer": "report.sheet:prediction_sheet",
+    "predict.prediction.Prediction": "report.sheet:prediction_sheet",
+    "report.comparison.Comparison": "report.compare_sheet:compare_sheet",
+    "report.memory.MemoryReport": "report.memory_sheet:memory_sheet",
+    "search.budget.planner.Planned": "search.budget.sheet:plan_sheet",
+    "search.result.SearchResult": "search.sheet:search_sheet",
+    "search.design.DesignResult": "search.design_sheet:design_sheet",
+    "search.levers.sensitivity.Sensitivity": "search.levers.sensitivity_sheet:sensitivity_sheet",
     "serving.answer.Served": "serving.sheet:server_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
+    "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",
+    "runs.fleet.comparison.FleetComparison": "runs.fleet.comparison_sheet:comparison_sheet",
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
     "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
+    "replay.result.ReplayResult": "replay.sheet:replay_sheet",
     "runs.report.RunReport": "runs.report_sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
 }
@@ -70,9 +69,6 @@ def _page_of(answer: Any, title: str, command: str) -> str:
         from windtunnel.draw.page.sheet import page as sheet_page
 
         return sheet_page(sheet_of(answer, title), command)
-    if kind in PAGES:
-        page: Callable[..., str] = import_module(f"windtunnel.report.page.{PAGES[kind]}").page
-        return page(answer, command=command)
     several = answer if isinstance(answer, (list, tuple)) else ()
     if several and all(_kind_of(one) == "runs.whatif.WhatIf" for one in several):
         from windtunnel.draw.page.sheet import page as sheet_page

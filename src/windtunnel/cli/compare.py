@@ -9,10 +9,9 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import Network, On, Sets, print_list, show_spinner, write_json
+from windtunnel.cli.shared.common import Network, On, Sets, print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
-from windtunnel.cli.shared.pages import said_command, write_html
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -76,24 +75,14 @@ def _two_jobs(
     outputs: Outputs,
 ) -> None:
     from windtunnel.predict import predict
+    from windtunnel.report.compare_sheet import compare_sheet
     from windtunnel.report.comparison import compare
-    from windtunnel.report.text.compare import render
 
     jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
     with show_spinner("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
-    comparison, json, html = compare(first, second), outputs.json, outputs.html
-    if json is not None:
-        write_json(comparison.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.compare import page
-
-        write_html(page(comparison, said_command()), html)
-    if json != "-" and not outputs.quiet:
-        from rich.console import Console
-
-        console = Console()
-        console.print(render(comparison, console.width))
+    comparison = compare(first, second)
+    outputs.show(compare_sheet(comparison), comparison.as_dict)
 
 
 def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, outputs: Outputs) -> None:

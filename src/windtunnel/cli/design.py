@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
+from windtunnel.cli.shared.common import Megatron, ModelFile, On, Source
 from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.design_fields import DesignFields, premium_of
 from windtunnel.search.design import DesignField, Premium, design
@@ -23,6 +23,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     job: Source = None,
     sets: Annotated[
@@ -49,17 +50,12 @@ def command(  # long: one option a line
     ] = False,
     predictions: Annotated[int, typer.Option("--predictions", min=1, help="Predictions for the plan of a design.")] = 24,
     top: Annotated[int, typer.Option("--top", min=1, help="Designs to show.")] = 10,
-    json: Json = None,
-    html: Html = None,
     model: ModelFile = None,
     megatron: Megatron = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--html", html))
-    check_html(html)
-    from rich.console import Console
-
-    from windtunnel.report.text.design import render
+    from windtunnel.search.design_sheet import design_sheet
 
     fields = DesignFields.of([_pair("--set", text) for text in sets or []])
     loaded = job_of(job, list(fields.fixed), on, model, megatron, of_a_run=True)
@@ -78,14 +74,7 @@ def command(  # long: one option a line
             predictions=predictions,
             stop=progress,
         )
-    if json is not None:
-        write_json(result.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.design import page
-
-        write_html(page(result, said_command()), html)
-    if not quiet and json != "-":
-        Console(highlight=False).print(render(result, top))
+    outputs.show(design_sheet(result, top), result.as_dict())
 
 
 def _premium(text: str, axes: Sequence[DesignField]) -> Premium:

@@ -8,9 +8,9 @@ import typer
 
 from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.cli.shared.amounts import days as days_of
-from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.common import Sets
 from windtunnel.cli.shared.machines import split_list
-from windtunnel.cli.shared.pages import Html, check_html, said_command, write_html
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b
@@ -22,6 +22,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     budget: Annotated[str | None, typer.Option("--budget", metavar="DOLLARS", help="Most dollars to spend, such as 2M.")] = None,
     days: Annotated[
@@ -47,12 +48,9 @@ def command(  # long: one option a line
     ] = "epoch",
     goodput: Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the days spent on useful steps.")] = 1.0,
     sets: Sets = None,
-    json: Json = None,
-    html: Html = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--html", html))
-    check_html(html)
     from windtunnel.api.choices import plan
     from windtunnel.spec import load_law
 
@@ -74,15 +72,7 @@ def command(  # long: one option a line
             overrides=own,
             progress=progress,
         )
-    if json is not None:
-        from windtunnel.report.text.plan import as_dict
+    from windtunnel.search.budget.data import as_dict
+    from windtunnel.search.budget.sheet import plan_sheet
 
-        write_json(as_dict(answer), json)
-    if html is not None:
-        from windtunnel.report.page.plan import page
-
-        write_html(page(answer, said_command()), html)
-    if not quiet and json != "-":
-        from windtunnel.report.text.plan import show
-
-        show(answer)
+    outputs.show(plan_sheet(answer), as_dict(answer))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import replace
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,13 +13,11 @@ from windtunnel.cli.shared.common import (
     Background,
     Beside,
     Fault,
-    Json,
     Megatron,
     ModelFile,
     Network,
     On,
     PacketThreads,
-    Quiet,
     Seed,
     Sets,
     Source,
@@ -28,12 +25,16 @@ from windtunnel.cli.shared.common import (
     notes,
     show_spinner,
     writable,
-    write_json,
 )
 from windtunnel.cli.shared.job import job_beside, job_of, states_rl, tell_assumed, tell_ignored
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.jobs.load import with_calibration
 from windtunnel.predict import predict
+
+if TYPE_CHECKING:
+    from windtunnel.predict.prediction import Prediction
+    from windtunnel.sheet.blocks import Sheet
 
 EXAMPLES = """\b
 Examples:
@@ -45,15 +46,14 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     job: Source = None,
     sets: Sets = None,
     network: Network = "closed",
-    json: Json = None,
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
     ] = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
@@ -75,19 +75,15 @@ def command(  # long: one option a line
     background: Background = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     threads: PacketThreads = 1,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     fidelity = check_fidelity(network)
-    writable(("--json", json), ("--trace", trace), ("--html", html))
-    if html is not None and html != "-":
-        from windtunnel.draw.page.frame import check_page
+    writable(("--trace", trace))
+    if trace == "-":
+        from windtunnel.base.errors import SpecError
 
-        check_page(html)
-    for option, path in (("--trace", trace), ("--html", html)):
-        if path == "-":
-            from windtunnel.base.errors import SpecError
-
-            raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
+        raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
     if kernels is not None:
         from windtunnel.compute.kernel_file import is_path, load
 
@@ -99,21 +95,20 @@ def command(  # long: one option a line
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     sets = [*(sets or []), *fault_sets(fault, "cluster.fabric.faults")]
     if job is not None and states_rl(job):
-        others_said = (trace, html, profile, kernels, calibration, fault, beside, background, model, megatron)
+        others_said = (trace, outputs.html, profile, kernels, calibration, fault, beside, background, model, megatron)
         if fidelity != "closed" or skip or any(others_said):
             raise _only_training(job)
         from windtunnel.cli.rl_predict import answer_rl
-        from windtunnel.cli.shared.outputs import Outputs
         from windtunnel.rl.options import RLPredictOptions
 
-        answer_rl(RLPredictOptions(job, on, tuple(sets or ())), Outputs(json=json, quiet=quiet))
+        answer_rl(RLPredictOptions(job, on, tuple(sets or ())), outputs)
         return
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     others = [job_beside(text, sets) for text in beside or ()]
     what = f"predicting {loaded.job.name}"
-    loads, flows = html is not None or json is not None, background or ()
+    loads, flows = outputs.json is not None or outputs.wants_detail, background or ()
     if fidelity == "packet":
         with bar(what) as progress:
             prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, flows, threads)
@@ -121,27 +116,26 @@ def command(  # long: one option a line
         with show_spinner(what):
             prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, flows)
     tell_assumed(loaded)
-    if json is not None:
-        from windtunnel.report.json import to_json
-
-        write_json(to_json(prediction), json)
     if trace is not None:
         from windtunnel.report.timeline.trace import write_trace
 
         with show_spinner("writing the timeline"):
             slices = write_trace(prediction, trace, prediction.kernel_timeline)
         notes().print(f"{trace}: {slices:,} slices", markup=False)
-    if html is not None:
-        from windtunnel.report.page.prediction import write_html
-
-        with show_spinner("writing the page"):
-            write_html(prediction, html, shlex.join(["windtunnel", *sys.argv[1:]]))
-        notes().print(f"{html}: the report as a page", markup=False)
-    if not quiet and json != "-":
-        from windtunnel.report.text.terminal import report
-
-        report(prediction)
+    outputs.show(partial(_sheet, prediction), partial(_table, prediction))
     tell_ignored(loaded)
+
+
+def _sheet(prediction: Prediction) -> Sheet:
+    from windtunnel.report.sheet import prediction_sheet
+
+    return prediction_sheet(prediction)
+
+
+def _table(prediction: Prediction) -> dict[str, Any]:
+    from windtunnel.report.json import to_json
+
+    return to_json(prediction)
 
 
 def _only_training(job: str) -> Exception:

@@ -8,18 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import (
-    Json,
-    Network,
-    PacketThreads,
-    Quiet,
-    Seed,
-    notes,
-    print_list,
-    show_spinner,
-    writable,
-    write_json,
-)
+from windtunnel.cli.shared.common import Network, PacketThreads, Seed, notes, print_list, show_spinner, writable
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -29,9 +19,9 @@ Examples:
   windtunnel replay schedule.goal --loggops L=2500,o=1500,g=1000,G=6,S=65535
 """
 MOST_SPANS = 4_000_000
-LISTED = 8
 
 
+@with_outputs
 def command(  # long: one option a line
     files: Annotated[
         list[str],
@@ -70,24 +60,24 @@ def command(  # long: one option a line
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     threads: PacketThreads = 1,
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
-    json: Json = None,
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
     ] = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--json", json), ("--trace", trace))
+    writable(("--trace", trace))
     if loggops is not None:
         from windtunnel.cli.replay_loggops import replay_loggops
 
-        replay_loggops(files, loggops, json, quiet)
+        replay_loggops(files, loggops, outputs)
         return
     if (system is None) != (wires is None):
         raise SpecError("--astra-sim", system, "a system json together with --astra-network")
     if (on is None) == (system is None):
         raise SpecError("--on", on, "a cluster, or else --astra-sim with --astra-network, or --loggops")
     if system is not None and wires is not None:
-        _astra_sim(files, system, wires, memory, groups, aware, json, quiet)
+        _astra_sim(files, system, wires, memory, groups, aware, outputs)
         return
     from windtunnel.replay import ReplayOptions, replay
     from windtunnel.replay.sources import read_graph_of
@@ -98,53 +88,32 @@ def command(  # long: one option a line
     graph, notes_of_file = read_graph_of(files, groups, form, compute)
     with show_spinner("Replaying"):
         result = replay(graph, load_cluster(on or "", sets or []), options)
-    if json is not None:
-        write_json(result.as_dict(), json)
     if trace is not None:
         _write_trace(result, trace)
     print_list(notes_of_file + result.assumed, "assumed")
     print_list(result.stuck, "never ended")
-    if not quiet and json != "-":
-        _show(result.as_dict())
+    from windtunnel.replay.sheet import replay_sheet
+
+    outputs.show(replay_sheet(result), result.as_dict())
 
 
 def _astra_sim(
-    files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, json: str | None, quiet: bool
+    files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, outputs: Outputs
 ) -> None:
     from windtunnel.replay.astrasim.files import replay_astra_sim
 
     with show_spinner("Replaying as ASTRA-sim does"):
         ran = replay_astra_sim(files, system, wires, memory, groups, aware)
-    if json is not None:
-        write_json(ran.as_dict(), json)
     print_list(tuple(f"key {key}" for key in ran.unknown), "ignored, as ASTRA-sim does")
     print_list(ran.finish.notes, "note")
     print_list(ran.finish.stuck, "never ended")
-    if not quiet and json != "-":
-        for rank, end, exposed in zip(ran.ranks, ran.finish.end.tolist(), ran.finish.exposed.tolist(), strict=True):
-            typer.echo(f"sys[{rank}] finished, {end:.0f} cycles, exposed communication {exposed:.0f} cycles.")
+    from windtunnel.replay.sheet import ends_sheet
 
-
-def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    ends = result["rank_end_s"]
-    slowest = result["rank"][ends.index(max(ends))] if ends else 0
-    console.print(f"{result['end_s']:.6g} s, set by rank {slowest} of {result['ranks']} ({result['network']})", style="bold")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("seconds", justify="left")
-    for name in ("least", "mean", "most"):
-        table.add_column(name, justify="right")
-    rows = {"end": ends, **result["busy_s"], "exposed communication": result["exposed_communication_s"]}
-    for name, values in rows.items():
-        if values:
-            table.add_row(name, f"{min(values):.6g}", f"{sum(values) / len(values):.6g}", f"{max(values):.6g}")
-    console.print(table)
-    console.print("critical chain", style="bold")
-    for part in result["critical"][:LISTED]:
-        console.print(f"  {part['seconds']:.6g} s  {part['count']} x {part['name'][:80]} ({part['kind']})", markup=False)
+    ends = list(zip(ran.ranks, zip(ran.finish.end.tolist(), ran.finish.exposed.tolist(), strict=True), strict=True))
+    said = "sys[{}] finished, {:.0f} cycles, exposed communication {:.0f} cycles."
+    lines = [said.format(rank, end, exposed) for rank, (end, exposed) in ends]
+    heads = ("end, cycles", "exposed communication, cycles")
+    outputs.show(ends_sheet("A replay by ASTRA-sim's rules", "cycles.most", "cycles", ends, heads, lines), ran.as_dict())
 
 
 def _write_trace(result: Any, path: str) -> None:

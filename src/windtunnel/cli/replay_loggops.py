@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import typer
-
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import print_list, write_json
+from windtunnel.cli.shared.common import print_list
+from windtunnel.cli.shared.outputs import Outputs
 
 MOST_HOSTS = 16
 """Ranks up to which each one's time is printed, as LogGOPSim does."""
 
 
-def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: bool) -> None:
+def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
     """Prints ns of each rank, or of the slowest. SpecError for several files and wrong parameters."""
     from windtunnel.replay.loggops import replay_loggops as run
 
@@ -22,15 +21,12 @@ def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: b
         f"{result.unfinished} operations never end: {result.unexpected} messages and {result.unmatched} receives meet nobody;"
         " LogGOPSim prints no times here",
     )
-    if json is not None:
-        write_json(result.as_dict(), json)
     print_list(result.broken, "broken")
     print_list(stuck if result.is_stuck else (), "never ended")
-    if quiet or json == "-":
-        return
-    if len(result.hosts) <= MOST_HOSTS:
-        for number, time in enumerate(result.hosts):
-            typer.echo(f"Host {number}: {time}")
-        return
-    slowest = result.hosts.index(result.end)
-    typer.echo(f"Maximum finishing time at host {slowest}: {result.end} ({result.end / 1e9:g} s)")
+    from windtunnel.replay.sheet import ends_sheet
+
+    lines = [f"Host {number}: {time}" for number, time in enumerate(result.hosts)]
+    if len(result.hosts) > MOST_HOSTS:
+        lines = [f"Maximum finishing time at host {result.hosts.index(result.end)}: {result.end} ({result.end / 1e9:g} s)"]
+    ends = [(number, (float(time),)) for number, time in enumerate(result.hosts)]
+    outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict())

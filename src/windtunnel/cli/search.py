@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +13,10 @@ import typer
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.amounts import amount, days
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
+from windtunnel.cli.shared.common import Megatron, ModelFile, Sets, Source, writable
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.machines import split_list
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.search_space import Question, predict_command, question
@@ -30,6 +30,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(  # long: one option a line
     job: Source = None,
     sets: Sets = None,
@@ -70,24 +71,21 @@ def command(  # long: one option a line
     only_space: Annotated[
         bool, typer.Option("--dry-run", help="Print the space (with --json: as JSON), and search nothing.")
     ] = False,
-    json: Json = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
     model: ModelFile = None,
     megatron: Megatron = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     fidelity = check_fidelity(network)
-    writable(("--json", json), ("--html", html), ("--out", out))
+    writable(("--out", out))
     if out is not None and Path(out).suffix != ".parquet":
         raise FileError("--out", out, "a name that ends in .parquet", "--json writes what is reported as JSON.")
-    from rich.console import Console
-
-    from windtunnel.report.text.search import render, space_lines
     from windtunnel.search.api import search
     from windtunnel.search.find import SearchLimits
     from windtunnel.search.margin import usual_margin
     from windtunnel.search.objective import objectives
     from windtunnel.search.rerank import rerank
+    from windtunnel.search.sheet import search_sheet, space_sheet
     from windtunnel.search.space import space_table
 
     most = _limits(days(deadline, "--deadline"), amount(budget, "--budget"))
@@ -96,12 +94,11 @@ def command(  # long: one option a line
     ray = next((name for name in named if name == "ray" or name.startswith("ray:")), None)
     machines = [name for name in named if name != ray]
     asked = _question(job, list(sets or []), machines, gpus, space, model, megatron)
-    if not quiet and json != "-":
-        Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
+    space_shown = space_sheet(asked.spaces, asked.labels)
     if only_space:
-        if json is not None:
-            write_json(space_table(asked.spaces, asked.labels), json)
+        outputs.show(space_shown, space_table(asked.spaces, asked.labels))
         return
+    outputs.print(space_shown)
     tell_source(asked.loaded)
     with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:
         try:
@@ -129,15 +126,7 @@ def command(  # long: one option a line
     result = result if stopped else rerank(result, fidelity, top)
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))
-    if json is not None:
-        write_json(result.as_dict(), json)
-    if html is not None:
-        from windtunnel.report.page.search import write_page
-
-        write_page(result, html, shlex.join(["windtunnel", *sys.argv[1:]]))
-        notes().print(f"{html}: the search as a page", markup=False)
-    if not quiet and json != "-":
-        Console(highlight=False).print(render(result, top))
+    outputs.show(partial(search_sheet, result, top), result.as_dict)
     if stopped:  # what was found is told
         raise KeyboardInterrupt
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from windtunnel.draw.listing import listing
@@ -27,7 +28,7 @@ def stacks_text(block: Stacks, room: int, indent: int, words: Callable[[str], st
         GAP + max(len(f"{max(stack.values[number] for stack in block.stacks) / size:.2f}"), len(head))
         for number, head in heads.items()
     )
-    narrow = room - indent - note - sum(GAP + len(text) for text in (block.head, "1000.0", "100"))
+    narrow = room - indent - (GAP if indent else 0) - note - sum(GAP + len(text) for text in (block.head, "1000.0", "100"))
     wide = narrow - columns >= 30
     long = max(10, narrow - columns if wide else narrow)
     table = listing((words(block.head), "right"), indent=indent)
@@ -49,7 +50,7 @@ def stacks_text(block: Stacks, room: int, indent: int, words: Callable[[str], st
         lines.append(Text(" " * indent + words(left), style="dim"))
     if not wide:
         names = " ".join(f"{block.layers[number].letter}={words(block.layers[number].name)}" for number in layers)
-        lines.append(Text(" " * indent + names, style="dim"))
+        lines.append(Padding(Text(names, style="dim"), (0, 0, 0, indent), expand=False))
     return lines
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
+from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.choices import IntervalChoice, SpareChoice, interval_choice, spare_choices
@@ -49,6 +50,22 @@ class FleetRun:
     spares: int = 0
     went_on: Mapping[int, str] = field(default_factory=dict)
     """Incident number -> where training went on from, in words."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What incidents cost, as data."""
+        return {
+            "ettr": self.ettr,
+            "step_s": self.step,
+            "wall_s": self.wall,
+            "parts": self.parts,
+            "incidents": [
+                {"number": incident.number, "what": incident.what, "node": incident.node, "action": incident.action,
+                 "outcome": incident.outcome, "evidence": incident.evidence, "went_on": self.went_on.get(incident.number),
+                 "down_s": incident.seconds.down,
+                 "replay_s": None if incident.is_replay_unknown else replayed_seconds(incident, self.step)}
+                for incident in self.incidents
+            ],
+        }  # fmt: skip
 
     def story(self, incident: Incident) -> str:
         """What was seen of an incident, and where training went on from."""
@@ -114,6 +131,25 @@ class Twin:
     spares: tuple[SpareChoice, ...]
     counted: int
     slowest: tuple[int, float] | None = None
+
+    def as_dict(self, run: FleetRun | None = None) -> dict[str, Any]:
+        """As data, beside what was measured of `run`."""
+        return {
+            "schema": "windtunnel.twin/1",
+            "ettr_predicted": self.predicted,
+            "ettr_low": self.low,
+            "ettr_high": self.high,
+            "ettr_measured": run.ettr if run is not None else None,
+            "parts_predicted": self.parts,
+            "parts_measured": run.parts if run is not None else None,
+            "replays_unknown": list(run.unknown_replays) if run is not None else [],
+            "mtbf_s": self.mtbf,
+            "faults": self.counted,
+            "slowest": None if self.slowest is None else {"incident": self.slowest[0], "ettr_predicted_without": self.slowest[1]},
+            "interval_s": self.conditions.interval,
+            "best_interval_s": self.best.best,
+            "spares": [{"spares": one.spares, "goodput": one.goodput, "no_spare": one.no_spare} for one in self.spares],
+        }
 
 
 def measured_conditions(run: FleetRun, node_repair: Duration | None = None) -> Conditions:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from windtunnel.memory.tiers import NAMES, TierMemory
 
@@ -61,3 +62,8 @@ class StageMemory:
         """Where `missing` bytes are missing: GPU memory, or an offload tier that lacks more."""
         over = max(self.tiers, key=lambda tier: tier.missing, default=None)
         return NAMES[over.place] if over is not None and over.missing > max(0.0, self.total - self.usable) else "GPU memory"
+
+
+def stage_of(table: Mapping[str, Any]) -> StageMemory:
+    """The stage that JSON of an answer has as `table`."""
+    return StageMemory(**{**table, "tiers": tuple(TierMemory(**tier) for tier in table["tiers"])})

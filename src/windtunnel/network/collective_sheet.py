@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from windtunnel.network.api import OPS
-from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.network.traffic_sheet import filled_by, shown_hot, traffic_blocks
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Curve, Figure, Lines, Mark, Plot, Scale, Section, Sheet, Table
@@ -16,6 +15,9 @@ from windtunnel.sheet.colours import BLUE, COLOURS, GREY, ORANGE
 from windtunnel.sheet.sentence import Sentence, quote
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
+
+if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
 
 Row = Mapping[str, object]
 """As `windtunnel.collective` returns them."""
@@ -57,6 +59,8 @@ def collective_sheet(answer: CollectiveAnswer, title: str = "") -> Sheet:
     listing = Lines(tuple(map(quote, table_lines(answer))), mood="code", brief=True) if answer.op else None
     seen: tuple[str, tuple[Block, ...]] = ("", ())
     if answer.seen is not None:
+        from windtunnel.network.traffic_sheet import traffic_blocks
+
         row, traffic = answer.seen
         during = Sentence("The network during the call of {size}", size=say.size(_number(row, "size")))
         seen = during, tuple(replace(block, detail=True) for block in traffic_blocks(traffic) if not block.brief)
@@ -275,6 +279,8 @@ def _hot_lines(answer: CollectiveAnswer) -> list[str]:
     """The hottest links of the largest size."""
     if answer.seen is None:
         return []
+    from windtunnel.network.traffic_sheet import filled_by, shown_hot
+
     row, traffic = answer.seen
     return [
         f"# Hottest links, {say.size(_number(row, 'size'))}: {hot.name} {say.percent(hot.utilisation)}, by {filled_by(hot, 2)}"

@@ -28,9 +28,10 @@ class Answer(Prediction):
 
     def report(self, console: Console | None = None) -> None:
         """Print the report, on `console` or standard output."""
-        from windtunnel.report.text.terminal import report
+        from windtunnel.draw.terminal import print_sheet
+        from windtunnel.report.sheet import prediction_sheet
 
-        report(self, console)
+        print_sheet(prediction_sheet(self), console)
 
     def to_json(self, detail: bool = False) -> dict[str, Any]:
         """Plain data with stable keys; see `windtunnel.report.json.to_json`."""
@@ -46,6 +47,7 @@ class Answer(Prediction):
 
     def write_html(self, path: str | Path) -> None:
         """Write one self-contained page."""
-        from windtunnel.report.page.prediction import write_html
+        from windtunnel.draw.page.sheet import write_page
+        from windtunnel.report.sheet import prediction_sheet
 
-        write_html(self, path)
+        write_page(prediction_sheet(self), path)

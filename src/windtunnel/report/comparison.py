@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.sheet.job import flatten
 from windtunnel.report.json import to_json
-from windtunnel.report.words.parts import label_of
 from windtunnel.sheet import numbers as say
 
 
@@ -70,47 +69,6 @@ def compare(a: Prediction, b: Prediction) -> Comparison:
     return Comparison(a, b, fields, figures, {k: v for k, v in parts.items() if v != (0.0, 0.0)})
 
 
-def flatten(table: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(table, dict):
-        return {path: table}
-    return {k: v for key, value in table.items() for k, v in flatten(value, f"{path}.{key}" if path else str(key)).items()}
-
-
 def _different(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     keys = dict.fromkeys([*a, *b])
     return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k) and not k.endswith("source")}
-
-
-def told_apart(comparison: Comparison, side: int) -> str:
-    """The first fields that differ, if both jobs have the same name."""
-    if comparison.a.job.name != comparison.b.job.name or not comparison.fields:
-        return ""
-    first = [f"{path} {say_field(values[side])}" for path, values in list(comparison.fields.items())[:2]]
-    return f"  with {', '.join(first)}" + (", …" if len(comparison.fields) > 2 else "")
-
-
-def verdict(comparison: Comparison) -> str:
-    """One sentence: which is faster per token, by how much, and the largest cause of the difference."""
-    a, b = comparison.a, comparison.b
-    ratio = b.tokens_per_s / a.tokens_per_s if a.tokens_per_s else 1.0
-    if abs(ratio - 1.0) < 5e-4:
-        return "Both make the same number of tokens a second, within 0.05 %."
-    faster, factor = ("B", ratio) if ratio > 1.0 else ("A", 1.0 / ratio)
-    text = f"{faster} makes {say.percent(factor - 1.0)} more tokens a second"
-    moved = sorted(comparison.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0]))
-    if moved and a.job.plan.global_batch * a.job.plan.seq == b.job.plan.global_batch * b.job.plan.seq:
-        key, (x, y) = moved[0]
-        text += f"; the largest difference is {label_of(key)}: {say.seconds(x)} in A, {say.seconds(y)} in B"
-    return text + "."
-
-
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)((?:FLOP|B|b)/s.*)")
-"""A rate as job files write it, exact to the last digit."""
-
-
-def say_field(value: Any) -> str:
-    if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
-        rate = float(match[1])
-        scale, prefix = next(((s, p) for s, p in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")) if rate >= s), (1.0, ""))
-        return f"{rate / scale:.4g} {prefix}{match[2]}"
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from windtunnel.base.json_text import json_text, plain_data
+from windtunnel.goodput.whole_run import whole_run
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.words.whole_run import whole_run
 
 SCHEMA = "windtunnel.prediction/1"
 """Version; increases when a key changes its meaning or is removed, not for new keys."""

@@ -17,6 +17,7 @@ from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.answer.silicon import lacks_silicon, silicon_of
 from windtunnel.predict.price.costs import slowdown
 from windtunnel.search.outcome import PlanOutcome
+from windtunnel.sheet.numbers import count
 from windtunnel.spec import Job
 
 
@@ -207,6 +208,12 @@ def values_of(of: Sequence[Objective], job: Job, outcome: PlanOutcome) -> tuple[
     """Values of a predicted plan; `job` has the plan."""
     tokens = job.plan.global_batch * job.plan.seq
     return tuple(each.value(job, outcome, tokens) for each in of)
+
+
+def number_of(objective: Objective, value: float) -> str:
+    """A value of an objective as people read it, without its unit."""
+    shown = objective.shown(value)
+    return count(shown) if shown >= 1e4 else f"{shown:,.4g}"
 
 
 def amount(value: float) -> str:

@@ -87,9 +87,9 @@ def degrees(
 
 def tokens(value: float) -> str:
     """`300 billion` from 3e11."""
-    for scale, unit in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+    for scale, unit in ((1e12, "{count} trillion"), (1e9, "{count} billion"), (1e6, "{count} million")):
         if abs(value) >= scale:
-            return f"{value / scale:.4g} {unit}"
+            return Sentence(unit, count=f"{value / scale:.4g}")
     return f"{value:,.0f}"
 
 
@@ -98,6 +98,12 @@ def dollars(value: float) -> str:
     if not math.isfinite(value):
         return UNKNOWN
     return f"${value:,.0f}" if abs(value) >= 100 else f"${value:.3g}"
+
+
+def dollars_within(value: float, relative: float) -> str:
+    """`$266,000 ±24,000`."""
+    error = value * relative
+    return f"{dollars(value)} ±{float(f'{error:.2g}'):,.0f}" if error >= 10.0 else f"{dollars(value)} ±{error:.2g}"
 
 
 def energy(joules: float) -> str:

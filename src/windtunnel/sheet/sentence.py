@@ -39,9 +39,18 @@ def _make_again(template: str, facts: dict[str, Any]) -> Sentence:
 
 
 def join(parts: Sequence[str], separator: str = ", ") -> Sentence:
-    """Sentences behind each other; each keeps its own words."""
+    """Sentences behind each other; each keeps its own words. A separator with words stands between `{first}` and `{second}`."""
+    if _LETTERS.search(separator) and len(parts) > 1:
+        joined = Sentence("{first}" + separator + "{second}", first=parts[0], second=parts[1])
+        return join((joined, *parts[2:]), separator) if len(parts) > 2 else joined
     names = [f"part{number}" for number in range(len(parts))]
     return Sentence(separator.join(f"{{{name}}}" for name in names), **dict(zip(names, parts, strict=True)))
+
+
+def capital(text: str) -> Sentence:
+    """The same with a capital at its begin."""
+    template, facts = (text.template, text.facts) if isinstance(text, Sentence) else (text, {})
+    return Sentence(template[:1].upper() + template[1:], **facts)
 
 
 def quote(text: str) -> Sentence:
@@ -51,7 +60,8 @@ def quote(text: str) -> Sentence:
 
 @cache
 def dictionary(language: str) -> dict[str, str]:
-    """English text or template -> that of `language`. Empty for English. FileNotFoundError for a language that has no file."""
+    """English text or template -> that of `language`, of its file and those of its folder. Empty for English. FileNotFoundError for
+    a language that has no file."""
     if language == "en":
         return {}
     folder = Path(__file__).parent

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.fit.common import Record, Tables, show
-from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
+from windtunnel.cli.shared.common import show_spinner, writable
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -16,6 +17,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     tables: Tables = None,
     store: Annotated[
@@ -23,15 +25,15 @@ def command(
         typer.Option("--write", help="Store the record in the catalogue; constants are in its collectives.toml."),
     ] = False,
     record: Record = None,
-    json: Json = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
-    writable(("--record", record), ("--json", json))
+    writable(("--record", record))
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.fit import collectives
 
     with show_spinner("fitting collectives"):
         outcome = collectives(tables or ())
-    show(outcome, record, json, quiet)
+    show("collectives", outcome, record, outputs)
     if store:
         outcome.write(RECORDS / "collectives.json")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import write_json
+from windtunnel.cli.shared.outputs import Outputs
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.record import FitRecord
@@ -34,13 +34,10 @@ def only_catalogue(tables: list[str] | None, write: bool) -> None:
         raise SpecError("--write", ", ".join(tables), "no FILE", "The catalogue's constants come from the catalogue's rows.")
 
 
-def show(record: FitRecord, record_file: str | None, json: str | None, quiet: bool) -> None:
-    """Print a record, and write it to the files of the options."""
+def show(what: str, record: FitRecord, record_file: str | None, outputs: Outputs) -> None:
+    """Show a record of a fit of `what`, and write it to the files of the options."""
+    from windtunnel.calibrate.fit_sheet import fit_sheet
+
     if record_file is not None:
         record.write(Path(record_file))
-    if json is not None:
-        write_json(record.as_dict(), json)
-    if json == "-" or quiet:
-        return
-    for line in record.lines():
-        typer.echo(line)
+    outputs.show(fit_sheet(what, record), record.as_dict())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from windtunnel.cli.fit.common import Record, Write, show
-from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
+from windtunnel.cli.shared.common import show_spinner, writable
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -12,15 +13,16 @@ Examples:
 """
 
 
-def command(write: Write = False, record: Record = None, json: Json = None, quiet: Quiet = False) -> None:
-    writable(("--record", record), ("--json", json))
+@with_outputs
+def command(write: Write = False, record: Record = None, *, outputs: Outputs) -> None:
+    writable(("--record", record))
     from windtunnel.calibrate.power import fit_power, written_power
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.compute.power import FILE
 
     with show_spinner("fitting power"):
         shared, own, outcome = fit_power()
-    show(outcome, record, json, quiet)
+    show("power", outcome, record, outputs)
     if write:
         FILE.write_text(written_power(FILE.read_text(encoding="utf-8"), shared, own), encoding="utf-8")
         outcome.write(RECORDS / "power.json")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue, show
-from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
+from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue
+from windtunnel.cli.shared.common import writable
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -18,16 +20,18 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     tables: Tables = None,
     architecture: Annotated[str | None, typer.Option("--architecture", metavar="NAME", help="Only this architecture.")] = None,
     write: Write = False,
     record: Record = None,
-    json: Json = None,
-    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     only_catalogue(tables, write)
-    writable(("--record", record), ("--json", json))
+    writable(("--record", record))
+    from windtunnel.calibrate.fit_sheet import fit_sheet
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_factors, rows_of, written_factors
     from windtunnel.cli.shared.progress import stoppable
@@ -40,10 +44,10 @@ def command(
     for name in architectures if architecture is None else (architecture,):
         with stoppable(f"fitting {name}") as report:
             fitted[name] = fit_factors(rows, name, report)
-    for _, outcome in fitted.values():
-        show(outcome, record if len(fitted) == 1 else None, None, quiet or json == "-")
-    if json is not None:
-        write_json([outcome.as_dict() for _, outcome in fitted.values()], json)
+    outcomes = [outcome for _, outcome in fitted.values()]
+    if record is not None and len(outcomes) == 1:
+        outcomes[0].write(Path(record))
+    outputs.show(fit_sheet("training factors", *outcomes), [outcome.as_dict() for outcome in outcomes])
     if write:
         table = dict(training.factors()) | {name: factor for name, (factor, _) in fitted.items()}
         training.FILE.write_text(written_factors(training.FILE.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, On, Sets, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import On, Sets, show_spinner
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -18,6 +19,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a watched run: its rings, or what a collector keeps.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job that it is a run of: a name of the catalogue or a file.")],
@@ -34,22 +36,17 @@ def command(
         typer.Option("--usual", metavar="RUN", help="Compare with this earlier run of the job instead of the prediction."),
     ] = None,
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Compare the last N steps only.")] = None,
-    json: Json = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     from windtunnel.cli.shared.job import job_of, tell_source
-    from windtunnel.report.fleet.compare import show_comparison
     from windtunnel.runs.api import compare_fleet
+    from windtunnel.runs.fleet.comparison_sheet import comparison_sheet
 
-    writable(("--json", json))
     if usual is not None and profile is not None:
         raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
     loaded = job_of(job, sets, on, of_a_run=True)
     with show_spinner("reading and comparing"):
         comparison = compare_fleet(run, loaded.job, last=last, profile=profile, usual=usual)
     tell_source(loaded)
-    if json is not None:
-        write_json(comparison.as_dict(), json)
-    if json != "-":
-        from rich.console import Console
-
-        show_comparison(comparison, Console())
+    outputs.show(comparison_sheet(comparison), comparison.as_dict())

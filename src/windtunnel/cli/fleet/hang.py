@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, print_list, writable, write_json
+from windtunnel.cli.shared.common import print_list
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -24,6 +25,7 @@ EVIDENCE = (
 )
 
 
+@with_outputs
 def command(
     files: Annotated[
         list[str],
@@ -32,16 +34,14 @@ def command(
             help="A watched run or its collector, flight-recorder dumps, or a log with a job's last words.",
         ),
     ],
-    json: Json = None,
+    *,
+    outputs: Outputs,
 ) -> None:
-    from rich.console import Console
-
     from windtunnel.fleet.api import find_hang
     from windtunnel.fleet.sources import is_url
     from windtunnel.formats.door import read_files
-    from windtunnel.report.fleet.hang import show_hang
+    from windtunnel.runs.fleet.hang_sheet import hang_sheet
 
-    writable(("--json", json))
     if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
         facts = find_hang(files[0])
     else:
@@ -52,10 +52,7 @@ def command(
         if found is None:
             raise SpecError("RUN", f"{reading.format}, without a call that hangs", EVIDENCE)
         facts = found
-    if json is not None:
-        write_json(facts, json)
-    if json != "-":
-        show_hang(facts, Console())
+    outputs.show(hang_sheet(facts), facts)
 
 
 def _is_watched_run(path: Path) -> bool:

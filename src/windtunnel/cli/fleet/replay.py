@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, On, Sets, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import On, Sets, show_spinner
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
@@ -24,6 +25,7 @@ FAILURES = "llama3-2024"
 """Kinds of failures where a rate alone is given, and the job states none."""
 
 
+@with_outputs
 def command(
     target: Annotated[str, typer.Argument(metavar="RUN|JOB", help="A kept run's folder; or a job, with --faults.")],
     faults: Annotated[
@@ -45,17 +47,17 @@ def command(
     days: Annotated[float, typer.Option("--days", min=0.001, help="Wall time of a job's run.")] = 30.0,
     sets: Sets = None,
     on: On = None,
-    json: Json = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     from pydantic import ValidationError
 
     from windtunnel.base.errors import SpecError
     from windtunnel.goodput.measured import predict_fleet, twin
-    from windtunnel.report.fleet.twin import show_twin, twin_dict
+    from windtunnel.goodput.twin_sheet import twin_sheet
     from windtunnel.runs.fleet.kept import fleet_run, is_kept
     from windtunnel.spec.reliability import Duration
 
-    writable(("--json", json))
     try:
         repair = Duration.model_validate(node_repair) if node_repair is not None else None
     except ValidationError as error:
@@ -74,12 +76,7 @@ def command(
         with show_spinner("predicting"):
             conditions, counted = _conditions(target, sets, on, faults, kept)
             found = predict_fleet(conditions, days * 86400.0, counted)
-    if json is not None:
-        write_json(twin_dict(found, run), json)
-    if json != "-":
-        from rich.console import Console
-
-        show_twin(found, run, Console())
+    outputs.show(twin_sheet(found, run), found.as_dict(run))
 
 
 def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:

@@ -31,7 +31,6 @@ def command(
             write_text(to_csv(imported.data), out, "--out")
         else:
             write(imported.data, out)
-    from windtunnel.cli.profile.show import listing
     from windtunnel.records.contents import contents_of
 
     if json is not None:
@@ -42,9 +41,13 @@ def command(
     from rich.console import Console
     from rich.text import Text
 
+    from windtunnel.draw.terminal import print_sheet
+    from windtunnel.records.contents_sheet import contents_table
+    from windtunnel.sheet.blocks import Section, Sheet
+
     console = Console(highlight=False)
     console.print(Text(f"{len(imported.data):,} rows of {imported.data.about.gpu} from {imported.format}, in {out}", style="bold"))
-    console.print(listing(imported.data))
+    print_sheet(Sheet("", "", (), (Section("", (contents_table(imported.data),)),), titled=True), console)
     for word, lines in (("ignored", imported.ignored), ("assumed", imported.assumed)):
         for line in lines:
             console.print(Text(f"{word}: {line}", style="dim"))

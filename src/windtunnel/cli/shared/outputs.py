@@ -59,18 +59,28 @@ class Outputs:
         if len(printed) > 1:
             raise SpecError(printed[1], "-", "a file: standard output is taken", f"{printed[0]} - prints there already.")
 
-    def show(self, sheet: Sheet, table: Any) -> None:
+    def show(self, sheet: Sheet | Callable[[], Sheet], table: Any) -> None:
         """Writes an answer where it was asked for. `table`: its plain data, to which figures of the sheet are added that
-        it lacks, or its JSON text."""
+        it lacks, or its JSON text.
+
+        A verb whose sheet takes time gives functions: they are called where something is drawn, and such a table has all figures.
+        """
         if self.source is not None:
             self.source.tell_before()
         if self.json is not None:
-            from windtunnel.draw.json import with_figures
-
             if isinstance(table, str):
                 write(table, self.json, "--json")
             else:
-                write_json(with_figures(table, sheet) if isinstance(table, dict) else table, self.json)
+                write_json(self._with_figures(table() if callable(table) else table, sheet), self.json)
+        if not callable(sheet):
+            self._draw(sheet)
+        elif self.prints or self.csv is not None or self.wants_detail:
+            self._draw(sheet())
+        if self.source is not None:
+            self.source.tell_after()
+
+    def _draw(self, sheet: Sheet) -> None:
+        """Every form of a sheet that was asked for."""
         if self.csv is not None:
             from windtunnel.draw.csv import sheet_csv
 
@@ -85,12 +95,29 @@ class Outputs:
 
             write_page(sheet, self.html, shlex.join(["windtunnel", *sys.argv[1:]]), self.language)
             notes().print(f"{self.html}: the report as a page", markup=False)
-        if not self.quiet and "-" not in (self.json, self.csv, self.sheet):
+        self.print(sheet)
+
+    @property
+    def prints(self) -> bool:
+        """Whether the terminal shows the answer."""
+        return not self.quiet and "-" not in (self.json, self.csv, self.sheet)
+
+    def print(self, sheet: Sheet) -> None:
+        """Prints a sheet where the terminal shows answers."""
+        if self.prints:
+            from windtunnel.draw.plain import plain_text
+
+            if (text := plain_text(sheet, self.language)) is not None:
+                return write(text, "-", "")
             from windtunnel.draw.terminal import print_sheet
 
             print_sheet(sheet, None, self.language)
-        if self.source is not None:
-            self.source.tell_after()
+
+    @staticmethod
+    def _with_figures(table: Any, sheet: Any) -> Any:
+        from windtunnel.draw.json import with_figures
+
+        return with_figures(table, sheet) if isinstance(table, dict) and not callable(sheet) else table
 
 
 def with_outputs(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -45,6 +46,7 @@ from windtunnel.sheet.blocks import (
     Scatter,
     Shares,
     Spans,
+    Stack,
     Stacks,
     Stripes,
     Table,
@@ -61,6 +63,9 @@ PAINTERS = {
     "replicas": "pipeline:replicas",
     "fabric": "fabric:fabric",
     "heat": "fabric:heat",
+    "lanes": "lanes:lanes",
+    "memory": "areas:memory",
+    "parallel": "parallel:parallel",
 }
 """Name of a painter -> module of this folder, and its function that takes a picture and says the words of a language."""
 
@@ -179,7 +184,14 @@ def _folded(block: Folded, words: Words) -> Markup:
     return Markup('<details style="margin-top:10px"><summary>{}</summary>{}</details>').format(words(block.title), inside)
 
 
-STACK_TALL, STACK_LEFT, STACK_RIGHT = 30.0, 76.0, 160.0
+def _stack_words(stack: Stack, block: Stacks, words: Words) -> str:
+    """What stands behind a bar."""
+    size, unit = block.scale
+    said = words(stack.said) if stack.said else f"{sum(stack.values) / size:.1f} {unit}"
+    return said + (f", {words(stack.lacks)}" if stack.lacks else "")
+
+
+STACK_TALL, STACK_LEFT = 30.0, 76.0
 
 
 def _stacks(block: Stacks, words: Words) -> Markup:
@@ -187,7 +199,8 @@ def _stacks(block: Stacks, words: Words) -> Markup:
     size, unit = block.scale
     full = max(max(sum(stack.values), stack.limit) for stack in block.stacks) * 1.02 or 1.0
     left = max(STACK_LEFT, 16.0 + 7.0 * max(len(stack.name) + len(block.head) for stack in block.stacks))
-    scale = (WIDE - left - STACK_RIGHT) / full
+    said = [_stack_words(stack, block, words) for stack in block.stacks]
+    scale = (WIDE - left - 16.0 - 7.6 * max(map(len, said))) / full
     height = STACK_TALL * len(block.stacks) + 26
     out = []
     for number, stack in enumerate(block.stacks):
@@ -207,11 +220,9 @@ def _stacks(block: Stacks, words: Words) -> Markup:
                 style = f'style="fill:{ink_on(layer.colour)}"'
                 out.append(f'<text x="{x + width / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" {style}>{value / size:.1f}</text>')
             x += width
-        said = words(stack.said) if stack.said else f"{sum(stack.values) / size:.1f} {unit}"
-        said += f", {words(stack.lacks)}" if stack.lacks else ""
         x = max(x, left + stack.limit * scale)  # beyond the line of the limit, which is drawn last
         colour = ' style="fill:var(--bad);font-weight:600"' if stack.lacks else ""
-        out.append(f'<text class="strong" x="{x + 8:.1f}" y="{y + 15:.1f}"{colour}>{escape(said)}</text>')
+        out.append(f'<text class="strong" x="{x + 8:.1f}" y="{y + 15:.1f}"{colour}>{escape(said[number])}</text>')
     for limit in sorted({stack.limit for stack in block.stacks} - {0.0}):
         x = left + limit * scale
         out.append(
@@ -246,7 +257,8 @@ def _curves(block: Curves, words: Words) -> Markup:
 def _axis(axis: Axis, words: Words) -> ChartAxis:
     said = say_number if not axis.unit else say_zero(partial(say_in, axis.unit))
     mark = None if axis.mark is None else (axis.mark[0], words(axis.mark[1]))
-    return ChartAxis(axis.most, said, axis.least, mark)
+    scale = 1024.0 ** math.floor(math.log(axis.most, 1024)) if axis.unit == "B" and axis.most > 0.0 else 1.0
+    return ChartAxis(axis.most, said, axis.least, mark, scale)
 
 
 def _group_data(block: Curves, words: Words) -> dict[str, Any]:

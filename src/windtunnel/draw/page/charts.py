@@ -35,12 +35,14 @@ class Curve(NamedTuple):
 
 
 class ChartAxis(NamedTuple):
-    """Values from 0 or `least` to `most`, in words; `mark`: a value with a line of its own, and what it is."""
+    """Values from 0 or `least` to `most`, in words; `mark`: a value with a line of its own, and what it is; `scale`: numbers stand
+    at round multiples of it."""
 
     most: float
     words: Words
     least: float = 0.0
     mark: tuple[float, str] | None = None
+    scale: float = 1.0
 
 
 def frame_svg(inside: str, tall: float, label: str, kind: str = "", wide: float = WIDE, told: str = "") -> Markup:
@@ -92,7 +94,8 @@ def draw_curves(
 
 def _ticks_up(up: ChartAxis, y: Callable[[float], float]) -> str:
     out = []
-    for value in round_ticks(up.least, up.most, 4):
+    for tick in round_ticks(up.least / up.scale, up.most / up.scale, 4):
+        value = tick * up.scale
         out.append(
             f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
             f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{escape(up.words(value))}</text>'

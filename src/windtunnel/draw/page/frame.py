@@ -39,6 +39,11 @@ def part(name: str, *arguments: Any) -> Markup:
     return markup
 
 
+def section(title: str, body: Markup) -> Markup:
+    """A titled part of a page."""
+    return part("section", title, body)
+
+
 def asset(name: str) -> Markup:
     """A file of `assets/` that the project wrote: style or script."""
     return Markup((_ASSETS / name).read_text(encoding="utf-8"))

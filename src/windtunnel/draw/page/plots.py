@@ -15,12 +15,10 @@ from windtunnel.draw.page.charts import (
     WIDE,
     Words,
     frame_svg,
-    ink_on,
     key_line,
     log_scale,
     log_ticks,
     round_ticks,
-    say_zero,
 )
 from windtunnel.sheet.blocks import Change, Mark, Plot, Scale, Tornado, say_in
 
@@ -35,26 +33,6 @@ MOST_LETTERS = 34
 """Letters of a name beside a bar; all of it stands in its tip."""
 
 
-SHAPES = ("circle", "square", "cross")
-"""Of points, beside their colours."""
-
-
-class BarPart(NamedTuple):
-    """A part of a stacked bar."""
-
-    name: str
-    value: float
-    colour: str
-
-
-class BarRow(NamedTuple):
-    """A stacked bar: what it is, its parts, what is said behind it."""
-
-    name: str
-    parts: Sequence[BarPart]
-    said: str = ""
-
-
 class PlotAxis(NamedTuple):
     """An axis: what it counts, how it says numbers, whether it is logarithmic, where a linear one begins; `ticks`: where numbers
     stand, if not at round ones."""
@@ -64,10 +42,6 @@ class PlotAxis(NamedTuple):
     log: bool = False
     least: float | None = None
     ticks: tuple[float, ...] = ()
-
-
-PlotPoint = Mark
-"""A point with its tip."""
 
 
 class PlotLine(NamedTuple):
@@ -80,60 +54,13 @@ class PlotLine(NamedTuple):
     wide: float = 1.8
 
 
-TornadoRow = Change
-"""What one change gives."""
-
-
 def shorten(name: str, most: int = MOST_LETTERS) -> str:
     """A name that fits beside a bar."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def stacked_bars(rows: Sequence[BarRow], words: Words, label: str, row: float = 30.0) -> Markup:
-    """A stacked bar for each row, all on one scale from zero."""
-    said = 8.0 + 7.2 * max((len(one.said) for one in rows), default=0)
-    most = max((sum(part.value for part in one.parts) for one in rows), default=0.0) or 1.0
-    wide = (WIDE - NAMES - RIGHT - said) / most
-    tall = row * len(rows) + 26.0
-    out = []
-    for tick in round_ticks(0.0, most, 6):
-        at = NAMES + tick * wide
-        out.append(
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{tall - 22:.1f}" stroke="var(--line)"/>'
-            f'<text x="{at:.1f}" y="{tall - 6:.1f}" text-anchor="middle">{escape(say_zero(words)(tick))}</text>'
-        )
-    for number, one in enumerate(rows):
-        out.append(_stacked_bar(one, row * number, row, wide, words))
-    return frame_svg("".join(out), tall, label, "stacked")
-
-
-def _stacked_bar(one: BarRow, y: float, row: float, wide: float, words: Words) -> str:
-    out = [
-        f'<text class="strong" x="{NAMES - 10}" y="{y + row / 2 + 4:.1f}" text-anchor="end">{escape(shorten(one.name))}'
-        f"<title>{escape(one.name)}</title></text>"
-    ]
-    at = NAMES
-    for part in one.parts:
-        if part.value <= 0.0:
-            continue
-        size = part.value * wide
-        tip = f"{one.name}: {part.name} {words(part.value)}"
-        out.append(
-            f'<rect x="{at:.1f}" y="{y + 4:.1f}" width="{max(0.6, size - 0.6):.1f}" height="{row - 8:.1f}" fill="{part.colour}">'
-            f"<title>{escape(tip)}</title></rect>"
-        )
-        if size > 6.6 * len(part.name) + 10.0:
-            out.append(
-                f'<text x="{at + 5:.1f}" y="{y + row / 2 + 4:.1f}" style="fill:{ink_on(part.colour)};pointer-events:none">'
-                f"{escape(part.name)}</text>"
-            )
-        at += size
-    out.append(f'<text x="{at + 7:.1f}" y="{y + row / 2 + 4:.1f}">{escape(one.said)}</text>')
-    return "".join(out)
-
-
 def draw_plot(
-    points: Sequence[PlotPoint], lines: Sequence[PlotLine], across: PlotAxis, up: PlotAxis, label: str, tall: float = 360.0
+    points: Sequence[Mark], lines: Sequence[PlotLine], across: PlotAxis, up: PlotAxis, label: str, tall: float = 360.0
 ) -> Markup:
     """Points and lines over two axes, each linear or logarithmic; empty where there is nothing to draw."""
 
@@ -207,7 +134,7 @@ def _ticks(values: Sequence[float], axis: PlotAxis) -> list[float]:
     return round_ticks(low, high, 6)
 
 
-def _mark(one: PlotPoint, x: float, y: float) -> str:
+def _mark(one: Mark, x: float, y: float) -> str:
     """A point as it is has_place; the keyboard reaches it, and its tip says what it is."""
     look = f'fill="{"none" if one.hollow else one.colour}" stroke="{one.colour}" stroke-width="1.6"'
     told = f'tabindex="0" role="img" aria-label="{escape(one.tip)}"'
@@ -224,7 +151,7 @@ TORNADO_MIDDLE = 560.0
 """Where nothing changes."""
 
 
-def tornado(rows: Sequence[TornadoRow], label: str, row: float = 28.0) -> Markup:
+def tornado(rows: Sequence[Change], label: str, row: float = 28.0) -> Markup:
     """Bars from a middle line: gains to the right, losses to the left; colour and side say the same."""
     least, most = min((0.0, *_shares(rows))), max((0.0, *_shares(rows)))
     left, right = NAMES + 90.0, WIDE - RIGHT
@@ -252,7 +179,7 @@ def tornado(rows: Sequence[TornadoRow], label: str, row: float = 28.0) -> Markup
     return frame_svg("".join(out), tall, label, "tornado")
 
 
-def _shares(rows: Sequence[TornadoRow]) -> Iterator[float]:
+def _shares(rows: Sequence[Change]) -> Iterator[float]:
     return (share for one in rows for share in one.shares)
 
 

@@ -42,6 +42,6 @@ def _card(figure: Figure, language: str) -> tuple[str, str, str]:
     return words(figure.label), figure.within or figure.with_error(words), figure.mood
 
 
-def write_page(sheet: Sheet, path: str | Path, command: str = "", language: str = "en") -> None:
+def write_page(sheet: Sheet, path: str | Path, command: str = "", language: str = "en", option: str = "--html") -> None:
     """The page into a file; FileError if its name does not end in .html, or it cannot be written."""
-    frame.write_page(page(sheet, command, language), path)
+    frame.write_page(page(sheet, command, language), path, option)

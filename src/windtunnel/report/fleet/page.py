@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from windtunnel.draw.page import frame
-from windtunnel.draw.page.frame import Cell
+from windtunnel.draw.page.frame import Cell, section
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.slow_links import match_transfers
@@ -21,7 +21,6 @@ from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
 from windtunnel.report.fleet.run import without_findings
 from windtunnel.report.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
-from windtunnel.report.page.prediction import section
 from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 400

@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from windtunnel.draw.listing import listing
+from windtunnel.draw.terminal import print_sheet
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_links import Transfers
@@ -17,7 +18,7 @@ from windtunnel.fleet.findings.transfer_share import TransferShare, transfers_of
 from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.fleet.hang import show_hang
+from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.sheet import numbers as say
 
 MOST_RANKS = 8
@@ -120,7 +121,7 @@ def show_fleet(
     console.print()
     if hang is not None:
         console.print("The job failed" if hang.crash else "The job does not move", style="bold")
-        show_hang(hang.as_dict(), console)
+        print_sheet(hang_sheet(hang.as_dict()), console)
         console.print()
     if not judged.findings:
         before = hang is not None and judged.table.steps_ended

@@ -21,6 +21,7 @@ from typing import Any
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, predict_or_none, value_of
 from windtunnel.search.levers.pricing import GAIN, PricedLever, price_levers
+from windtunnel.sheet.sentence import Sentence
 from windtunnel.spec import GPU, Job
 from windtunnel.spec.calibration import PATHS, Calibration
 from windtunnel.spec.machine.cluster import Achieved
@@ -236,11 +237,13 @@ def rates_of(job: Job) -> tuple[Rate, ...]:
     """The rates that the job's machine states: those of its number formats, memory, links, latencies, and the host."""
     gpu, node = job.cluster.gpu, job.cluster.node
     listed = [
-        Rate(f"tensor_{name}", f"{name} products, FLOP/s", "kernels", _peak(job, name)) for name in gpu.peak if _computes(job, name)
+        Rate(f"tensor_{name}", Sentence("{format} products, FLOP/s", format=name), "kernels", _peak(job, name))
+        for name in gpu.peak
+        if _computes(job, name)
     ]
     listed.append(Rate("hbm", "GPU memory, B/s", "kernels", _field(job, "cluster.node.gpu.memory_bandwidth")))
     if job.cluster.gpus > 1 and node.domain > 1:
-        listed.append(Rate("scale_up", f"{node.scale_up.kind} links, B/s", "calls", _with_faster(job, INSIDE)))
+        listed.append(Rate("scale_up", Sentence("{kind} links, B/s", kind=node.scale_up.kind), "calls", _with_faster(job, INSIDE)))
         listed.append(Rate("scale_up_latency", "a step from GPU to GPU inside", "calls", _with_faster(job, ("inside_hop",), -1)))
     if job.cluster.gpus > node.domain and node.nic is not None:
         listed.append(Rate("nic", "NICs and fabric, B/s", "calls", _with_faster(job, ("across_rate",))))

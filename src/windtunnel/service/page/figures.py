@@ -6,72 +6,57 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, group_of, label_of
+from windtunnel.memory.result import stage_of
+from windtunnel.memory.sheet import stages_blocks
+from windtunnel.predict.sheet.step import breakdown_blocks
+from windtunnel.search.verdict import verdict
 from windtunnel.sheet import numbers as words
+from windtunnel.sheet.blocks import Figure, Section, Sheet
+from windtunnel.sheet.sentence import Sentence
 
 Answer = Mapping[str, Any]
 GIB = 2.0**30
 
 
-class HeadFigure(NamedTuple):
-    """A headline: `key` of its name in the page's language, value and ± in words, mood (good, bad or nothing)."""
-
-    key: str
-    value: str
-    error: str
-    mood: str = ""
-
-
-class Piece(NamedTuple):
-    """A part of a bar: label, value in words, its share of the bar (0 to 1), colour."""
-
-    label: str
-    value: str
-    share: float
-    colour: str
+def head_sheet(answer: Answer) -> Sheet:
+    """What of a prediction is known by its JSON alone, as long as a form waits: figures, parts of the step, memory. Errors of
+    rates and money follow from that of the step."""
+    stages = [stage_of(stage) for stage in answer.get("memory") or ()]
+    blocks = breakdown_blocks(answer["breakdown"], float(answer["step_time_s"]), answer["overlapped"], answer["by_stage"])
+    return Sheet(
+        "",
+        "",
+        headline(answer),
+        (
+            Section("Memory of the fullest GPU, by stage", stages_blocks(stages) if stages else ()),
+            Section("Where the time goes", blocks),
+        ),
+    )
 
 
-def headline(answer: Answer) -> list[HeadFigure]:
-    """The figures at the head of an answer. Errors of rates and money follow from that of the step."""
-    relative = float(answer["relative_error"])
-    percent = f"±{100 * relative:.0f} %"
-    step = float(answer["step_time_s"])
+def headline(answer: Answer) -> tuple[Figure, ...]:
+    """The figures at the head of an answer."""
+    error, mfu = float(answer["relative_error"]), float(answer["mfu"])
+    share = f"{100.0 * mfu:.1f} ±{100.0 * mfu * error:.1f} %"
+    rate = float(answer["tokens_per_s"])
     found = [
-        HeadFigure("answer.step", words.seconds(step), f"±{words.seconds(step * relative)} ({percent})"),
-        HeadFigure("answer.mfu", words.percent(answer["mfu"]), f"±{100 * answer['mfu'] * relative:.1f}"),
-        HeadFigure("answer.tokens", words.count(answer["tokens_per_s"]), percent),
+        Figure("step_time_s", "step time", float(answer["step_time_s"]), "s", error),
+        Figure("mfu", "MFU", mfu, "%", None, words.percent(mfu), within=share),
+        Figure("tokens_per_s", "tokens/s", rate, "token/s", error, words.count(rate)),
     ]
-    memory = answer.get("memory") or []
-    if memory:
-        worst = max(memory, key=lambda one: one["total"] / one["capacity"])
-        fits = all(one["fits"] for one in memory)
-        room = f"{worst['total'] / GIB:.1f} / {worst['capacity'] / GIB:.1f} GiB"
-        found.append(HeadFigure("answer.fits" if fits else "answer.too_large", room, "", "good" if fits else "bad"))
-    for name, key in (("cost", "answer.cost"), ("cost_per_step", "answer.cost_per_step")):
-        if answer.get(name) is not None:
-            found.append(HeadFigure(key, words.dollars(answer[name]), percent))
+    if stages := [stage_of(stage) for stage in answer.get("memory") or ()]:
+        fits, mood = verdict(stages)
+        found.append(Figure("memory", "memory", max(stage.total for stage in stages), "B", None, fits, mood))
+    for key, label in (("cost", "cost of the run"), ("cost_per_step", "cost of a step")):
+        if answer.get(key) is not None:
+            found.append(Figure(key, label, float(answer[key]), "$", error))
             break
     if answer.get("days") is not None:
-        found.append(HeadFigure("answer.days", words.duration(answer["days"]), percent))
-    return found
-
-
-def parts_of(answer: Answer) -> list[Piece]:
-    """Parts of the step, the longest first."""
-    step = float(answer["step_time_s"]) or 1.0
-    parts = sorted(((key, float(value)) for key, value in answer["breakdown"].items() if value > 0), key=lambda one: -one[1])
-    return [Piece(label_of(key), words.seconds(value), value / step, COLOUR[group_of(key)]) for key, value in parts]
-
-
-def memory_of(stage: Mapping[str, Any]) -> list[Piece]:
-    """Parts of a stage's memory as shares of what its GPU has."""
-    room = float(stage["capacity"]) or 1.0
-    return [
-        Piece(part, words.size(stage[part]), stage[part] / room, MEMORY_COLOUR[part])
-        for part in MEMORY_PARTS if stage.get(part, 0.0) > 0
-    ]  # fmt: skip
+        label = Sentence("{tokens} tokens in", tokens=words.tokens(float(answer["job"]["tokens"])))
+        found.append(Figure("days", label, float(answer["days"]), "day", error, words.duration(answer["days"])))
+    return tuple(found)
 
 
 def tables_of(answer: Answer) -> dict[str, list[dict[str, Any]]]:

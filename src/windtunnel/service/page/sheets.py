@@ -13,6 +13,7 @@ from windtunnel.draw.page.sheet import part_of_page
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import show_command
 from windtunnel.service.page.context import PageContext
+from windtunnel.sheet.blocks import Sheet
 from windtunnel.sheet.codec import sheet_of
 
 SHEET = ("html", "sheet")
@@ -29,12 +30,23 @@ def use_sheets() -> None:
     ui.add_body_html(f"<script>{frame.asset('page.js')}</script>")
 
 
-async def show_sheet(context: PageContext, asked: Asked) -> None:
-    """Shows what an answer says, and its command line. SpecError for an answer that was asked for without its sheet."""
-    found = await context.door.artefact(asked.key, "sheet")
-    if found is None:
-        raise SpecError("answer", asked.verb, "an answer with its sheet", "Ask again.")
+def draw_sheet(context: PageContext, sheet: Sheet) -> None:
+    """Draws a sheet in the reader's language."""
     element = ui.element("wt-sheet")
     element._props["looks"] = _looks()  # noqa: SLF001 -- text of any length, which `props` would parse
-    element._props["markup"] = str(part_of_page(sheet_of(json.loads(found[0])), context.language.code))  # noqa: SLF001
+    element._props["markup"] = str(part_of_page(sheet, context.language.code))  # noqa: SLF001
+
+
+async def kept_sheet(context: PageContext, asked: Asked) -> Sheet | None:
+    """What an answer shows, if it was asked for with its sheet."""
+    found = await context.door.artefact(asked.key, "sheet")
+    return None if found is None else sheet_of(json.loads(found[0]))
+
+
+async def show_sheet(context: PageContext, asked: Asked) -> None:
+    """Shows what an answer says, and its command line. SpecError for an answer that was asked for without its sheet."""
+    sheet = await kept_sheet(context, asked)
+    if sheet is None:
+        raise SpecError("answer", asked.verb, "an answer with its sheet", "Ask again.")
+    draw_sheet(context, sheet)
     show_command(context, asked.command, asked.key)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 """Code of a language -> its own name."""
-PARTS = ("frame", "compose", "answer", "choose", "network", "serving", "trust", "run", "parts")
+PARTS = ("frame", "compose", "answer", "choose", "network", "serving", "trust", "run")
 """Files of words: those of the frame, and of each section."""
 
 

@@ -14,10 +14,10 @@ from windtunnel.service.door import Asked, StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import show_numbers
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.figures import GIB, Answer, difference, facts_of, headline, lists_of, tables_of, write_csv
+from windtunnel.service.page.figures import GIB, Answer, difference, facts_of, head_sheet, headline, lists_of, tables_of, write_csv
 from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import history_card, remember
-from windtunnel.service.page.results import show_figures, show_memory, show_step
+from windtunnel.service.page.sheets import draw_sheet, kept_sheet, use_sheets
 from windtunnel.service.page.studies import use_looks
 
 BESIDE, MOST_BESIDE, MOST_ROWS = "beside", 4, 500
@@ -28,6 +28,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 def build(context: PageContext) -> None:
     """Builds the section into the page."""
     use_looks()
+    use_sheets()
     heading(context.say("answer.title"), context.say("answer.about"))
     box = ui.element("div")
 
@@ -47,7 +48,7 @@ async def _fill(context: PageContext) -> None:
         anchor(context.say("compose.title"), context.link("compose"))
         return
     try:
-        asked = await (context.door.answer(key) if _KEY.fullmatch(key) else context.predict())
+        asked = await (context.door.answer(key) if _KEY.fullmatch(key) else context.predict(["sheet"]))
     except StillRunning as running:
         ui.label(context.say("compose.running", job=running.job.id))
         ui.timer(1.0, lambda: ui.navigate.reload(), once=True)
@@ -63,6 +64,9 @@ async def _fill(context: PageContext) -> None:
         await _prediction(context, asked, answer)
     else:
         with card(context.say("answer.other", verb=asked.verb), name="other"):
+            sheet = await kept_sheet(context, asked)
+            if sheet is not None:
+                draw_sheet(context, sheet)
             show_numbers(facts_of(answer))
             if "html" in asked.artefacts:
                 _show_page(context, asked)
@@ -71,18 +75,13 @@ async def _fill(context: PageContext) -> None:
 
 
 async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> None:
-    show_figures(context, answer)
-    with ui.element("div").classes("wt-two"):
-        with card(context.say("answer.breakdown"), name="breakdown"):
-            show_step(context, answer)
-        with card(context.say("answer.memory"), name="memory"):
-            show_memory(context, answer)
+    draw_sheet(context, await kept_sheet(context, asked) or head_sheet(answer))
     await _beside_card(context, asked, answer)
     _again_card(context, asked)
     _page_card(context, asked)
     _tables_card(context, tables_of(answer))
     if context.question.is_asked:
-        remember(context, asked, headline(answer)[0].value)
+        remember(context, asked, headline(answer)[0].words())
     await history_card(context)
 
 

@@ -12,23 +12,25 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
-from windtunnel.service.page.figures import headline
+from windtunnel.service.page.figures import head_sheet, headline
 from windtunnel.service.page.forms import FormField, form_fields, group_fields
 from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import remember
 from windtunnel.service.page.pasting import paste_card
-from windtunnel.service.page.results import show_figures, show_memory, show_step
+from windtunnel.service.page.sheets import draw_sheet, use_sheets
 from windtunnel.service.page.state import Question
+from windtunnel.sheet.sentence import translate
 from windtunnel.spec import names
 
 FIRST = "llama3-8b-8xh100"
 """The job that an empty page begins with."""
-PEEK = ("answer.step", "answer.fits", "answer.too_large", "answer.cost", "answer.cost_per_step")
+PEEK = ("step_time_s", "memory", "cost", "cost_per_step")
 """Figures that stay in sight of a narrow window, where the outcome is below the form."""
 
 
 def build(context: PageContext) -> None:
     """Builds the section into the page."""
+    use_sheets()
     heading(context.say("compose.title"), context.say("compose.about"))
     if not context.question.is_asked:
         context.view = context.view.with_question(Question(FIRST))
@@ -200,14 +202,11 @@ class LiveOutcome:
         self._form.fill(answer["job"])
         self._box.clear()
         with self._box:
-            show_figures(self._context, answer)
-            ui.label(self._context.say("answer.memory")).classes("wt-strong wt-part")
-            show_memory(self._context, answer)
-            ui.label(self._context.say("answer.breakdown")).classes("wt-strong wt-part")
-            show_step(self._context, answer)
+            draw_sheet(self._context, head_sheet(answer))
         self._box.props(f"data-key={asked.key}")
-        self._peek.set_text(" · ".join(figure.value for figure in headline(answer) if figure.key in PEEK))
-        remember(self._context, asked, headline(answer)[0].value)
+        peek = [figure.words() for figure in headline(answer) if figure.key in PEEK]
+        self._peek.set_text(" · ".join(translate(text, self._context.language.code) for text in peek))
+        remember(self._context, asked, headline(answer)[0].words())
 
     def _say_running(self, job: str) -> None:
         self._errors.clear()

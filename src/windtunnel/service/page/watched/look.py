@@ -112,7 +112,6 @@ def _by_bin(fold: Any, values: Any) -> list[float | None]:
 
 def _incidents(folder: Path) -> dict[str, Any] | None:
     from windtunnel.records.incidents import FILE, read_incidents
-    from windtunnel.report.fleet.incidents import incidents_dict
     from windtunnel.runs.fleet.kept import fleet_run
 
     if not (folder / FILE).is_file():
@@ -120,7 +119,7 @@ def _incidents(folder: Path) -> dict[str, Any] | None:
     listed = read_incidents(folder)
     try:
         run = fleet_run(folder)
-        told, began = incidents_dict(run), run.began
+        told, began = run.as_dict(), run.began
     except WindtunnelError:  # no step has ended
         began = listed[0].began if listed else 0.0
         told = {"ettr": None, "wall_s": None, "parts": {}, "incidents": [

@@ -1,1 +1,0 @@
-"""Self-contained HTML pages: readable offline, light and dark."""
