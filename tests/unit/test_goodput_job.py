@@ -14,7 +14,7 @@ from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
 from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost
 from windtunnel.goodput.of_job import conditions_of
-from windtunnel.goodput.reasons import reasons
+from windtunnel.goodput.reasons import reasons, run_data
 from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.host_copies import legs
@@ -193,7 +193,7 @@ def wt_table(job: wt.Job) -> dict[str, object]:
 
 def test_json_is_stable_and_complete() -> None:
     answer = goodput(job_with("tokens=1e11"), replicas=20)
-    first, second = dumps(answer.as_dict()), dumps(goodput(job_with("tokens=1e11"), replicas=20).as_dict())
+    first, second = dumps(run_data(answer)), dumps(run_data(goodput(job_with("tokens=1e11"), replicas=20)))
     assert first == second
     table = json.loads(first)
     assert table["schema"] == "windtunnel.goodput/1" and table["simulated"]["replicas"] == 20

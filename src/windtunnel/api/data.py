@@ -38,6 +38,10 @@ def _writer_of(kind: type) -> Any:
         from windtunnel.search.budget.data import as_dict as plan_data
 
         return plan_data
+    if name == "goodput.answer.Goodput":
+        from windtunnel.goodput.reasons import run_data
+
+        return run_data
     if name == "fleet.api.JudgedRun":
         from windtunnel.report.fleet.run import fleet_dict
 

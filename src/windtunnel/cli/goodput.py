@@ -39,9 +39,10 @@ def _run(asked: GoodputCommandOptions, outputs: Outputs) -> None:
             job, days, 0 if asked.closed else asked.replicas, asked.seed, network=asked.network, threads=os.cpu_count() or 1,
             progress=None if asked.closed else progress,
         )  # fmt: skip
+    from windtunnel.goodput.reasons import run_data
     from windtunnel.goodput.sheet import run_sheet
 
-    outputs.show(run_sheet(answer), answer.as_dict())
+    outputs.show(run_sheet(answer), run_data(answer))
 
 
 command = command_of(GoodputCommandOptions, _run, of_a_run=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.choices import IntervalChoice, SpareChoice, interval_choice, spare_choices
@@ -54,35 +53,6 @@ class Goodput:
     ends: bool
     fits: bool = True
     """Whether a step fits into memory."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data with stable keys, SI units; `schema` increases when a key changes its meaning."""
-        from windtunnel.goodput.reasons import reasons, rests_on
-
-        return {
-            "schema": SCHEMA,
-            "job": self.job,
-            "reliability": self.reliability,
-            "nodes": self.conditions.nodes,
-            "step_time_s": self.step_time_s,
-            "ettr": self.ettr,
-            "goodput": self.goodput,
-            "ends": self.ends,
-            "expected_days": self.expected_days,
-            "work_days": self.work_days,
-            "interval_s": self.interval_s,
-            "interval_steps": self.interval_steps,
-            "best_interval_s": self.interval.best,
-            "flat_interval_s": self.interval.flat,
-            "interval_curve": [{"interval_s": seconds, "goodput": goodput} for seconds, goodput in self.interval.curve],
-            "checkpoint": self.conditions.checkpoint,
-            "closed": self.steady,
-            "simulated": self.simulated,
-            "spares": self.spares,
-            "levers": self.levers,
-            "reasons": reasons(self),
-            "rests_on": rests_on(self),
-        }
 
     @property
     def ettr(self) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from windtunnel.goodput.answer import Goodput
+from windtunnel.goodput.answer import SCHEMA, Goodput
 from windtunnel.goodput.conditions import loses_work
 from windtunnel.sheet.sentence import Sentence, join, quote
 
@@ -108,3 +109,31 @@ def rests_on(answer: Goodput) -> list[str]:
     else:
         lines.append("Closed form: the long run, without the spread of single runs.")
     return lines
+
+
+def run_data(answer: Goodput) -> dict[str, Any]:
+    """Plain data with stable keys, SI units; `schema` increases when a key changes its meaning."""
+    return {
+        "schema": SCHEMA,
+        "job": answer.job,
+        "reliability": answer.reliability,
+        "nodes": answer.conditions.nodes,
+        "step_time_s": answer.step_time_s,
+        "ettr": answer.ettr,
+        "goodput": answer.goodput,
+        "ends": answer.ends,
+        "expected_days": answer.expected_days,
+        "work_days": answer.work_days,
+        "interval_s": answer.interval_s,
+        "interval_steps": answer.interval_steps,
+        "best_interval_s": answer.interval.best,
+        "flat_interval_s": answer.interval.flat,
+        "interval_curve": [{"interval_s": seconds, "goodput": goodput} for seconds, goodput in answer.interval.curve],
+        "checkpoint": answer.conditions.checkpoint,
+        "closed": answer.steady,
+        "simulated": answer.simulated,
+        "spares": answer.spares,
+        "levers": answer.levers,
+        "reasons": reasons(answer),
+        "rests_on": rests_on(answer),
+    }
