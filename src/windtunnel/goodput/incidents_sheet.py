@@ -38,7 +38,7 @@ def incidents_sheet(
     if run is not None:
         line = Sentence("{count} in {time}, ETTR {ettr}", count=count, time=say.seconds(run.wall), ettr=ettr_text(run))
     again = replay_notes(run) if run is not None else []
-    told = _told(incidents, run) if incidents else ()
+    told = _incident_rows(incidents, run) if incidents else ()
     first = Section("", (Lines((line, *map(quote, notes), *again), brief=True),))
     if run is None:
         return Sheet(name, "", (), (first, Section("", told), Section("Incidents", (Lines((line,), detail=True),))), titled=True)
@@ -60,7 +60,7 @@ def incidents_sheet(
     )  # fmt: skip
 
 
-def _told(incidents: Sequence[Incident], run: FleetRun | None) -> tuple[Block, ...]:
+def _incident_rows(incidents: Sequence[Incident], run: FleetRun | None) -> tuple[Block, ...]:
     """The incidents in the terminal."""
     rows = []
     for incident in incidents:

@@ -157,24 +157,26 @@ def _parts_told(comparison: RunComparison) -> tuple[Block, ...]:
         for part in comparison.parts
         if max(part.measured, part.expected) > 1e-4 * comparison.measured_step
     ]
-    tables = [_told("parts_told", ("part of a step, mean over ranks", "measured", "expected", "difference"), rows)]
+    tables = [_terminal_table("parts_told", ("part of a step, mean over ranks", "measured", "expected", "difference"), rows)]
     if comparison.calls:
         rows = [
             [row.comm, row.axis, "-" if row.bytes < 0 else f"{row.bytes:,.0f}", _count(row.measured_count),
              _count(row.expected_count), seconds(row.measured_each), seconds(row.expected_each)]
             for row in comparison.calls[:ROWS_IN_TERMINAL]
         ]  # fmt: skip
-        tables.append(_told("calls_told", ("call", "over", "bytes", "count", "expected", "one takes", "expected"), rows))
+        tables.append(_terminal_table("calls_told", ("call", "over", "bytes", "count", "expected", "one takes", "expected"), rows))
     if len(comparison.ranks) >= 2:
         rows = [
             [str(row.rank), str(row.stage), *map(seconds, (row.compute, row.expected_compute, row.kept_waiting, row.waited))]
             for row in _waiting(comparison)[:ROWS_IN_TERMINAL]
         ]
-        tables.append(_told("ranks_told", ("rank", "stage", "kernels", "expected", "others waited for it", "it waited"), rows))
+        tables.append(
+            _terminal_table("ranks_told", ("rank", "stage", "kernels", "expected", "others waited for it", "it waited"), rows)
+        )
     return tuple(tables)
 
 
-def _told(key: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _terminal_table(key: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table of the terminal, whose first column and the one of an axis are words."""
     columns = tuple(
         Column(head, number > 0 and head not in ("over", "the whole step with it")) for number, head in enumerate(heads)
@@ -195,7 +197,7 @@ def _contradictions(log: LogFacts) -> list[Sentence]:
     return [Sentence(template, name=name, theirs=theirs, ours=ours) for name, theirs, ours in log.contradictions]
 
 
-def _logged(log: LogFacts, brief: bool = False) -> tuple[Table, ...]:
+def _log_table(log: LogFacts, brief: bool = False) -> tuple[Table, ...]:
     rows = tuple(tuple(map(Cell, row)) for row in log_figures(log))
     columns = tuple(Column(head, brief and head != "logged") for head in ("logged", "measured", "expected", "difference"))
     return (Table("logged", columns, rows, brief=brief, detail=not brief),) if rows else ()
@@ -206,7 +208,7 @@ def _log(log: LogFacts) -> tuple[Block, ...]:
     head = "The log is of another job than the one it is compared with:"
     warned = (Lines((head, *others), mood="warn", listed=True, detail=True),) if others else ()
     said = (*course_lines(log), *log_doubts(log))
-    return (*_logged(log), *((Lines(said, listed=True, detail=True),) if said else ()), *warned)
+    return (*_log_table(log), *((Lines(said, listed=True, detail=True),) if said else ()), *warned)
 
 
 def _log_told(comparison: RunComparison) -> tuple[Block, ...]:
@@ -216,7 +218,7 @@ def _log_told(comparison: RunComparison) -> tuple[Block, ...]:
         if others := _contradictions(log):
             head = "The log is of another job than the one it is compared with:"
             blocks.append(Lines(("", head, *(Sentence("  {line}", line=line) for line in others)), brief=True))
-        blocks += _logged(log, True)
+        blocks += _log_table(log, True)
         if doubts := log_doubts(log):
             blocks.append(Lines(tuple(doubts), brief=True))
         if course := course_lines(log):

@@ -207,15 +207,15 @@ def _classes(report: RunReport) -> tuple[Block, ...]:
 def _calls(report: RunReport) -> Table:
     rows = tuple(
         (Cell(row.comm), Cell(row.group or "-"), Cell(str(row.size or "-"), float(row.size)),
-         _known(row.bytes, say.size(row.bytes)), Cell(f"{row.count:,}", float(row.count)), _time(row.seconds), _time(row.median),
-         _known(row.bus, f"{row.bus / 1e9:,.2f} GB/s"))
+         _cell_or_dash(row.bytes, say.size(row.bytes)), Cell(f"{row.count:,}", float(row.count)), _time(row.seconds), _time(row.median),
+         _cell_or_dash(row.bus, f"{row.bus / 1e9:,.2f} GB/s"))
         for row in report.calls[:MOST_ROWS]
     )  # fmt: skip
     heads = ("ranks", "bytes", "count", "total", "median", "bus")
     return Table("calls", (Column("call"), Column("group"), *(Column(head, True) for head in heads)), rows, detail=True)
 
 
-def _known(value: float, words: str) -> Cell:
+def _cell_or_dash(value: float, words: str) -> Cell:
     return Cell(words, value) if value == value else Cell("-")
 
 

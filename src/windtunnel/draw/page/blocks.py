@@ -148,7 +148,7 @@ def _shares(block: Shares, words: Words) -> Markup:
     bars = [
         {"label": words(part.name), "value": say.percent(part.value) if block.unit == "%" else say_in(block.unit, part.value),
          "share": "" if block.unit == "%" else say.percent(part.value / total), "width": 100.0 * part.value / most,
-         "colour": part.colour, "title": _told(part, block.unit, words)}
+         "colour": part.colour, "title": _say_part(part, block.unit, words)}
         for part in shown
     ]  # fmt: skip
     look = Markup(' class="warn"') if block.mood == "bad" else ""
@@ -156,7 +156,7 @@ def _shares(block: Shares, words: Words) -> Markup:
     return title + _stripe(whole, block.unit, words, bool(block.groups)) + frame.part("bars", bars)
 
 
-def _told(part: Part, unit: str, words: Words) -> str:
+def _say_part(part: Part, unit: str, words: Words) -> str:
     return f"{words(part.name)}: {say_in(unit, part.value)}"
 
 
@@ -168,7 +168,7 @@ def _stripe(parts: Sequence[Part], unit: str, words: Words, named: bool = True) 
         share = 100.0 * part.value / total
         name = f"{words(part.name)} {share:.0f} %"
         inside = name if share > 12 else f"{share:.0f} %" if share > 4 else ""
-        title = _told(part, unit, words)
+        title = _say_part(part, unit, words)
         shown.append({"share": part.value / total, "colour": part.colour, "title": title, "inside": inside if named else ""})
     return frame.part("stripe", shown)
 
@@ -179,7 +179,7 @@ def _stripes(block: Stripes, words: Words) -> Markup:
     return Markup('<div class="parts" style="margin-top:10px">{}</div>').format(lines)
 
 
-def _folded(block: Folded, words: Words) -> Markup:
+def _fold(block: Folded, words: Words) -> Markup:
     inside = Markup().join(draw(one, words) for one in block.blocks)
     return Markup('<details style="margin-top:10px"><summary>{}</summary>{}</details>').format(words(block.title), inside)
 
@@ -367,7 +367,7 @@ _DRAWERS: dict[type[Block], Callable[[Any, Words], Markup]] = {
     Items: _items,
     Stripes: _stripes,
     Stacks: _stacks,
-    Folded: _folded,
+    Folded: _fold,
     Table: _table,
     Shares: _shares,
     Curves: _curves,

@@ -56,7 +56,7 @@ def flows_sheet(result: FlowsResult, fabric: str = "") -> Sheet:
         _figures(result, busy),
         (
             Section("", (Lines((settings,)), *_summary(result))),
-            Section("", (*_together(result), *said, *_busiest(result))),
+            Section("", (*_run_lines(result), *said, *_busiest(result))),
             Section("", (Lines(tuple(map(quote, say_assumed(result))), mood="soft"),)),
             Section("Load of links", _loads(result, busy)),
             Section("The slowest flow", _slowest(result, busy)),
@@ -94,11 +94,11 @@ def _figures(result: FlowsResult, busy: Floats) -> tuple[Figure, ...]:
         mood = "bad" if fullest > 0.9 else ""
         figures.append(Figure("links.fullest", "the fullest link", fullest, "%", None, say.percent(fullest), mood))
     if not result.finished:
-        figures.append(Figure("finished", "stopped", None, "", None, _ended(result), "bad"))
+        figures.append(Figure("finished", "stopped", None, "", None, _ended_count(result), "bad"))
     return tuple(figures)
 
 
-def _ended(result: FlowsResult) -> Sentence:
+def _ended_count(result: FlowsResult) -> Sentence:
     ended = int(np.isfinite(result.fct).sum())
     return Sentence("{count} of {flows} ended", count=f"{ended:,}", flows=f"{len(result.fct):,}")
 
@@ -116,7 +116,7 @@ def _summary(result: FlowsResult) -> tuple[Block, ...]:
     return (Lines((stopped,), mood="bad", brief=True), table)
 
 
-def _together(result: FlowsResult) -> tuple[Block, ...]:
+def _run_lines(result: FlowsResult) -> tuple[Block, ...]:
     lines: list[str] = [""]
     if (span := result.makespan()) > 0.0:
         done = float(result.flows.bytes[~np.isnan(result.fct)].sum())
@@ -165,7 +165,7 @@ def _link(result: FlowsResult, link: int) -> Cell:
     return Cell(quote(link_name(result, link).replace("->", " → ")))
 
 
-def _carried(result: FlowsResult, link: int) -> tuple[Cell, Cell]:
+def _rate_and_bytes(result: FlowsResult, link: int) -> tuple[Cell, Cell]:
     """Rate and bytes of a link."""
     rate, moved = float(result.graph.link_rate[link]), float(result.link_bytes[link])
     return Cell(say.rate(rate), rate), Cell(say.size(moved), moved)
@@ -213,7 +213,7 @@ def _slowest(result: FlowsResult, busy: Floats) -> tuple[Block, ...]:
         **facts, times=f"{took / alone:.2f}", alone=say.seconds(alone),
     )  # fmt: skip
     rows = tuple(
-        (Cell(str(place), float(place)), _link(result, link), *_carried(result, link),
+        (Cell(str(place), float(place)), _link(result, link), *_rate_and_bytes(result, link),
          _share(size / max(float(result.link_bytes[link]), 1.0)), _share(float(busy[link])))
         for place, link in enumerate(links, start=1)
     )  # fmt: skip

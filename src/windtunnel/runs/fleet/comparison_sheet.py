@@ -23,11 +23,11 @@ def comparison_sheet(comparison: FleetComparison) -> Sheet:
     if not causes:
         told.append("  nothing: every section and call is within its error bar")
     for number, cause in enumerate(causes, start=1):
-        told.append(Sentence("  {number}. {cause}: {time}", number=number, cause=cause.words, time=_signed(cause.seconds)))
+        told.append(Sentence("  {number}. {cause}: {time}", number=number, cause=cause.words, time=_signed_seconds(cause.seconds)))
         told.append(Sentence("     To test it: {test}.", test=cause.test))
     rest = Sentence(
         "With all of them we would expect {time}; {rest} stays unexplained.", time=seconds(comparison.explained_step),
-        rest=_signed(step.median - comparison.explained_step),
+        rest=_signed_seconds(step.median - comparison.explained_step),
     )  # fmt: skip
     if causes:
         told.append(Sentence("  {line}", line=rest))
@@ -35,9 +35,11 @@ def comparison_sheet(comparison: FleetComparison) -> Sheet:
     if comparison.apart:
         told += ["", Sentence("{what} (no cause, and in no sum above)", what=Sentence(without))]
     for cause in comparison.apart:
-        told.append(Sentence("  {cause}: {time}", cause=cause.words, time=_signed(cause.seconds)))
+        told.append(Sentence("  {cause}: {time}", cause=cause.words, time=_signed_seconds(cause.seconds)))
         told.append(Sentence("     To judge it: {test}.", test=cause.test))
-    changes = tuple(Change(quote(one.words), (-one.seconds,), (quote(_signed(one.seconds)),), quote(one.test)) for one in causes)
+    changes = tuple(
+        Change(quote(one.words), (-one.seconds,), (quote(_signed_seconds(one.seconds)),), quote(one.test)) for one in causes
+    )
     return Sheet(
         Sentence("A watched run of {job} and what we expect", job=comparison.job.name), "", _figures(comparison),
         (
@@ -86,7 +88,7 @@ def _figures(comparison: FleetComparison) -> tuple[Figure, ...]:
 
 
 def _causes(key: str, causes: tuple[StepCause, ...]) -> Table:
-    rows = tuple((Cell(cause.words), Cell(_signed(cause.seconds), cause.seconds), Cell(cause.test)) for cause in causes)
+    rows = tuple((Cell(cause.words), Cell(_signed_seconds(cause.seconds), cause.seconds), Cell(cause.test)) for cause in causes)
     return Table(key, (Column("cause"), Column("the step grows by", True), Column("to test it")), rows, detail=True)
 
 
@@ -130,5 +132,5 @@ def _count(count: float) -> str:
     return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"
 
 
-def _signed(value: float) -> str:
+def _signed_seconds(value: float) -> str:
     return ("+" if value >= 0 else "-") + seconds(abs(value))
