@@ -207,7 +207,8 @@ def _classes(report: RunReport) -> tuple[Block, ...]:
 def _calls(report: RunReport) -> Table:
     rows = tuple(
         (Cell(row.comm), Cell(row.group or "-"), Cell(str(row.size or "-"), float(row.size)),
-         _cell_or_dash(row.bytes, say.size(row.bytes)), Cell(f"{row.count:,}", float(row.count)), _time(row.seconds), _time(row.median),
+         _cell_or_dash(row.bytes, say.size(row.bytes)), Cell(f"{row.count:,}", float(row.count)),
+         _time(row.seconds), _time(row.median),
          _cell_or_dash(row.bus, f"{row.bus / 1e9:,.2f} GB/s"))
         for row in report.calls[:MOST_ROWS]
     )  # fmt: skip
