@@ -89,10 +89,13 @@ class Setup:
         """Candidates of a library other than NCCL; empty if NCCL's tables choose."""
         if self.links.nvidia or self.comm in MADE_OF_SENDS:
             return ()
-        named = [name for name in ALGORITHMS.in_order(self.settings.algorithms) if self._has_elsewhere(name)] or [
-            ALGORITHMS.default
-        ]
-        return tuple((name, protocol) for name in named for protocol in PROTOCOLS if protocol in self.settings.protocols)
+        named = [name for name in ALGORITHMS.in_order(self.settings.algorithms) if self._has_elsewhere(name)]
+        return tuple(
+            (name, protocol)
+            for name in named or [ALGORITHMS.default]
+            for protocol in PROTOCOLS
+            if protocol in self.settings.protocols
+        )
 
     def _has_elsewhere(self, name: str) -> bool:
         return ALGORITHMS[name].suits_other_libraries(self.comm, self.group)
