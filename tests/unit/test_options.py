@@ -62,11 +62,11 @@ def test_a_service_offers_them(verb: str) -> None:
     offered = {one.name.replace("-", "_"): one for one in offered_verb(verb).options}
     schema = describe()["paths"][f"/api/v1/{verb}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     for one in options_of(VERBS_STATED[verb]):
-        if not one.shown or one.asked == "jobs":
+        if not one.shown or one.request_name == "jobs":
             continue
-        assert one.kind == "job" or offered[one.asked].help == one.help
+        assert one.kind == "job" or offered[one.request_name].help == one.help
         names = {name.replace("-", "_") for name in json.loads(json.dumps(schema))["properties"]}
-        assert one.asked in names
+        assert one.request_name in names
 
 
 def test_the_client_sends_what_differs_from_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ class StatedOption:
         return self.default is MISSING
 
     @property
-    def asked(self) -> str:
+    def request_name(self) -> str:
         """Its name in a request to a service, and of its field in a form."""
         return self.word.lstrip("-").replace("-", "_") or self.name
 
@@ -99,10 +99,10 @@ def network_option() -> Any:
 
 def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
     """The options of a verb's class, in their order."""
-    return tuple(_stated(one) for one in fields(kind) if _KEY in one.metadata)
+    return tuple(_state_option(one) for one in fields(kind) if _KEY in one.metadata)
 
 
-def _stated(one: Field[Any]) -> StatedOption:
+def _state_option(one: Field[Any]) -> StatedOption:
     given = dict(one.metadata[_KEY])
     word = given.pop("word")
     many = "Sequence[" in str(one.type)
@@ -151,5 +151,5 @@ def request_of(options: Any) -> dict[str, Any]:
         value = getattr(options, one.name)
         if not one.shown or (value == one.default if not one.is_required else False):
             continue
-        asked[one.asked] = ",".join(map(str, value)) if one.commas and not isinstance(value, str) else value
+        asked[one.request_name] = ",".join(map(str, value)) if one.commas and not isinstance(value, str) else value
     return asked

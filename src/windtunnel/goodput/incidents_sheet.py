@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -91,7 +90,7 @@ def _figures(run: FleetRun, found: Twin | None) -> tuple[Figure, ...]:
 
 
 def _subtitle(run: FleetRun) -> tuple[str, ...]:
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began))
+    begun = say.moment(run.began)
     facts = {"begun": begun, "time": say.seconds(run.wall), "step": say.seconds(run.step)}
     kinds = Counter(incident.what for incident in run.incidents).most_common()
     first = Sentence("Began {begun}, {time}, a step takes {step}", **facts)

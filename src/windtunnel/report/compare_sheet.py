@@ -46,7 +46,7 @@ def compare_sheet(comparison: Comparison) -> Sheet:
         "",
         _figures(comparison),
         (
-            Section("", (Lines(("", *(_named(comparison, side) for side in (0, 1)), "", verdict(comparison))),)),
+            Section("", (Lines(("", *(_named_cell(comparison, side) for side in (0, 1)), "", verdict(comparison))),)),
             Section("Both steps", _steps(comparison)),
             Section("Fields that differ", _fields(comparison)),
             Section("Figures", (_table_of_figures(comparison),)),
@@ -73,7 +73,7 @@ def _told_apart(comparison: Comparison, side: int) -> str:
     return Sentence("with {fields}", fields=", ".join(first) + (", …" if len(comparison.fields) > 2 else ""))
 
 
-def _named(comparison: Comparison, side: int) -> str:
+def _named_cell(comparison: Comparison, side: int) -> str:
     job = (comparison.a, comparison.b)[side].job
     name = quote(f"{'AB'[side]}  {say.clean(job.name)}")
     apart = _told_apart(comparison, side)

@@ -50,7 +50,7 @@ def prediction_sheet(prediction: Prediction) -> Sheet:
         (
             Section("", (Lines((_setup(prediction),), mood="soft"),)),
             Section("", (Lines(("",), brief=True), *leans) if leans else ()),
-            Section("What to look at first", _first(prediction, bias)),
+            Section("What to look at first", _first_lines(prediction, bias)),
             Section(
                 "Where the time goes",
                 breakdown_blocks(prediction.breakdown, prediction.step_time_s, prediction.overlapped, prediction.by_stage),
@@ -167,7 +167,7 @@ def _run_figures(prediction: Prediction) -> list[Figure]:
     return shown
 
 
-def _first(prediction: Prediction, bias: str | None) -> tuple[Block, ...]:
+def _first_lines(prediction: Prediction, bias: str | None) -> tuple[Block, ...]:
     """The largest losses and what to change, what the step has beside itself, warnings, and how long the job starts."""
     items = [Item(said, detail=number >= SHOWN_REASONS) for number, said in enumerate(reasons(prediction, MOST_REASONS))]
     if prediction.faults is not None:

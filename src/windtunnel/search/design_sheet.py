@@ -48,7 +48,7 @@ def design_sheet(result: DesignResult, top: int = 10) -> Sheet:
     )
 
 
-def _short(axis: DesignField) -> str:
+def _short_name(axis: DesignField) -> str:
     return axis.path.rsplit(".", 1)[1].replace("_", " ")
 
 
@@ -59,7 +59,7 @@ def _figures(result: DesignResult) -> tuple[Figure, ...]:
         label = Sentence("{unit}, of the first" if several else "{unit}, the best", unit=Sentence(each.unit))
         figures.append(Figure(f"designs.{each.name}", label, each.shown(value), each.unit, None, number_of(each, value), "good"))
     for axis in result.axes[:4]:
-        figures.append(Figure(f"designs.{axis.path}", quote(_short(axis)), quote(say.clean(best.fields[axis.path]))))
+        figures.append(Figure(f"designs.{axis.path}", quote(_short_name(axis)), quote(say.clean(best.fields[axis.path]))))
     if (silicon := best.silicon) is not None:
         figures.append(Figure("designs.area", "silicon", silicon.area, "mm²", None, quote(f"{silicon.area:,.0f} mm²")))
         figures.append(Figure("designs.dollars_to_make", "a GPU costs to make", silicon.dollars, "$"))
@@ -94,7 +94,7 @@ def _plots(result: DesignResult) -> list[tuple[str, Plot]]:
         plots.append((title, _scatter(result, _area, Sentence("mm² of silicon"), True)))
     for axis in result.axes:
         if not axis.values:
-            name = _short(axis)
+            name = _short_name(axis)
             across = quote(f"{name}, {axis.unit}" if axis.unit else name)
             plots.append(
                 (Sentence("{one} over {field}", one=unit, field=name), _scatter(result, partial(_field, axis), across, False))
@@ -162,7 +162,7 @@ def _tell(result: DesignResult, design: Design, place: int) -> str:
 def _table(result: DesignResult, shown: int) -> tuple[Block, ...]:
     made = any(design.silicon is not None for design in result.designs)
     columns = (
-        Column("", True), *(Column(quote(_short(axis)), axis.unit != "") for axis in result.axes),
+        Column("", True), *(Column(quote(_short_name(axis)), axis.unit != "") for axis in result.axes),
         *(Column(Sentence(each.unit), True) for each in result.objectives),
         *((Column("mm²", True), Column("$ to make", True)) if made else ()),
         Column("step", True, "terminal"), Column("memory", True, "terminal"), Column("plan", wraps=True),

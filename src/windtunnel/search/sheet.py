@@ -86,7 +86,7 @@ def search_sheet(result: SearchResult, top: int = 10) -> Sheet:
         Section("Where the time goes", _steps(result)),
         Section("Predicted plans in parallel coordinates; dark is better", _coordinates(result)),
         Section("Best of each machine", (_machines(result),) if result.machines else ()),
-        Section(again, (_again(result),) if result.again else ()),
+        Section(again, (_again_line(result),) if result.again else ()),
         Section("How sure this is", (Lines(tuple(certificate_lines(result.certificate, result))),)),
         Section("What each is for", (Lines(tuple(front_lines(result))),) if several else ()),
     ]
@@ -198,7 +198,7 @@ def _machines(result: SearchResult) -> Table:
     return Table("machines", columns, tuple(rows))
 
 
-def _again(result: SearchResult) -> Table:
+def _again_line(result: SearchResult) -> Table:
     """Step times over another network; the order is theirs."""
     columns = (Column("plan", True), Column(quote(result.network), True), Column("closed form", True))
     rows = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,11 @@ def tokens(value: float) -> str:
         if abs(value) >= scale:
             return Sentence(unit, count=f"{value / scale:.4g}")
     return f"{value:,.0f}"
+
+
+def moment(seconds: float) -> str:
+    """`2026-11-28 08:10:00`, in the reader's time zone, of seconds since 1970."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def dollars(value: float) -> str:

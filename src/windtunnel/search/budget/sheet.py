@@ -51,7 +51,7 @@ def plan_sheet(answer: Planned) -> Sheet:
             Section("The answer", (Lines(tuple(reasons(answer))),)),
             Section("Days and dollars of each machine", (_days_and_dollars(answer),) if rows else ()),
             Section("Where the time of a step goes", _steps(rows) if rows else ()),
-            Section("Each row in full", (_table(rows, False), *_left(rows)) if rows else ()),
+            Section("Each row in full", (_table(rows, False), *_left_column(rows)) if rows else ()),
             Section("To predict the best row in full", (Lines((quote(command),), mood="code", detail=True),) if command else ()),
         ),
         _subtitle(answer),
@@ -188,7 +188,7 @@ def _table(rows: Sequence[Alternative], brief: bool) -> Table:
     return Table("alternatives" if brief else "rows", columns, cells, tight=True, brief=brief, detail=not brief)
 
 
-def _left(rows: Sequence[Alternative]) -> tuple[Block, ...]:
+def _left_column(rows: Sequence[Alternative]) -> tuple[Block, ...]:
     if len(rows) <= MOST_ROWS:
         return ()
     return (Lines((Sentence("{count} rows more are not shown.", count=f"{len(rows) - MOST_ROWS:,}"),), mood="soft", detail=True),)
