@@ -72,7 +72,7 @@ def _print_section(section: Section, out: Console, titled: bool, words: Words) -
         if isinstance(block, Lines) and block.mood == "code":
             out.print(Text("\n".join(words(line) for line in block.lines)), soft_wrap=True)
             continue
-        if titled and number and isinstance(block, Table):
+        if titled and section.title and number and isinstance(block, Table):
             out.print(Text())
         for part in _block_parts(block, room, "" if titled else "  ", words):
             out.print(Padding(part, (0, 0, 0, 2)) if titled and section.title else part)

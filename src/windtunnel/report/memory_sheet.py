@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from windtunnel.base.arrays import Floats
 from windtunnel.memory import PARTS, OverTime, Pooled, StageMemory
@@ -24,18 +25,29 @@ COLOUR = {part: MEMORY_COLOUR.get(part, MEMORY_COLOUR["workspace"]) for part in 
 def memory_sheet(counted: MemoryReport) -> Sheet:
     """What `memory` shows."""
     job = counted.job
+    stages, fits = stages_blocks(counted.stages), _what_fits(counted)
+    replayed = _replay(counted.stages, counted.replayed) if counted.replayed else ()
+    moments = _over_time(counted, job) if counted.moments else ()
+    printed = tuple(replace(block, brief=True) for block in (*stages, *replayed, *moments, *fits) if not block.detail)
     return Sheet(
         Sentence("{job}: memory", job=say.clean(job.name)),
         Sentence("{job}: fullest GPU of each pipeline stage", job=job.name),
         _figures(counted),
         (
-            Section("Memory of the fullest GPU, by stage", stages_blocks(counted.stages)),
-            Section("Replay of the allocator", _replay(counted.stages, counted.replayed) if counted.replayed else ()),
-            Section("Memory of the fullest GPU over one step", _over_time(counted, job) if counted.moments else ()),
-            Section("Does it fit", _what_fits(counted)),
+            Section("", printed),
+            Section("Memory of the fullest GPU, by stage", _paged(stages)),
+            Section("Replay of the allocator", _paged(replayed)),
+            Section("Memory of the fullest GPU over one step", _paged(moments)),
+            Section("Does it fit", _paged(fits)),
         ),
         describe_job(job),
+        titled=True,
     )
+
+
+def _paged(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Those that pages show, and the terminal in its own order."""
+    return tuple(replace(block, detail=True) for block in blocks if not block.brief)
 
 
 def _figures(counted: MemoryReport) -> tuple[Figure, ...]:

@@ -42,19 +42,21 @@ def plan_sheet(answer: Planned) -> Sheet:
     rows = answer.alternatives
     question = say_question(answer.wish)
     command = command_of(rows[0]) if rows else ""
+    said = tuple(reasons(answer))
     return Sheet(
         question,
         question,
         _figures(rows),
         (
-            Section("All rows", (_table(rows, True),) if rows else ()),
-            Section("The answer", (Lines(tuple(reasons(answer))),)),
+            Section("", (_table(rows, True), Lines(("", *said), brief=True)) if rows else (Lines(said, brief=True),)),
+            Section("The answer", (Lines(said, detail=True),)),
             Section("Days and dollars of each machine", (_days_and_dollars(answer),) if rows else ()),
             Section("Where the time of a step goes", _steps(rows) if rows else ()),
-            Section("Each row in full", (_table(rows, False), *_left_column(rows)) if rows else ()),
+            Section("All rows", (_table(rows, False), *_left_column(rows)) if rows else ()),
             Section("To predict the best row in full", (Lines((quote(command),), mood="code", detail=True),) if command else ()),
         ),
         _subtitle(answer),
+        titled=True,
     )
 
 
@@ -185,7 +187,7 @@ def _table(rows: Sequence[Alternative], brief: bool) -> Table:
         tuple(row[number] for number in kept) for row in (_row(one, brief) for one in rows[: None if brief else MOST_ROWS])
     )
     columns = tuple(heads[number] for number in kept)
-    return Table("alternatives" if brief else "rows", columns, cells, tight=True, brief=brief, detail=not brief)
+    return Table("alternatives" if brief else "rows", columns, cells, brief=brief, detail=not brief)
 
 
 def _left_column(rows: Sequence[Alternative]) -> tuple[Block, ...]:
