@@ -17,7 +17,9 @@ from windtunnel.cli.shared.options import JOB
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.verbs import verb_module
 from windtunnel.goodput.options import GoodputCommandOptions
+from windtunnel.memory.options import MemoryCommandOptions
 from windtunnel.rl.options import RLPredictOptions
+from windtunnel.search.options import SensitivityOptions
 from windtunnel.service.client import RemoteService
 from windtunnel.service.questions.offered import offered_verb
 from windtunnel.service.web.openapi import describe
@@ -25,6 +27,8 @@ from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 VERBS_STATED: dict[str, type[Any]] = {
     "goodput": GoodputCommandOptions,
+    "memory": MemoryCommandOptions,
+    "sensitivity": SensitivityOptions,
     "serve-predict": ServeOptions,
     "serve-search": ServeSearchOptions,
     "rl-predict": RLPredictOptions,
@@ -51,7 +55,7 @@ def test_python_has_them(verb: str) -> None:
     function = getattr(wt, verb.replace("-", "_"))
     stated = {one.name: one for one in options_of(VERBS_STATED[verb])}
     parameters = inspect.signature(function).parameters
-    assert set(parameters) <= set(stated) and set(stated) - set(parameters) <= {"splits", "closed"}
+    assert set(parameters) <= set(stated) and set(stated) - set(parameters) <= {"splits", "closed", "snapshot", "picture"}
     for name, parameter in parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
         assert default == stated[name].default and f"`{name}`: {stated[name].help}" in (function.__doc__ or "")
@@ -62,7 +66,7 @@ def test_a_service_offers_them(verb: str) -> None:
     offered = {one.name.replace("-", "_"): one for one in offered_verb(verb).options}
     schema = describe()["paths"][f"/api/v1/{verb}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     for one in options_of(VERBS_STATED[verb]):
-        if not one.shown or one.request_name == "jobs":
+        if not one.shown or one.writes or one.request_name == "jobs":
             continue
         assert one.kind == "job" or offered[one.request_name].help == one.help
         names = {name.replace("-", "_") for name in json.loads(json.dumps(schema))["properties"]}
@@ -80,8 +84,9 @@ def test_the_client_sends_what_differs_from_the_defaults(monkeypatch: pytest.Mon
                            "set": ["cluster.gpus=8"]}),
         ("serve-search", {"model": "llama3.1-8b", "on": "h100-ib", "engine": "vllm,sglang", "users": "1,8", "isl": 512}),
     ]  # fmt: skip
-    with pytest.raises(TypeError, match="tq"):
-        service.serve_predict("llama3.1-8b", "h100-ib", tq=4)
+    sent.clear()
+    service.goodput("llama3-8b-8xh100", days=10, on="b200-ib", set={"plan.tp": 2})
+    assert sent == [("goodput", {"on": "b200-ib", "set": {"plan.tp": 2}, "job": "llama3-8b-8xh100", "days": 10})]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.options import asks
 from windtunnel.goodput.options import GoodputOptions
+from windtunnel.memory.options import MemoryOptions
+from windtunnel.search.options import SensitivityOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,27 +74,26 @@ def goodput(asked: GoodputOptions) -> Goodput:
     )
 
 
-def memory(job: Job, *, replay: bool = False, over_time: bool = False, stage: int | None = None) -> MemoryReport:
+@asks(MemoryOptions)
+def memory(asked: MemoryOptions) -> MemoryReport:
     """What every pipeline stage of `job` holds on its fullest GPU, in bytes by part, whether it fits, and what would make it fit.
 
-    `replay`: also replay PyTorch's caching allocator. `over_time`: also replay a whole step, of all stages or of `stage`. The
-    result's `snapshot` writes a stage's peak for pytorch.org/memory_viz. SpecError for a stage that the job does not have.
+    The result's `snapshot` writes a stage's peak for pytorch.org/memory_viz. SpecError for a stage that the job does not have.
     `windtunnel.memory_of(job)` counts the bytes alone.
     """
     from windtunnel.report.memory import report_memory
 
-    return report_memory(job, replayed=replay, moments=over_time, stage=stage)
+    return report_memory(asked.job, replayed=asked.replay, moments=asked.over_time, stage=asked.stage)
 
 
-def sensitivity(job: Job, progress: Callable[[float], object] | None = None) -> Sensitivity:
+@asks(SensitivityOptions)
+def sensitivity(asked: SensitivityOptions) -> Sensitivity:
     """What limits `job`: how much faster a step is with 10 % more of each rate, with every switch of the runtime, and with more
-    memory.
-
-    `progress` is called with the finished share. Raises WindtunnelError for a job that cannot be predicted.
-    """
+    memory. Raises WindtunnelError for a job that cannot be predicted."""
     from windtunnel.search.levers.sensitivity import sensitivity as run
 
-    return run(job) if progress is None else run(job, lambda share: (progress(share), None)[1])
+    progress = asked.progress
+    return run(asked.job) if progress is None else run(asked.job, lambda share: (progress(share), None)[1])
 
 
 def _with_calibration(job: Job, calibration: Calibration | str | Path) -> Job:

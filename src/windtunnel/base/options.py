@@ -30,7 +30,8 @@ class StatedOption:
     text, whole, number or flag, or job, which a command line describes by several options. `many`: several values, with `commas`
     between them or repeated; `reads`: the function of `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING
     for one that has to be said; `least`, `most`: of a number; `offers`: what completion and forms offer (jobs, machines, models,
-    fields, fidelities); `allowed`, `example`: what an error says. `shown`: False for one that Python alone has.
+    fields, fidelities); `allowed`, `example`: what an error says. `writes`: it names a file that is written. `shown`: False for one
+    that Python alone has.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StatedOption:
     allowed: str
     example: str
     reads: str
+    writes: bool
     shown: bool
 
     @property
@@ -72,12 +74,14 @@ def option(
     allowed: str = "",
     example: str = "",
     reads: str = "",
+    writes: bool = False,
     shown: bool = True,
 ) -> Any:
     """A field that is an option; see `StatedOption`. `word`: by default `--name-of-the-field`."""
     stated = {
         "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "commas": commas, "offers": offers,
-        "allowed": allowed, "example": example, "reads": reads, "shown": shown,
+        "allowed": allowed, "example": example, "reads": reads, "writes": writes,
+        "shown": shown,
     }  # fmt: skip
     return field(metadata={_KEY: stated}, **({} if default is MISSING else {"default": default}))
 

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from windtunnel.api.step import memory
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, show_spinner, writable, write
-from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.common import show_spinner, write
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.pages import said_command
+from windtunnel.memory.options import MemoryCommandOptions
 from windtunnel.report.memory import MemoryReport, check_stage
-
-Replay = Annotated[
-    bool,
-    typer.Option("--replay", help="Replay PyTorch's caching allocator and print its result beside the model's figures."),
-]
-Snapshot = Annotated[
-    str | None,
-    typer.Option("--snapshot", metavar="FILE.pickle", help="Write a stage's peak as a snapshot for pytorch.org/memory_viz."),
-]
-Picture = Annotated[
-    str | None,
-    typer.Option(
-        "--picture",
-        metavar="FILE.svg",
-        help="Replay a whole step and draw its memory over time, .svg or .html: all "
-        "stages, or --stage N; JSON then has `over_time`.",
-    ),
-]
-Stage = Annotated[
-    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (default: the fullest) or of the picture (all).")
-]
-
 
 EXAMPLES = """\b
 Examples:
@@ -45,36 +21,19 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    job: Source = None,
-    sets: Sets = None,
-    on: On = None,
-    model: ModelFile = None,
-    megatron: Megatron = None,
-    replay: Replay = False,
-    snapshot: Snapshot = None,
-    picture: Picture = None,
-    stage: Stage = None,
-    *,
-    outputs: Outputs,
-) -> None:
-    writable(("--snapshot", snapshot), ("--picture", picture))
-    if picture is not None and not picture.lower().endswith((".svg", ".html")):
-        raise SpecError("--picture", picture, "a name that ends in .svg or .html")
-    loaded = job_of(job, sets, on, model, megatron)
-    check_stage(loaded.job, stage)
-    with show_spinner(f"counting the memory of {loaded.job.name}"):
-        counted = memory(loaded.job, replay=replay, over_time=picture is not None, stage=stage)
-        if picture is not None:
-            _write_picture(counted, picture)
-        if snapshot is not None:
-            counted.snapshot(snapshot, stage)
-    tell_assumed(loaded)
+def _run(asked: MemoryCommandOptions, outputs: Outputs) -> None:
+    if asked.picture is not None and not asked.picture.lower().endswith((".svg", ".html")):
+        raise SpecError("--picture", asked.picture, "a name that ends in .svg or .html")
+    check_stage(asked.job, asked.stage)
+    with show_spinner(f"counting the memory of {asked.job.name}"):
+        counted = memory(asked.job, replay=asked.replay, over_time=asked.picture is not None, stage=asked.stage)
+        if asked.picture is not None:
+            _write_picture(counted, asked.picture)
+        if asked.snapshot is not None:
+            counted.snapshot(asked.snapshot, asked.stage)
     from windtunnel.report.memory_sheet import memory_sheet
 
     outputs.show(partial(memory_sheet, counted), counted.as_dict)
-    tell_ignored(loaded)
 
 
 def _write_picture(counted: MemoryReport, path: str) -> None:
@@ -89,3 +48,6 @@ def _write_picture(counted: MemoryReport, path: str) -> None:
     from windtunnel.draw.page.areas import memory_svg
 
     write(memory_svg(over_time_picture(counted.moments, counted.job.name)), path, "--picture")
+
+
+command = command_of(MemoryCommandOptions, _run)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source
-from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
+from windtunnel.search.options import SensitivityOptions
 
 EXAMPLES = """\b
 Examples:
@@ -15,23 +15,13 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    job: Source = None,
-    sets: Sets = None,
-    on: On = None,
-    model: ModelFile = None,
-    megatron: Megatron = None,
-    *,
-    outputs: Outputs,
-) -> None:
+def _run(asked: SensitivityOptions, outputs: Outputs) -> None:
     from windtunnel.search.levers.sensitivity import sensitivity
     from windtunnel.search.levers.sensitivity_sheet import sensitivity_sheet
 
-    loaded = job_of(job, sets, on, model, megatron)
-    with bar(f"predicting changes of {loaded.job.name}") as progress:
-        result = sensitivity(loaded.job, progress)
-    if outputs.json != "-":
-        tell_assumed(loaded)
+    with bar(f"predicting changes of {asked.job.name}") as progress:
+        result = sensitivity(asked.job, progress)
     outputs.show(sensitivity_sheet(result), result.as_dict())
-    tell_ignored(loaded)
+
+
+command = command_of(SensitivityOptions, _run)

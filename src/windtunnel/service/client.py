@@ -157,22 +157,23 @@ class RemoteService:
             pause = min(5.0, pause * 2)
 
     def _ask_stated(self, verb: str, options: str, given: Sequence[Any], named: Mapping[str, Any]) -> RemoteAnswer:
-        """The answer to a verb whose options are a class, as "module:Class" below `windtunnel`; `files`, `artefacts` and `progress`
-        are those of `ask`."""
-        from windtunnel.base.options import request_of
+        """The answer to a verb whose options are a class, as "module:Class" below `windtunnel`. What the class does not have is
+        asked as it stands: `files`, `artefacts` and `progress` of `ask`, and options that describe a job (`on`, `set`)."""
+        from windtunnel.base.options import options_of, request_of
 
-        module, kind = options.split(":")
-        beside = {name: named[name] for name in ("files", "artefacts", "progress") if name in named}
-        asked = getattr(import_module(f"windtunnel.{module}"), kind)(*given, **{k: v for k, v in named.items() if k not in beside})
-        return self.ask(verb, **beside, **request_of(asked))
+        module, name = options.split(":")
+        kind = getattr(import_module(f"windtunnel.{module}"), name)
+        stated = {one.name for one in options_of(kind)}
+        asked = kind(*given, **{name: value for name, value in named.items() if name in stated})
+        return self.ask(verb, **{name: value for name, value in named.items() if name not in stated}, **request_of(asked))
 
     def predict(self, job: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
         """`wt.predict`."""
         return self.ask("predict", job=job, network=network, **options)
 
-    def memory(self, job: Any, **options: Any) -> RemoteAnswer:
+    def memory(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.memory`."""
-        return self.ask("memory", job=job, **options)
+        return self._ask_stated("memory", "memory.options:MemoryCommandOptions", given, named)
 
     def search(
         self, job: Any, space: Mapping[str, Sequence[Any]] | None = None, objective: str | Sequence[str] = "time", **options: Any
@@ -192,9 +193,9 @@ class RemoteService:
         """`wt.goodput`."""
         return self._ask_stated("goodput", "goodput.options:GoodputCommandOptions", given, named)
 
-    def sensitivity(self, job: Any, **options: Any) -> RemoteAnswer:
+    def sensitivity(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.sensitivity`."""
-        return self.ask("sensitivity", job=job, **options)
+        return self._ask_stated("sensitivity", "search.options:SensitivityOptions", given, named)
 
     def serve_predict(self, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.serve_predict`."""

@@ -12,7 +12,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.options import StatedOption, options_of
 from windtunnel.cli.shared import amounts, complete
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source
+from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, writable
 from windtunnel.cli.shared.job import JobSource
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
@@ -35,6 +35,7 @@ def command_of(
 
     def command(*, outputs: Outputs, **given: Any) -> None:
         values = {one.name: _value(one, given[one.name]) for one in stated if one.kind != "job"}
+        writable(*((one.word, values[one.name]) for one in stated if one.writes))
         for name in jobs:
             source = JobSource(given["job"], given["sets"] or (), given["on"], given["model"], given["megatron"], of_a_run)
             outputs = replace(outputs, source=source)
