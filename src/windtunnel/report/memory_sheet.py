@@ -35,17 +35,17 @@ def memory_sheet(counted: MemoryReport) -> Sheet:
         _figures(counted),
         (
             Section("", printed),
-            Section("Memory of the fullest GPU, by stage", _paged(stages)),
-            Section("Replay of the allocator", _paged(replayed)),
-            Section("Memory of the fullest GPU over one step", _paged(moments)),
-            Section("Does it fit", _paged(fits)),
+            Section("Memory of the fullest GPU, by stage", _pages_only(stages)),
+            Section("Replay of the allocator", _pages_only(replayed)),
+            Section("Memory of the fullest GPU over one step", _pages_only(moments)),
+            Section("Does it fit", _pages_only(fits)),
         ),
         describe_job(job),
         titled=True,
     )
 
 
-def _paged(blocks: Sequence[Block]) -> tuple[Block, ...]:
+def _pages_only(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """Those that pages show, and the terminal in its own order."""
     return tuple(replace(block, detail=True) for block in blocks if not block.brief)
 
