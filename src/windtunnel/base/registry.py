@@ -10,9 +10,11 @@ They are looked for when a name is asked for that the project does not have, or 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from windtunnel.base.errors import UnknownName
@@ -23,7 +25,51 @@ T = TypeVar("T")
 @cache
 def offered_by_packages(group: str) -> dict[str, Any]:
     """Name -> member of the group `windtunnel.GROUP`, as installed packages offer it by their entry points."""
-    return {point.name: point.load() for point in metadata.entry_points(group=f"windtunnel.{group}")}
+    found = {}
+    for name, place in _entry_points().get(group, {}).items():
+        module, _, attribute = place.partition(":")
+        member: Any = import_module(module.strip())
+        for part in filter(None, attribute.strip().split(".")):
+            member = getattr(member, part)
+        found[name] = member
+    return found
+
+
+@cache
+def _entry_points() -> dict[str, dict[str, str]]:
+    """Group below "windtunnel." -> name -> "module:attribute" of every installed package.
+
+    `importlib.metadata` reads all that every package states, and costs a short command 20 ms. Here only files that name a group of
+    ours are read further.
+    """
+    groups: dict[str, dict[str, str]] = {}
+    for folder in sys.path:
+        try:
+            with os.scandir(folder or ".") as entries:
+                stated = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+        except OSError:
+            continue
+        for path in stated:
+            try:
+                with open(os.path.join(path, "entry_points.txt"), encoding="utf-8", errors="replace") as file:
+                    text = file.read()
+            except OSError:
+                continue
+            if "[windtunnel." in text:
+                _add_entry_points(text, groups)
+    return groups
+
+
+def _add_entry_points(text: str, groups: dict[str, dict[str, str]]) -> None:
+    """Adds what an `entry_points.txt` offers; what is first on the path wins, as in an import."""
+    group: dict[str, str] | None = None
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            ours = line.startswith("[windtunnel.") and line.endswith("]")
+            group = groups.setdefault(line[len("[windtunnel.") : -1], {}) if ours else None
+        elif group is not None and "=" in line and not line.startswith(("#", ";")):
+            name, _, place = line.partition("=")
+            group.setdefault(name.strip(), place.split("[")[0].strip())
 
 
 class Registry(Mapping[str, T], Generic[T]):

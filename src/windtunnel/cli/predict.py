@@ -122,14 +122,15 @@ def command(  # long: one option a line
         with show_spinner("writing the timeline"):
             slices = write_trace(prediction, trace, prediction.kernel_timeline)
         notes().print(f"{trace}: {slices:,} slices", markup=False)
-    outputs.show(partial(_sheet, prediction), partial(_table, prediction))
+    detail = outputs.wants_detail or outputs.csv is not None
+    outputs.show(partial(_sheet, prediction, detail), partial(_table, prediction))
     tell_ignored(loaded)
 
 
-def _sheet(prediction: Prediction) -> Sheet:
+def _sheet(prediction: Prediction, detail: bool) -> Sheet:
     from windtunnel.report.sheet import prediction_sheet
 
-    return prediction_sheet(prediction)
+    return prediction_sheet(prediction, detail=detail)
 
 
 def _table(prediction: Prediction) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Answer(Prediction):
         from windtunnel.draw.terminal import print_sheet
         from windtunnel.report.sheet import prediction_sheet
 
-        print_sheet(prediction_sheet(self), console)
+        print_sheet(prediction_sheet(self, detail=False), console)
 
     def to_json(self, detail: bool = False) -> dict[str, Any]:
         """Plain data with stable keys; see `windtunnel.report.json.to_json`."""

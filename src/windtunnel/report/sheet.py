@@ -38,8 +38,9 @@ WORTH_A_LINE = 36.0
 """Seconds of a start: a hundredth of an hour, which is about what a run between two failures of a large job loses to it."""
 
 
-def prediction_sheet(prediction: Prediction) -> Sheet:
-    """What `predict` shows. Prices changes of the job, 0.1 to 1 s."""
+def prediction_sheet(prediction: Prediction, *, detail: bool = True) -> Sheet:
+    """What `predict` shows. Prices changes of the job, 0.1 to 1 s. `detail`: with what pages alone draw, tens of thousands of
+    spans among it."""
     bias = bias_sentence(prediction)
     leans = (Lines((bias,), mood="warn", brief=True),) if bias else ()
     calls, kernels = (call_table(prediction),), (kernel_table(prediction),)
@@ -59,7 +60,7 @@ def prediction_sheet(prediction: Prediction) -> Sheet:
                 "Ranks that differ",
                 unequal_blocks(prediction.unequal, prediction.step_time_s) if prediction.unequal is not None else (),
             ),
-            Section("The pipeline over one step", _pipeline(prediction)),
+            Section("The pipeline over one step", _pipeline(prediction) if detail else ()),
             Section("Memory of the fullest GPU, by stage", stages_blocks(prediction.memory) if prediction.memory else ()),
             Section("Longest kernels of the slowest stage", kernels if prediction.kernels else ()),
             Section("Communication calls", calls if prediction.collectives else ()),
@@ -70,7 +71,7 @@ def prediction_sheet(prediction: Prediction) -> Sheet:
             Section("Critical path", path_blocks(prediction) if prediction.critical_path else ()),
             Section("Power and money", (Lines(tuple(bill)),) if (bill := bill_lines(prediction)) else ()),
             Section("What this rests on", evidence_blocks(prediction)),
-            Section("The job", (fields_part(prediction.job),)),
+            Section("The job", (fields_part(prediction.job),) if detail else ()),
         ),
         describe_job(prediction.job, prediction.parameters),
         titled=True,
