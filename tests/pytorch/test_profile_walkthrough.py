@@ -37,10 +37,13 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["profile", "run", str(JOB), *SMALL, *cpu, "--quick", "--tolerance", "50", "-o", "cpu.parquet"]) == 0
     said = capsys.readouterr()
     assert "kept out" not in said.err
-    assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", "8s", "-o", "kernels.parquet"]) == 0
-    ops = [row["op"] for row in read("kernels.parquet").rows()]
-    # every class at least once: how often in the budget depends on how busy the machine is
-    assert set(ops) >= {"gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce"}
+    wanted = {"gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce"}
+    for seconds in (8, 30, 120, 480):  # a busy machine needs more for every class once; how often depends on it too
+        assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", f"{seconds}s", "-o", "kernels.parquet"]) == 0
+        ops = [row["op"] for row in read("kernels.parquet").rows()]
+        if wanted <= set(ops):
+            break
+    assert set(ops) >= wanted
     assert main(["profile", "fit", "cpu.parquet", "kernels.parquet", "-o", "cpu.json", "--json", "fit.json"]) == 0
     fitted = json.loads(Path("fit.json").read_text(encoding="utf-8"))
     used = {each["class"]: each["used"] for each in fitted["classes"]}
