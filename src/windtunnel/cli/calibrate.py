@@ -48,6 +48,6 @@ def command(
         write("\n".join(lines).lstrip() + "\n", out, "--out")
     from windtunnel.runs.calibration_sheet import calibration_sheet
 
-    outputs.show(calibration_sheet(result), result.as_dict())
+    outputs.show(calibration_sheet(result), result.as_dict)
     if out is not None and outputs.json != "-":
         notes().print(f"Next: windtunnel predict {job} --calibration {out}", markup=False)

@@ -96,5 +96,5 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, o
         comparison = compare_run(run, loaded.job)
     tell_assumed(loaded)
     print_list(broken, "could not be read")
-    outputs.show(comparison_sheet(comparison, broken), comparison.as_dict())
+    outputs.show(comparison_sheet(comparison, broken), comparison.as_dict)
     tell_ignored(loaded)

@@ -74,7 +74,7 @@ def command(  # long: one option a line
             predictions=predictions,
             stop=progress,
         )
-    outputs.show(design_sheet(result, top), result.as_dict())
+    outputs.show(design_sheet(result, top), result.as_dict)
 
 
 def _premium(text: str, axes: Sequence[DesignField]) -> Premium:

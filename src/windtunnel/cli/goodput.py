@@ -42,7 +42,7 @@ def _run(asked: GoodputCommandOptions, outputs: Outputs) -> None:
     from windtunnel.goodput.reasons import run_data
     from windtunnel.goodput.sheet import run_sheet
 
-    outputs.show(run_sheet(answer), run_data(answer))
+    outputs.show(run_sheet(answer), lambda: run_data(answer))
 
 
 command = command_of(GoodputCommandOptions, _run, of_a_run=True)

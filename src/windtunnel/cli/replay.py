@@ -94,7 +94,7 @@ def command(  # long: one option a line
     print_list(result.stuck, "never ended")
     from windtunnel.replay.sheet import replay_sheet
 
-    outputs.show(replay_sheet(result), result.as_dict())
+    outputs.show(replay_sheet(result), result.as_dict)
 
 
 def _astra_sim(
@@ -113,7 +113,7 @@ def _astra_sim(
     said = "sys[{}] finished, {:.0f} cycles, exposed communication {:.0f} cycles."
     lines = [said.format(rank, end, exposed) for rank, (end, exposed) in ends]
     heads = ("end, cycles", "exposed communication, cycles")
-    outputs.show(ends_sheet("A replay by ASTRA-sim's rules", "cycles.most", "cycles", ends, heads, lines), ran.as_dict())
+    outputs.show(ends_sheet("A replay by ASTRA-sim's rules", "cycles.most", "cycles", ends, heads, lines), ran.as_dict)
 
 
 def _write_trace(result: Any, path: str) -> None:

@@ -29,4 +29,4 @@ def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
     if len(result.hosts) > MOST_HOSTS:
         lines = [f"Maximum finishing time at host {result.hosts.index(result.end)}: {result.end} ({result.end / 1e9:g} s)"]
     ends = [(number, (float(time),)) for number, time in enumerate(result.hosts)]
-    outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict())
+    outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict)

@@ -28,7 +28,7 @@ def answer_rl(asked: RLPredictOptions, outputs: Outputs) -> None:
     if not asked.splits:
         with show_spinner("simulating the rollout"):
             step = rl_predict(*given)
-        outputs.show(step_sheet(step), step.as_dict())
+        outputs.show(step_sheet(step), step.as_dict)
         return
     with show_spinner("trying divisions"):
         tried = rl_splits(*given)

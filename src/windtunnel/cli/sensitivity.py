@@ -21,7 +21,7 @@ def _run(asked: SensitivityOptions, outputs: Outputs) -> None:
 
     with bar(f"predicting changes of {asked.job.name}") as progress:
         result = sensitivity(asked.job, progress)
-    outputs.show(sensitivity_sheet(result), result.as_dict())
+    outputs.show(sensitivity_sheet(result), result.as_dict)
 
 
 command = command_of(SensitivityOptions, _run)

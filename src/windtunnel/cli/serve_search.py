@@ -27,7 +27,7 @@ def _run(options: ServeSearchOptions, outputs: Outputs) -> None:
     shared = [str(options.model), "--on", str(options.on), "--isl", str(options.isl), "--osl", str(options.osl)]
     sets = [word for text in options.overrides for word in ("--set", text)]
     asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
-    outputs.show(front_sheet(found, asked), found.as_dict())
+    outputs.show(front_sheet(found, asked), found.as_dict)
 
 
 command = command_of(ServeSearchOptions, _run)

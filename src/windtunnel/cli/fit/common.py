@@ -40,4 +40,4 @@ def show(what: str, record: FitRecord, record_file: str | None, outputs: Outputs
 
     if record_file is not None:
         record.write(Path(record_file))
-    outputs.show(fit_sheet(what, record), record.as_dict())
+    outputs.show(fit_sheet(what, record), record.as_dict)

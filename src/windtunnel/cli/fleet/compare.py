@@ -49,4 +49,4 @@ def command(
     with show_spinner("reading and comparing"):
         comparison = compare_fleet(run, loaded.job, last=last, profile=profile, usual=usual)
     tell_source(loaded)
-    outputs.show(comparison_sheet(comparison), comparison.as_dict())
+    outputs.show(comparison_sheet(comparison), comparison.as_dict)

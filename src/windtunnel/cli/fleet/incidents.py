@@ -43,4 +43,4 @@ def command(
         return outputs.show(incidents_sheet(run.name, read_incidents(run), None, None, lost_save_notes(run)), {})
     known = kept.interval is not None and any(incident.outcome == "recovered" for incident in kept.incidents)
     found = twin(kept) if known and (outputs.wants_detail or outputs.csv is not None) else None
-    outputs.show(incidents_sheet(run.name, kept.incidents, kept, found, lost_save_notes(run)), kept.as_dict())
+    outputs.show(incidents_sheet(run.name, kept.incidents, kept, found, lost_save_notes(run)), kept.as_dict)
