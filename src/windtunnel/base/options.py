@@ -153,7 +153,7 @@ def request_of(options: Any) -> dict[str, Any]:
     asked = {}
     for one in options_of(type(options)):
         value = getattr(options, one.name)
-        if not one.shown or (value == one.default if not one.is_required else False):
+        if not one.shown or value == one.default:
             continue
         asked[one.request_name] = ",".join(map(str, value)) if one.commas and not isinstance(value, str) else value
     return asked

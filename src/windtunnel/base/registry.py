@@ -25,14 +25,16 @@ T = TypeVar("T")
 @cache
 def offered_by_packages(group: str) -> dict[str, Any]:
     """Name -> member of the group `windtunnel.GROUP`, as installed packages offer it by their entry points."""
-    found = {}
-    for name, place in _entry_points().get(group, {}).items():
-        module, _, attribute = place.partition(":")
-        member: Any = import_module(module.strip())
-        for part in filter(None, attribute.strip().split(".")):
-            member = getattr(member, part)
-        found[name] = member
-    return found
+    return {name: _load_member(place) for name, place in _entry_points().get(group, {}).items()}
+
+
+def _load_member(place: str) -> Any:
+    """What "module:attribute" names, or the module where there is no attribute."""
+    module, _, attribute = place.partition(":")
+    member: Any = import_module(module.strip())
+    for part in filter(None, attribute.strip().split(".")):
+        member = getattr(member, part)
+    return member
 
 
 @cache
@@ -81,18 +83,15 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded: dict[str, T] = {}
 
     @property
-    def _from_packages(self) -> dict[str, T]:
-        """Members of other packages; a name of the project's own is not theirs to take."""
-        return {name: member for name, member in offered_by_packages(self._group).items() if name not in self._own}
+    def _from_packages(self) -> dict[str, str]:
+        """Members of other packages, each as "module:attribute"; a name of the project's own is not theirs to take."""
+        return {name: place for name, place in _entry_points().get(self._group, {}).items() if name not in self._own}
 
     def __getitem__(self, name: str) -> T:
         """The member. KeyError for a name that nothing has."""
         if name not in self._loaded:
-            if name in self._own:
-                module, attribute = self._own[name].split(":")
-                self._loaded[name] = getattr(import_module(f"windtunnel.{module}"), attribute)
-            else:
-                self._loaded[name] = self._from_packages[name]
+            own = self._own.get(name)
+            self._loaded[name] = _load_member(self._from_packages[name] if own is None else f"windtunnel.{own}")
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

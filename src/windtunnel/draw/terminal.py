@@ -208,11 +208,6 @@ def _table_parts(table: Table, room: int, indent: int, words: Words) -> list[Ren
     return parts
 
 
-def table_text(table: Table, width: int, language: str = "en") -> RichTable:
-    """A table for a window of `width` columns; columns that it leaves out there are missing."""
-    return _rows_text(table, width, 2, partial(translate, language=language))
-
-
 def _rows_text(table: Table, room: int, indent: int, words: Words) -> RichTable:
     narrow = room < WIDE - 2 + indent
     left_out = ("terminal", "narrow") if narrow else ("terminal",)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -13,7 +11,7 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write, write_json
-from windtunnel.cli.shared.pages import Html, check_html
+from windtunnel.cli.shared.pages import Html, check_html, said_command
 
 if TYPE_CHECKING:
     from windtunnel.cli.shared.job import JobSource
@@ -93,7 +91,7 @@ class Outputs:
         if self.html is not None:
             from windtunnel.draw.page.sheet import write_page
 
-            write_page(sheet, self.html, shlex.join(["windtunnel", *sys.argv[1:]]), self.language)
+            write_page(sheet, self.html, said_command(), self.language)
             notes().print(f"{self.html}: the report as a page", markup=False)
         self.print(sheet)
 

@@ -1,4 +1,4 @@
-"""Shared by verbs that write a page: the option, checks before any work is done, the file, and the command that is shown on it."""
+"""Shared by verbs that write a page: the option, checks before any work is done, and the command that is shown on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-
-from windtunnel.cli.shared.common import notes
 
 Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with drawings.")]
 
@@ -19,14 +17,6 @@ def check_html(html: str | None) -> None:
         from windtunnel.draw.page.frame import check_page
 
         check_page(html)
-
-
-def write_html(text: str, html: str) -> None:
-    """A page into its file, and a line that says so."""
-    from windtunnel.draw.page.frame import write_page
-
-    write_page(text, html)
-    notes().print(f"{html}: the report as a page", markup=False)
 
 
 def said_command() -> str:

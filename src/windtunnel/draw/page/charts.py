@@ -167,8 +167,3 @@ def key_line(entries: Sequence[tuple[str, str]], about: str = "") -> Markup:
     """Names beside their colours."""
     each = Markup().join(Markup('<span><i style="background:{}"></i>{}</span>').format(colour, name) for name, colour in entries)
     return Markup('<div class="key">{}{}</div>').format(each, Markup("<span>{}</span>").format(about) if about else "")
-
-
-def paragraphs(lines: Sequence[str]) -> Markup:
-    """Each line as a paragraph."""
-    return Markup().join(Markup("<p>{}</p>").format(line) for line in lines)
