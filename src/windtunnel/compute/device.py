@@ -59,6 +59,8 @@ class Device:
     sms: float
     l2: float
     """Bytes."""
+    integers: float = 0.0
+    """Operations a second of 8-bit integers; 0: those of FP8."""
     forward: ForwardChoice | None = None
     """Recurrences, convolutions and rates of low precision; None for engines' kernels."""
 

@@ -8,7 +8,16 @@ from pydantic import BeforeValidator, Field
 
 from windtunnel.rl.mode import MODES
 from windtunnel.serving.engine import ENGINES
-from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.common import (
+    CacheFormat,
+    Flag,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Noun,
+    PositiveInt,
+    WeightFormatName,
+)
 
 WITH_CRITIC = ("ppo",)
 WITH_REFERENCE = ("grpo", "ppo")
@@ -39,8 +48,8 @@ class RolloutSpec(Noun):
     pp: PositiveInt = 1
     dp: PositiveInt = Field(default=1, description="DP attention: groups of tp ranks that share the experts")
     ep: PositiveInt = 1
-    weights: Literal["bf16", "fp8", "fp8_block", "nvfp4"] = "bf16"
-    kv: Literal["bf16", "fp8", "nvfp4"] = "bf16"
+    weights: WeightFormatName = Field(default="bf16", description="format of the engine's weights")
+    kv: CacheFormat = "bf16"
     memory: Fraction | None = Field(
         default=None,
         description="share of GPU memory that the engine may use; default: what colocated training leaves, up to the engine's",

@@ -157,7 +157,12 @@ class Served:
             "engine": server.engine.name,
             "plan": {**asdict(plan), "replicas": server.replicas if self.prefill is None else self.prefill.decode_copies},
             "speculation": None if server.speculation is None else _speculation(server.speculation, self.accepted),
-            "formats": {"weights": server.weights, "attention_weights": server.attention_weights, "kv": server.kv},
+            "formats": {
+                "weights": server.weights,
+                "attention_weights": server.attention_weights,
+                "dense_weights": server.dense_weights,
+                "kv": server.kv,
+            },
         }
         fields = ("requests", "seconds", "requests_per_s", "tokens_per_s", "total_tokens_per_s", "tokens_per_s_gpu", "batch")
         more = ("most_requests", "cache_peak", "prefix_hits", "preempted", "recomputed", "busy", "floor_tpot")

@@ -111,7 +111,7 @@ def command_of(choice: ServeChoice, asked: Sequence[str]) -> str:
     words = ["windtunnel serve-predict", *asked, f"--gpus {gpus} --engine {choice.engine} {plan}"]
     if side is not None:
         words.append(f"--prefill gpus={side.gpus},{_flags(side.plan, '{name}={value}', ',')}")
-    words.append(f"--weights {choice.weights} --kv {choice.kv}")
+    words.append(f"--kv {choice.kv}" if server.checkpoint else f"--weights {choice.weights} --kv {choice.kv}")
     if server.speculation is not None:
         words.append(f"--speculate {server.speculation.words()}")
     words.append(f"--concurrency {choice.users} --requests {max(WAVES * choice.users, 8)}")

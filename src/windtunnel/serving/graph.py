@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from windtunnel.serving.server import WIDTHS, Server
+from windtunnel.base.dtypes import FORMATS
+from windtunnel.compute.engines.seconds import code_of, priced_as
+from windtunnel.serving.server import Server
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, layer, norm
 from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
@@ -19,7 +21,7 @@ from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.mixer import mixer_of
-from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 LENGTHS = (Kind.ATTENTION, Kind.SCAN)
@@ -48,7 +50,7 @@ class ExpertsCall(NamedTuple):
     @property
     def read(self) -> float:
         """Bytes of the weights that it reads."""
-        return float(self.active * self.hidden * self.inner * self.matrices) * WIDTHS[self.form]
+        return float(self.active * self.hidden * self.inner * self.matrices) * FORMATS[self.form].width
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class PassGraph:
         elif tape.tp > 1:
             self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
         matrices = 3 if model.gated else 2
-        form = self.server.weights
+        form = self._priced(self.server.weights)
         held = (everyone, chosen) if flow is None else (round(copies), 1)  # a rank has all tokens, or the copies that arrive
         return fused, ExpertsCall(*held, copies, active, model.expert_hidden, inner, matrices, form)
 
@@ -169,7 +171,8 @@ class PassGraph:
         plan, job = self.server.plan, self.server.job
         if plan.dp == 1 or plan.ep != plan.expert_ranks or plan.ep <= job.cluster.node.domain:
             return None
-        sends = {"moe_dispatch": "deepep", "moe_dispatch_fp8": self.server.weights != "bf16"}
+        narrow = bool(FORMATS[self._priced(self.server.weights)].peaks)
+        sends = {"moe_dispatch": "deepep", "moe_dispatch_fp8": narrow}
         table = {"runtime": job.runtime.model_copy(update=sends), "plan": job.plan.model_copy(update={"ep": plan.ep, "etp": 1})}
         return routing(job.model_copy(update=table), tokens, width)
 
@@ -190,23 +193,33 @@ class PassGraph:
             for op in unit.forward:
                 if op.role in DROPPED or op.kind in LENGTHS:
                     continue
-                narrow = self._format(op)
+                narrow = self._format(op, id(unit) in within)
                 low = low or narrow != "bf16"
                 if id(unit) not in within:
+                    narrow = self._priced(narrow)
                     made = self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
                     rows += [(row, narrow) for row in made]
-            narrow = self.server.attention_weights if unit.place in ATTENTION else self.server.weights
-            weights += unit.parameters * WIDTHS[narrow if low else "bf16"]
+            narrow = self._kept(unit.place, id(unit) in within)
+            weights += unit.parameters * FORMATS[narrow if low else "bf16"].width
         if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op, _ in rows):
             rows = [(op, form) for op, form in rows if op.role not in (Role.NORM2, Role.NORM1)]
         rows = _join_down(rows)
         return ServedBlock(tuple(op for op, _ in rows), tuple(form for _, form in rows), weights, experts)
 
-    def _format(self, op: Op) -> str:
+    def _format(self, op: Op, expert: bool) -> str:
         """Number format of a row's weights."""
         if op.kind not in (Kind.GEMM, Kind.GROUPED_GEMM) or op.name in WIDE_LINEAR:
             return "bf16"
-        return self.server.attention_weights if op.module in ATTENTION else self.server.weights
+        return self._kept(op.module, expert)
+
+    def _kept(self, module: Module, expert: bool) -> str:
+        """Number format of the weights of linear layers in a module; `expert`: of routed experts."""
+        server = self.server
+        return server.weights if expert else server.attention_weights if module in ATTENTION else server.dense_weights
+
+    def _priced(self, form: str) -> str:
+        """The format whose kernels run weights of `form` on the GPU."""
+        return priced_as(self.server.job.cluster.gpu, form)
 
     def _fuse(self, op: Op) -> Op:
         """A row of 16 bits: one launch, norms add the residual that they read and write."""
@@ -215,10 +228,14 @@ class PassGraph:
         return op._replace(launches=min(op.launches, 1)) if op.kind is not Kind.COMM else op
 
     def _quantise(self, op: Op, narrow: str) -> list[Op]:
-        """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so."""
-        width = WIDTHS[narrow]
-        moved = op.batch * (width * (op.m * op.k + op.k * op.n) + 2.0 * op.m * op.n)
-        product = op._replace(dtype=DTYPES.index("fp8" if narrow == "fp8_block" else narrow), bytes=moved, launches=1)
+        """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so; a
+        weight-only one takes its input in 16 bits."""
+        width = FORMATS[narrow].width
+        taken = 2.0 if FORMATS[narrow].weight_only else width
+        moved = op.batch * (taken * op.m * op.k + width * op.k * op.n + 2.0 * op.m * op.n)
+        product = op._replace(dtype=code_of(narrow), bytes=moved, launches=1)
+        if FORMATS[narrow].weight_only:
+            return [product]
         engine = self.server.engine
         fuses = engine.fuses_quantising and (narrow != "nvfp4" or engine.fuses_reduction)
         if fuses and op.role is not Role.ATTENTION_OUT:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from windtunnel.base.arrays import Bools, Int64s
-from windtunnel.serving.server import WIDTHS, Server
+from windtunnel.base.dtypes import FORMATS
+from windtunnel.serving.server import Server
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import layer
 from windtunnel.workload.mixer import Mixing, mixer_of
@@ -39,7 +40,7 @@ def mixing_of(server: Server, kind: LayerKind) -> Mixing:
 
 def cache_bytes(server: Server) -> tuple[float, float]:
     """Bytes of a token in the cache of the fullest GPU, over all of its layers; and bytes of states of a request."""
-    width, token, state = WIDTHS[server.kv], 0.0, 0.0
+    width, token, state = FORMATS[server.kv].width, 0.0, 0.0
     share = -(-server.model.layers // server.plan.pp) / server.model.layers
     for kind, count in server.model.kind_counts.items():
         mixing = mixing_of(server, kind)

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.options import argument, option
 from windtunnel.serving.engine import ENGINES
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Model
 
 _SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
+_FORMATS = ", ".join(FORMATS)
 _DRAFTED = "mtp,drafts=N,accepted=TOKENS"
 
 
@@ -58,9 +60,9 @@ class ServeOptions:
     pp: int = option("Pipeline stages.", 1, least=1)
     dp: int = option("DP attention: groups of tp ranks that share the experts.", 1, least=1)
     ep: int = option("Ranks, of tp x dp, that divide the experts.", 1, least=1)
-    weights: str = option("Format of the weights: bf16, fp8 or nvfp4.", "bf16")
+    weights: str | None = option(f"Format of the weights: {_FORMATS}; default: the checkpoint's.", None)
     attention_weights: str | None = option("Format of attention's projections, where it differs.", None)
-    kv: str = option("Format of the cache: bf16, fp8 or nvfp4.", "bf16")
+    kv: str | None = option("Format of the cache: bf16, fp8 or nvfp4; default: the checkpoint's, else bf16.", None)
     isl: int | str = _isl()
     osl: int | str = _osl()
     concurrency: int | None = option("Closed loop: users with one request each at a time; default: 16.", None, least=1)
@@ -91,8 +93,8 @@ class ServeSearchOptions:
     gpus: int | None = option("Most GPUs of a copy; default: those of a node.", None, least=1)
     _: KW_ONLY
     engines: Sequence[str] = option(f"{ENGINES.own_words}; several with commas.", (ENGINES.default,), word="--engine", commas=True)
-    weights: Sequence[str] = option("Formats of the weights: bf16, fp8, nvfp4, with commas.", ("bf16",), commas=True)
-    kv: Sequence[str] = option("Formats of the cache, likewise.", ("bf16",), commas=True)
+    weights: Sequence[str] = option(f"Formats of the weights: {_FORMATS}, with commas; default: the checkpoint's.", (), commas=True)
+    kv: Sequence[str] = option("Formats of the cache: bf16, fp8, nvfp4, likewise.", (), commas=True)
     isl: int | str = _isl()
     osl: int | str = _osl()
     users: Sequence[int] | None = option(

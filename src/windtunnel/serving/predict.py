@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
 from windtunnel.serving.answer import LatencyLimits, LatencySpread, PrefillSide, Served, ServedDetail
@@ -16,7 +17,7 @@ from windtunnel.serving.drafting import times_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
-from windtunnel.serving.server import WIDTHS, Server
+from windtunnel.serving.server import Server
 from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
 
@@ -158,13 +159,13 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
         blocks = [times.graph.layer(kind, max(1, round(batch))) for kind, _, _ in times.kinds]
         counts = [count for _, count, _ in times.kinds]
         products = [
-            sum(WIDTHS[form] * row.batch * row.n * row.k for row, form in zip(block.rows, block.forms, strict=True) if row.k)
+            sum(FORMATS[form].width * row.batch * row.n * row.k for row, form in zip(block.rows, block.forms, strict=True) if row.k)
             + sum(call.read for call in block.experts)
             for block in blocks
         ]
         weights = min(weights, sum(count * size for count, size in zip(counts, products, strict=True)))
     cached = sum(
-        count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
+        count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * FORMATS[server.kv].width
         for _, count, mixing in times.kinds
     )
     accepted = 1.0 if server.speculation is None else server.speculation.accepted
@@ -215,11 +216,16 @@ def _answer(
         dollars,
         joules,
         _limits(ttft, tpot, many, seconds, *limits),
-        load.notes,
+        (*_taken(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
+
+
+def _taken(server: Server) -> tuple[str, ...]:
+    """Which formats the answer took from the checkpoint, and from where."""
+    return (f"weights {server.formats}, cache {server.kv}: {server.checkpoint}",) if server.checkpoint else ()
 
 
 def _keeps_up(load: ServeLoad, seconds: float, long: float, tpot: Floats) -> bool:

@@ -130,8 +130,8 @@ class ServeQuestion:
     cluster: Cluster
     gpus: int
     engines: tuple[str, ...]
-    weights: tuple[str, ...]
-    kv: tuple[str, ...]
+    weights: tuple[str | None, ...]
+    kv: tuple[str | None, ...]
     users: tuple[int, ...]
     isl: str
     osl: str
@@ -149,8 +149,8 @@ class _Copy:
     question: ServeQuestion
     engine: str
     plan: ServePlan
-    weights: str
-    kv: str
+    weights: str | None
+    kv: str | None
     speculation: Speculation | None
     users: tuple[int, ...]
     apart: bool = False
@@ -278,7 +278,7 @@ _ASKED: list[ServeQuestion] = []
 
 
 def _make_ready(
-    question: ServeQuestion, engine: str, plan: ServePlan, weights: str, kv: str, drafted: Speculation | None
+    question: ServeQuestion, engine: str, plan: ServePlan, weights: str | None, kv: str | None, drafted: Speculation | None
 ) -> _Ready | None:
     """A copy, made once in a process; None if it does not fit."""
     if not _ASKED or _ASKED[0] is not question and _ASKED[0] != question:
@@ -318,7 +318,7 @@ def _try_copy(copy: _Copy) -> _Tried:
             unfit += 1
             continue
         served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
-        found.append(ServeChoice(copy.engine, copy.plan, copy.weights, copy.kv, users, served, share))
+        found.append(ServeChoice(copy.engine, copy.plan, times.server.weights, times.server.kv, users, served, share))
         if users > served.most_requests:  # more users wait in the queue
             unfit += count - question.users.index(users) - 1
             break
@@ -391,7 +391,8 @@ def _serve_apart(
         served = serve_sides((wide[0], wide[1]), rooms, load, ttft=question.ttft, tpot=question.tpot)
     except WindtunnelError:
         return []
-    return [ServeChoice(copy.engine, copy.plan, copy.weights, copy.kv, users * ratio.decode, served, ratio.share)]
+    server = served.server
+    return [ServeChoice(copy.engine, copy.plan, server.weights, server.kv, users * ratio.decode, served, ratio.share)]
 
 
 def _mean_lengths(question: ServeQuestion) -> tuple[float, float]:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_limits
 from windtunnel.serving.speculation import Speculation
 from windtunnel.spec import Cluster, Job, Model, load_job
+from windtunnel.spec.common import CacheFormat
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.model import Checkpoint, formats_in_words
 
-FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
-"""Number formats of weights: FP8 with a scale for each tensor or row, and with one for each block of 128 (DeepSeek's, Qwen's)."""
-
-CACHES = ("bf16", "fp8", "nvfp4")
+CACHES = get_args(CacheFormat)
 """Number formats of the cache."""
-
-WIDTHS = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
-"""Bytes of an element; NVFP4: half a byte, and a byte of scale for 16 elements."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,9 @@ class ServePlan:
 @dataclass(frozen=True)
 class Server:
     """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`
-    and `attention_weights` are number formats of FORMATS, `kv` of CACHES. `speculation`: None without drafts."""
+    (of experts, where there are any), `attention_weights` and `dense_weights` (of other MLPs) are number formats of
+    `base.dtypes.FORMATS`, `kv` of CACHES. `speculation`: None without drafts. `checkpoint`: where the formats are from, if
+    the model says them."""
 
     job: Job
     plan: ServePlan
@@ -56,6 +55,13 @@ class Server:
     attention_weights: str
     kv: str
     speculation: Speculation | None = None
+    dense_weights: str = "bf16"
+    checkpoint: str = ""
+
+    @property
+    def formats(self) -> str:
+        """The formats of the weights in words."""
+        return formats_in_words(self.weights, self.attention_weights, self.dense_weights)
 
     @cached_property
     def model(self) -> Model:
@@ -115,9 +121,9 @@ def server_of(
     engine: str = ENGINES.default,
     plan: ServePlan | None = None,
     *,
-    weights: str = "bf16",
+    weights: str | None = None,
     attention_weights: str | None = None,
-    kv: str = "bf16",
+    kv: str | None = None,
     step_tokens: int | None = None,
     running: int | None = None,
     memory: float | None = None,
@@ -127,13 +133,13 @@ def server_of(
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
 
-    Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. `attention_weights`: format of attention's
-    projections where it differs; NVFP4 checkpoints with latent attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises
-    SpecError or PlanError with what to type instead.
+    Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. Without `weights` and `kv`, the formats of
+    the model's checkpoint. `attention_weights`: format of attention's projections where it differs; NVFP4 checkpoints with latent
+    attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
     """
-    for path, value in (("weights", weights), ("attention_weights", attention_weights or weights), ("kv", kv)):
-        allowed = CACHES if path == "kv" else FORMATS
-        if value not in allowed:
+    for path, value in (("weights", weights), ("attention_weights", attention_weights), ("kv", kv)):
+        allowed: tuple[str, ...] = CACHES if path == "kv" else tuple(FORMATS)
+        if value is not None and value not in allowed:
             raise SpecError(path, value, ", ".join(allowed))
     probe = probe_job(model, cluster, gpus, overrides or [])
     assert not isinstance(probe.model, GraphModel)
@@ -141,10 +147,17 @@ def server_of(
     check_plan(probe.model, probe.cluster, chosen)
     limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
     check_limits(limits)
-    latent = probe.model.latent and weights == "nvfp4"
+    own = probe.model.checkpoint or Checkpoint()
+    taken = own.said_by if weights is None else ""
+    if weights is None:
+        weights, dense, attention = own.weights, own.dense or own.weights, own.attention
+    else:
+        dense, attention = weights, None
+    if attention_weights is None:
+        attention_weights = attention or ("bf16" if probe.model.latent and weights == "nvfp4" else weights)
     degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
     job = with_plan(probe, degrees)
-    return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv, speculation)
+    return Server(job, chosen, limits, weights, attention_weights, kv or own.kv or "bf16", speculation, dense, taken)
 
 
 def probe_job(

@@ -91,7 +91,7 @@ def _setup(answer: Served) -> Sentence:
     return Sentence(
         "{engine}, {gpus} x {gpu}, {copies}; weights {weights}, cache {kv}; {requests} in {seconds} s",
         engine=server.engine.name, gpus=server.job.cluster.gpus, gpu=server.job.cluster.node.gpu.name, copies=copies,
-        weights=server.weights, kv=server.kv, requests=say.count_words(answer.requests, "request"), seconds=f"{answer.seconds:.4g}",
+        weights=server.formats, kv=server.kv, requests=say.count_words(answer.requests, "request"), seconds=f"{answer.seconds:.4g}",
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute import estimate
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import EngineCurves, PointwiseCurve, ReduceCurve
@@ -34,7 +35,7 @@ from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.engine import ENGINES, captured_sizes
 from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
-from windtunnel.serving.server import WIDTHS, Server, with_plan
+from windtunnel.serving.server import Server, with_plan
 from windtunnel.spec import GPU
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable
@@ -351,7 +352,7 @@ class StepTimes:
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
         one = np.ones(len(decodes))
         calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
-        return decode_seconds(curve_of(table, self.server.kv), self._dev, WIDTHS[self.server.kv], calls, cold=True)
+        return decode_seconds(curve_of(table, self.server.kv), self._dev, FORMATS[self.server.kv].width, calls, cold=True)
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

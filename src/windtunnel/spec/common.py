@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from windtunnel.base.dtypes import DTYPE_BYTES as DTYPE_BYTES  # also for those who import it from here
+from windtunnel.base.dtypes import FORMATS
 
 PositiveInt = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9, strict=True)]
@@ -26,6 +27,19 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 
 KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "network", "planned")
 """Fields of `Reliability` that are kinds of failures, in the order of reports."""
+
+
+def _known_weights(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError("number formats " + ", ".join(FORMATS))
+    return name
+
+
+WeightFormatName = Annotated[str, AfterValidator(_known_weights), Field(json_schema_extra={"enum": list(FORMATS)})]
+"""A member of `base.dtypes.FORMATS`."""
+
+CacheFormat = Literal["bf16", "fp8", "nvfp4"]
+"""Number format of a server's cache."""
 
 
 def _known_precision(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.common import CacheFormat, Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt, WeightFormatName
 from windtunnel.spec.mixer import (
     MIXERS,
     PAIRED,
@@ -82,6 +82,31 @@ class Lora(Noun):
             description="full sharding cuts packed weights too (bnb_4bit_quant_storage is a float dtype); else each rank has all"
         ),
     ] = True
+
+
+class Checkpoint(Noun):
+    """How the published weights are packed. Training does not ask; servers take it where no format is stated."""
+
+    weights: WeightFormatName = Field(default="bf16", description="format of linear layers; of experts, where the others differ")
+    attention: WeightFormatName | None = Field(default=None, description="format of attention's projections; default: as weights")
+    dense: WeightFormatName | None = Field(
+        default=None, description="format of MLPs that are no experts, shared experts among them; default: as weights"
+    )
+    kv: CacheFormat | None = Field(
+        default=None, description="format of the cache that the checkpoint has scales for; default: 16 bits"
+    )
+    said_by: str = Field(default="", description="where this is from")
+
+    def in_words(self) -> str:
+        """The formats, such as "mxfp4 (attention bf16)"."""
+        return formats_in_words(self.weights, self.attention, self.dense)
+
+
+def formats_in_words(weights: str, attention: str | None, dense: str | None) -> str:
+    """Formats of a server's weights, of which those are named that differ."""
+    parts = [f"{part} {form}" for part, form in (("attention", attention), ("MLPs and shared experts", dense)) if form]
+    others = [text for text in parts if text.rpartition(" ")[2] != weights]
+    return f"{weights} ({', '.join(others)})" if others else weights
 
 
 class Model(Noun):
@@ -178,6 +203,7 @@ class Model(Noun):
     vision: Vision | None = Field(None, description="an image encoder before the decoder; default: text only")
     frozen: Flag = Field(False, description="the whole decoder is frozen (only a projector is trained, as in LLaVA's first stage)")
     numerics: Numerics | None = Field(None, description="settings that change no second; default: not known")
+    checkpoint: Checkpoint | None = Field(None, description="how published weights are packed; default: 16 bits")
     lora: Lora | None = Field(None, description="train only adapters; default: train everything")
     source: str = ""
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute.engines.prompts import Prompts
 from windtunnel.compute.engines.seconds import TILES, Caches, Routed
 from windtunnel.records import Dataset
@@ -124,7 +125,8 @@ def prompts_of(rows: EngineRows) -> Prompts:
 
 def expert_rows(data: Dataset, form: str) -> EngineRows | None:
     """Fused experts; widths, experts, top-k and the way they are cut are held out."""
-    part = data.where(level="submodule", op="moe", dtype="fp8" if form == "fp8_block" else form, name="moe")
+    dtype = "bf16" if FORMATS[form].weight_only else "fp8" if form in ("fp8_block", "w8a8") else form
+    part = data.where(level="submodule", op="moe", dtype=dtype, name="moe")
     shapes = [read_shape(text) for text in part.table["shape"].to_pylist()]
     mine = np.array([shape.get("recipe", "bf16") == form for shape in shapes], np.bool_)
     if not mine.any():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.columns import (
     EngineRows,
     cache_rows,
@@ -23,7 +24,7 @@ from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.compute.curves import ErrorStatistics, GemmCurve
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import (
-    FORMATS,
+    FITTED,
     DecodeCurve,
     EngineCurves,
     ExpertsCurve,
@@ -127,7 +128,7 @@ class EngineFitter:
         latent = {form: cached for form in ("bf16", "fp8") if (cached := self._decode(form, True)) is not None}
         latent_prompts = {form: ahead for form in ("bf16",) if (ahead := self._prefill(form, "latent prefill")) is not None}
         windowed = {form: ahead for form in ("bf16", "fp8") if (ahead := self._prefill(form, "windowed")) is not None}
-        experts = {form: found for form in FORMATS if (found := self._experts(form)) is not None}
+        experts = {form: found for form in FITTED if (found := self._experts(form)) is not None}
         releases = tuple(sorted({one.about.source for one in self.data}))
         return EngineFit(EngineCurves(releases, linear, caches, prompts, windowed, latent, latent_prompts, experts), self.errors)
 
@@ -151,13 +152,17 @@ class EngineFitter:
     def _linear(self) -> dict[str, LinearCurve]:
         made: dict[str, LinearCurve] = {}
         start = replace(FIRST, tiles=TILES.get(self.architecture, TILES["hopper"]))
-        for form in FORMATS:
+        for form in FITTED:
             rows = self._best(lambda one, form=form: linear_rows(one, form))  # type: ignore[misc]
             if rows is None or host_bound(rows):
                 continue
             if form == "bf16":
                 flat, found = self._fit("linear bf16", rows, QuantisedProduct.of(start), GEMM, self._linear_of("bf16"))
                 start = flat.as_linear().product
+                made[form] = replace(flat.as_linear(), held_out=found)
+                continue
+            if FORMATS[form].weight_only:
+                flat, found = self._fit(f"linear {form}", rows, QuantisedProduct.of(start), GEMM, self._linear_of(form))
                 made[form] = replace(flat.as_linear(), held_out=found)
                 continue
             # A kernel in few bits starts as one in 16; what is longer is the quantising.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.columns import EngineRows, caches_of, prompts_of, routed_of
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import DecodeCurve, ExpertsCurve, LinearCurve, PrefillCurve
 from windtunnel.compute.engines.prompts import prefill_seconds
 from windtunnel.compute.engines.seconds import (
-    WIDTH,
     decode_seconds,
     experts_seconds,
     product_seconds,
@@ -27,7 +27,7 @@ def predict_linear(dev: Device, form: str, curve: LinearCurve, rows: EngineRows)
 
 def predict_decode(dev: Device, form: str, curve: DecodeCurve, rows: EngineRows) -> Floats:
     """[rows] seconds of attention over caches that are replayed, so that small ones stay in the L2."""
-    return decode_seconds(curve, dev, WIDTH[form], caches_of(rows), cold=False)
+    return decode_seconds(curve, dev, FORMATS[form].width, caches_of(rows), cold=False)
 
 
 def predict_prefill(dev: Device, form: str, curve: PrefillCurve, rows: EngineRows) -> Floats:

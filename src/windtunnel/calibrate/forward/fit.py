@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.catalogue import SYSTEMS
 from windtunnel.calibrate.engines.columns import held_out
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
@@ -29,7 +30,7 @@ from windtunnel.calibrate.forward.sustained import SustainedFit, fit_sustained
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.device import Device
-from windtunnel.compute.engines.seconds import WIDTH, engine_device
+from windtunnel.compute.engines.seconds import engine_device
 from windtunnel.compute.forward import DEFAULT, FILE, forward_text
 from windtunnel.compute.forward_curves import ConvolutionCurve, ForwardCurves, NarrowRate, ScanConstants, ScanCurve
 from windtunnel.compute.kernel_file import FOLDER
@@ -86,7 +87,7 @@ class _Layer:
 
     def seconds(self, rows: NarrowRows, form: str, bandwidth: float) -> Floats:
         """[rows] seconds: product and quantising."""
-        return np.asarray(rows.wide / self.rate + (2.0 + WIDTH[form]) * rows.read / (self.share * bandwidth), np.float64)
+        return np.asarray(rows.wide / self.rate + (2.0 + FORMATS[form].width) * rows.read / (self.share * bandwidth), np.float64)
 
 
 @dataclass

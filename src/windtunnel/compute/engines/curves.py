@@ -8,11 +8,8 @@ from typing import ClassVar
 
 from windtunnel.compute.curves import STRICT, Count, ErrorStatistics, Exponent, GemmCurve, Number, Positive
 
-FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
-"""Formats of products and experts: FP8 with one scale a tensor or row, and with a scale for each block of 128."""
-
-COARSER = {"fp8_block": "fp8", "fp8": "fp8_block"}
-"""A format whose curve stands in for one that an engine does not have."""
+FITTED = ("bf16", "fp8", "fp8_block", "nvfp4", "int4", "int8", "w8a8", "mxfp4")
+"""Formats whose products or experts have curves."""
 
 Statistics = Mapping[str, ErrorStatistics]
 

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.base.strict import Strict
-from windtunnel.compute.engines.curves import COARSER, EngineCurves
+from windtunnel.compute.engines.curves import EngineCurves, LinearCurve
 from windtunnel.compute.kernel_file import FOLDER as KERNELS
 from windtunnel.compute.kernel_file import first_mistake
 from windtunnel.spec import load_gpu
@@ -129,7 +130,14 @@ def _merge_engines(near: list[str], others: list[str], engine: str) -> tuple[Eng
     found, first = ordered[0]
     for other, _ in ordered[1:]:
         found = _fill(found, other)
+    for name in measured_gpus():  # weight-only products were timed on few GPUs
+        for curves in load_engines(name).values():
+            found = replace(found, linear={**_weight_only(curves), **found.linear})
     return found, first
+
+
+def _weight_only(curves: EngineCurves) -> dict[str, LinearCurve]:
+    return {form: curve for form, curve in curves.linear.items() if FORMATS[form].weight_only}
 
 
 def _fill(found: EngineCurves, other: EngineCurves) -> EngineCurves:
@@ -145,7 +153,7 @@ Curve = TypeVar("Curve")
 
 def curve_of(table: Mapping[str, Curve], form: str) -> Curve:
     """The curve of a format, or of the one that stands in for it."""
-    for name in (form, COARSER.get(form, form), "bf16"):
+    for name in (form, *FORMATS[form].stands_in, "bf16"):
         if name in table:
             return table[name]
     return next(iter(table.values()))

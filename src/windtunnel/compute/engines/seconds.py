@@ -14,11 +14,12 @@ lost. Attention over prompts: `prompts.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import (
     DecodeCurve,
@@ -31,9 +32,6 @@ from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.workload.ops import DTYPES
 
-WIDTH = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
-"""Bytes of a number; NVFP4: half a byte, and a scale for 16."""
-
 SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 """Parts into which a kernel may cut a cache."""
 
@@ -44,10 +42,24 @@ PARTIAL = 0.5
 """Share of a partial wave's time that is lost."""
 
 
+INTEGERS = {"turing": 2.0, "ampere": 2.0}
+"""Architecture -> rate of 8-bit integers over that of half precision (NVIDIA's data sheets: T4 130 and 65, A100 624 and 312 T/s).
+Ada and Hopper have them at the rate of FP8."""
+
+
+def priced_as(gpu: GPU, form: str) -> str:
+    """The format whose kernels run weights of `form` on a GPU: itself, or a weight-only one where its units lack the format."""
+    needs = FORMATS[form].peaks
+    has = any(key in gpu.peak or (key == "int8" and gpu.architecture in INTEGERS) for key in needs)
+    return form if has or not needs else FORMATS[form].widened
+
+
 def engine_device(gpu: GPU) -> Device:
     """The GPU with its peaks as ceilings: curves have shares of them."""
     peak = np.array([_peak(gpu, name) for name in DTYPES])
-    return Device(peak=peak, ceiling=peak, bandwidth=gpu.memory_bandwidth, sms=float(gpu.sms or 132), l2=float(gpu.l2 or 50e6))
+    integers = INTEGERS.get(gpu.architecture, 0.0) * float(peak[DTYPES.index("fp16")])
+    sms, l2 = float(gpu.sms or 132), float(gpu.l2 or 50e6)
+    return Device(peak=peak, ceiling=peak, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2, integers=integers)
 
 
 FALLBACK = {
@@ -65,8 +77,15 @@ def _peak(gpu: GPU, name: str) -> float:
 
 
 def code_of(form: str) -> int:
-    """The dtype code of a format."""
-    return DTYPES.index("fp8" if form == "fp8_block" else form)
+    """The dtype code of products of weights in a format."""
+    if FORMATS[form].weight_only:
+        return DTYPES.index("bf16")
+    return DTYPES.index("fp8" if form in ("fp8_block", "w8a8") else form)
+
+
+def rate_of(dev: Device, form: str) -> float:
+    """FLOP/s at peak of products of weights in a format."""
+    return float(dev.integers if form == "w8a8" and dev.integers else dev.peak[code_of(form)])
 
 
 def product_seconds(
@@ -77,14 +96,19 @@ def product_seconds(
     many = np.broadcast_to(np.asarray(batch, np.float64), m.shape)
     one = np.ones(len(m))
     moved = gemm_bytes(many, m, n, k, dtype, np.zeros(len(m), np.bool_))
+    if FORMATS[form].weight_only:
+        moved = moved - many * (2.0 - FORMATS[form].width) * n * k
+    if form == "w8a8" and dev.integers:
+        peak = np.where(np.arange(len(DTYPES)) == code_of(form), dev.integers, dev.peak)
+        dev = replace(dev, peak=peak, ceiling=peak)
     return gemm_seconds(curve.product, dev, many, m, n, k, dtype, moved, one)
 
 
 def quantise_seconds(curve: LinearCurve, dev: Device, form: str, m: Floats, k: Floats) -> Floats:
     """[rows] seconds of quantising (m, k) numbers of 16 bits; 0 for an engine's products in 16 bits."""
-    if form == "bf16":
+    if not FORMATS[form].peaks:
         return np.zeros(len(m))
-    return np.asarray(curve.quantise + (2.0 + WIDTH[form]) * m * k / (curve.bandwidth * dev.bandwidth), np.float64)
+    return np.asarray(curve.quantise + (2.0 + FORMATS[form].width) * m * k / (curve.bandwidth * dev.bandwidth), np.float64)
 
 
 def _from_l2(moved: Floats, dev: Device, gain: float) -> Floats:
@@ -144,13 +168,14 @@ def padded_rows(copies: Floats, active: Floats) -> Floats:
 
 def experts_seconds(curve: ExpertsCurve, dev: Device, form: str, of: Routed) -> Floats:
     """[calls] seconds of fused experts."""
-    width = WIDTH[form]
+    width = FORMATS[form].width
     weights = of.active * of.hidden * of.inner * of.matrices * width / (curve.memory * dev.bandwidth)
-    rate = curve.fraction * dev.peak[code_of(form)]
+    rate = curve.fraction * rate_of(dev, form)
     rows = of.padded * (1.0 + curve.tile / TILES)
     products = (2.0 * rows * (of.hidden * of.inner * of.matrices)[:, None] / rate).min(axis=1)
     joined = (weights**curve.blend + products**curve.blend) ** (1.0 / curve.blend)
-    own = of.copies * (of.hidden * (width + 6.0) + 2.0 * of.inner * of.matrices) + 4.0 * of.tokens * of.hidden
+    taken = width if FORMATS[form].peaks else 2.0  # bytes of an input of the products
+    own = of.copies * (of.hidden * (taken + 6.0) + 2.0 * of.inner * of.matrices) + 4.0 * of.tokens * of.hidden
     every = of.tokens * of.top_k * (2.0 * of.hidden + 2.0 * of.inner * of.matrices)
     moves = own / (curve.moved * dev.bandwidth) + every / (curve.spread * dev.bandwidth)
     return np.asarray(curve.latency + joined + moves, np.float64)

@@ -24,6 +24,7 @@ from windtunnel.base.package_data import CATALOG
 from windtunnel.spec import Model, load_model, names
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.loading.resolve import merge
+from windtunnel.spec.model import Checkpoint
 
 _RECIPE = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|\d+k|config|seq).*$"
 _NOTES = {
@@ -69,19 +70,19 @@ def find_named(name: str) -> HubName | None:
     parts = [part for part in re.split(r"[/\\]+|^models--|(?<=[a-z])--(?=[A-Z])", name.strip()) if part and not is_folder(part)]
     if not parts:
         return None
-    stem = parts[-1]
+    stem, owner = parts[-1], parts[-2] if len(parts) > 1 else ""
     known, near = _read_known()
     for words, identifier in _readings(stem):
         for left in _drop_words(words):
             key = canonical(left)
-            owned = f"{parts[-2].lower()}/{key}" if len(parts) > 1 else ""
+            owned = f"{owner.lower()}/{key}" if owner else ""
             entry = known.get(owned) or known.get(key) or (near.get(key) if identifier else None)
             if entry is not None:
-                return _make_name(entry, stem, True)
+                return _make_name(entry, owner, stem, True)
     for words, _ in _readings(stem):
         for left in _drop_words(words, times=False):
             if (entry := _find_begun(canonical(left), known)) is not None:
-                return _make_name(entry, stem, False)
+                return _make_name(entry, owner, stem, False)
     return None
 
 
@@ -99,14 +100,40 @@ def unknown_model(path: str, name: str, file: str = "--model CONFIG.JSON") -> Sp
     return SpecError(path, name, "a model of the catalogue", f"Nearest: {', '.join(nearest_names(name))}. Or {get} {file}.")
 
 
-def _make_name(entry: _Entry, stem: str, whole: bool) -> HubName:
+def _make_name(entry: _Entry, owner: str, stem: str, whole: bool) -> HubName:
     model = load_model(entry.model)
     if entry.fields:
         model = load_model(merge(model.model_dump(exclude_none=True, mode="json"), dict(entry.fields)))
     note = entry.note.format(name=stem)
     if note and entry.model + _VISION in names("models"):
         note += f" ({entry.model}{_VISION} has it)"
+    held = _checkpoint_of(owner, stem, model)
+    if held != model.checkpoint:
+        model = model.model_copy(update={"checkpoint": held})
     return HubName(model, packed_as(stem), (note,) if note else (), whole)
+
+
+def _checkpoint_of(owner: str, stem: str, model: Model) -> Checkpoint | None:
+    """In which formats a repository holds a model: what the catalogue lists of it, what its name says, else those of the model's
+    own repository. An owner's habits tell FP8 in blocks of 128 from FP8 with a scale for a row."""
+    name = f"{owner}/{stem}" if owner else stem
+    for row in _read_packed():
+        if re.search(row["names"], name.lower()):
+            fields = {key: value for key, value in row.items() if key != "names"}
+            return Checkpoint(**fields, said_by=f"{name} on the hub")
+    words = set(words_of(stem))
+    form = next((form for form, named in _FORMATS if any(re.fullmatch(named, word) for word in words)), "")
+    if form == "fp8" and (own := model.checkpoint) is not None and own.weights.startswith("fp8"):
+        form = own.weights
+    if form == "16":
+        return None
+    return model.checkpoint if not form else Checkpoint(weights=form, said_by=f"the name {name}")
+
+
+@cache
+def _read_packed() -> list[dict[str, Any]]:
+    table = read_table(CATALOG / "hub.toml")
+    return list(table["packed"])
 
 
 def _readings(stem: str) -> Iterator[tuple[list[str], bool]]:
@@ -234,8 +261,21 @@ _PACKED = (
     ("int8", r"int8|8bit|w8a16|w8a8|q8"),
     ("int4", r"awq|gptq|4bit|int4|w4a16|g128|gs128|128g|32g|hqq|aqlm|autoround|exl2|exl3|eetq|int3|3bit|2bit|5bit|6bit|dwq|marlin"),
     ("16", r"bf16|fp16|f16|fp32|f32|mlx|unsloth|dynamic|quantized|quantised|qat|onnx|safetensors|sharded|hf|dequantized|optimized"
-     r"|block|\d\.\d+bpw|ptq|torchao|quant|megatron|torchdist|distckpt|mcore"),
+     r"|block|kv|\d\.\d+bpw|ptq|torchao|quant|megatron|torchdist|distckpt|mcore"),
 )  # fmt: skip
+_FORMATS = (
+    ("16", r"bf16|fp16|f16|fp32|f32|dequantized"),
+    ("mxfp4", r"mxfp4"),
+    ("nvfp4", r"nvfp4|fp4|nvfp4a16"),
+    ("nf4", r"bnb|nf4|bitsandbytes"),
+    ("w8a8", r"w8a8|smoothquant"),
+    ("fp8_block", r"mxfp8"),
+    ("fp8", r"fp8|f8|w8a8fp8"),
+    ("int8", r"int8|8bit|w8a16|q8(0|kxl)?|6bit|q6k"),
+    ("int4", r"awq|gptq|4bit|int4|w4a16|w4a8|w4afp8|g128|gs128|128g|32g|hqq|aqlm|autoround|exl2|exl3|int3|3bit|2bit|5bit|gguf|ggml|"
+     r"i?q[1-5]\w*|dwq|marlin"),
+)  # fmt: skip
+"""Words of a name -> number formats of `base.dtypes`, of which the first that fits counts; GPTQ and AWQ with 8 bits say so."""
 _FOLDERS = (
     r"checkpoint-?\d+|global_?step_?\d+|iter_?\d+|step_?\d+|epoch_?\d+|[0-9a-f]{32,64}"
     r"|snapshots|main|hf|huggingface|final|latest|actor"

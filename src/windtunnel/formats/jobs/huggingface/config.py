@@ -26,6 +26,8 @@ from windtunnel.formats.jobs.huggingface.families import (
 )
 from windtunnel.formats.jobs.huggingface.hybrids import hybrid
 from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture
+from windtunnel.formats.jobs.huggingface.quantised import KEYS as QUANTISED
+from windtunnel.formats.jobs.huggingface.quantised import read_checkpoint
 from windtunnel.formats.jobs.huggingface.vision import vision_of
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
@@ -166,6 +168,9 @@ def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None
     assumed += family.notes
     if numerics := read_numerics(given, used):
         table["numerics"] = numerics
+    checkpoint = read_checkpoint(given, table["layers"], used, assumed)
+    if checkpoint is not None:
+        table["checkpoint"] = checkpoint.model_dump(exclude_none=True)
     table["name"] = name or str(config.get("_name_or_path") or f"{kind}-{table['hidden']}x{table['layers']}")
     table["source"] = f"Hugging Face config.json, model_type {kind}"
     model = load_model({key: value for key, value in table.items() if value is not None})
@@ -189,14 +194,16 @@ def _inner(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, stated: Stated | None) -> Imported:
     """The decoder of `inner`, with the encoder of images where its type is known."""
+    packed = {key: config[key] for key in QUANTISED if key in config}
     decoder = from_config(
-        {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
+        {**packed, **inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
         name or str(config.get("model_type", "")),
         stated,
     )
     assumed: list[str] = []
     vision = vision_of(config, decoder.model.hidden, assumed)
     left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
+    left -= set(packed) if decoder.model.checkpoint is not None else set()
     left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in decoder.ignored}
     if vision is None:
         return Imported(
