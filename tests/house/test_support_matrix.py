@@ -21,7 +21,10 @@ def test_the_matrix_is_in_step() -> None:
         ("h200-sxm-141gb", "sglang", "mixture", "bf16", "near"),
         ("mi300x", "vllm", "dense", "bf16", "carried"),
         ("h100-sxm-80gb", "vllm", "dense", "nvfp4", "carried"),
-        ("b200-sxm-180gb", "vllm", "dense", "int4", "assumed"),
+        ("b200-sxm-180gb", "vllm", "dense", "int4", "carried"),
+        ("b200-sxm-180gb", "vllm", "dense", "mxfp4", "assumed"),
+        ("h100-sxm-80gb", "vllm", "mixture", "int4", "carried"),
+        ("a100-sxm-80gb", "trtllm", "dense", "int4", "measured"),
     ],
 )
 def test_what_a_pass_rests_on(gpu: str, engine: str, kind: str, form: str, basis: str) -> None:

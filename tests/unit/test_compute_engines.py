@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import FileError
 from windtunnel.calibrate.engines.columns import route_tokens
 from windtunnel.calibrate.engines.fit import EXPERTS, FIRST, QuantisedProduct
@@ -27,7 +28,6 @@ from windtunnel.compute.engines.file import choose_engine, curve_of, engines_tex
 from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
     TILES,
-    WIDTH,
     Caches,
     Routed,
     decode_seconds,
@@ -63,8 +63,8 @@ def test_no_product_beats_peak_or_twice_the_memory(gpu: str, engine: str, m: int
     sizes = [np.array([float(size)]) for size in (m, n, k)]
     for form, curve in choose_engine(on, engine).linear.items():
         took = product_seconds(curve, dev, form, *sizes)[0]
-        assert took >= 2.0 * m * n * k / max(on.peak.values())
-        assert took >= 0.5 * WIDTH[form] * n * k / on.memory_bandwidth
+        assert took >= 2.0 * m * n * k / max(dev.integers, *on.peak.values())
+        assert took >= 0.5 * FORMATS[form].width * n * k / on.memory_bandwidth
 
 
 @given(sequences=st.integers(1, 512), keys=st.integers(1, 100_000), more=st.integers(1, 1000))

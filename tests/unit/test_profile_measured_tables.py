@@ -149,11 +149,11 @@ def test_their_table_is_one_of_collectives(tmp_path: Path) -> None:
 
 
 def test_formats_that_no_dataset_has_are_named(tmp_path: Path) -> None:
-    put(tmp_path, GEMM, {**GEMM, "gemm_dtype": "int4_wo"})
+    put(tmp_path, GEMM, {**GEMM, "gemm_dtype": "int3_wo"})
     put(tmp_path, {**PREFILL, "kv_cache_dtype": "fp8"}, table="context_attention")
     put(tmp_path, {"anything": 1}, table="dsv4_megamoe_module")
     said = "\n".join(wt.read_measured(tmp_path).ignored)
-    assert "1 rows of gemm in int4_wo" in said and "write a cache of another" in said and "dsv4_megamoe_module" in said
+    assert "1 rows of gemm in int3_wo" in said and "write a cache of another" in said and "dsv4_megamoe_module" in said
 
 
 def test_another_gpu_in_a_system_s_folder_is_left_out(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.server import Server
+from windtunnel.serving.server import Server, more_room
 from windtunnel.serving.simulate import FRONT, LaneClock, LaneResult, ServedRank, lane_of, most_tokens, run_pass
 from windtunnel.serving.step_times import StepTimes
 
@@ -226,11 +226,11 @@ def run_apart(prefill: StepTimes, decode: StepTimes, load: ServeLoad, tokens: tu
     cache holds."""
     whole = load.prompt + load.output
     rooms = most_tokens(prefill, tokens[0]), most_tokens(decode, tokens[1])
-    for side, held, most in (("prefill", rooms[0], load.prompt + 1), ("decode", rooms[1], whole)):
+    for side, times, held, most in (("prefill", prefill, rooms[0], load.prompt + 1), ("decode", decode, rooms[1], whole)):
         if int(most.max()) > held:
             raise PlanError(
                 "load", f"a request of {int(most.max())} tokens", f"at most {held}, which the cache of a {side} lane holds",
-                "More GPUs to a copy, --kv fp8 or --weights fp8 leave more room.",
+                more_room(times.server),
             )  # fmt: skip
     run = ApartRun(load, transfer_seconds(prefill.server, decode.server))
     prompts = replace(load, output=np.ones(len(load), np.int64), outputs_named=False)

@@ -161,7 +161,7 @@ class PassGraph:
         elif tape.tp > 1:
             self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
         matrices = 3 if model.gated else 2
-        form = self._priced(self.server.weights)
+        form = self._priced_format(self.server.weights)
         held = (everyone, chosen) if flow is None else (round(copies), 1)  # a rank has all tokens, or the copies that arrive
         return fused, ExpertsCall(*held, copies, active, model.expert_hidden, inner, matrices, form)
 
@@ -171,7 +171,7 @@ class PassGraph:
         plan, job = self.server.plan, self.server.job
         if plan.dp == 1 or plan.ep != plan.expert_ranks or plan.ep <= job.cluster.node.domain:
             return None
-        narrow = bool(FORMATS[self._priced(self.server.weights)].peaks)
+        narrow = bool(FORMATS[self._priced_format(self.server.weights)].peaks)
         sends = {"moe_dispatch": "deepep", "moe_dispatch_fp8": narrow}
         table = {"runtime": job.runtime.model_copy(update=sends), "plan": job.plan.model_copy(update={"ep": plan.ep, "etp": 1})}
         return routing(job.model_copy(update=table), tokens, width)
@@ -196,10 +196,10 @@ class PassGraph:
                 narrow = self._format(op, id(unit) in within)
                 low = low or narrow != "bf16"
                 if id(unit) not in within:
-                    narrow = self._priced(narrow)
+                    narrow = self._priced_format(narrow)
                     made = self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
                     rows += [(row, narrow) for row in made]
-            narrow = self._kept(unit.place, id(unit) in within)
+            narrow = self._format_of_module(unit.place, id(unit) in within)
             weights += unit.parameters * FORMATS[narrow if low else "bf16"].width
         if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op, _ in rows):
             rows = [(op, form) for op, form in rows if op.role not in (Role.NORM2, Role.NORM1)]
@@ -210,14 +210,14 @@ class PassGraph:
         """Number format of a row's weights."""
         if op.kind not in (Kind.GEMM, Kind.GROUPED_GEMM) or op.name in WIDE_LINEAR:
             return "bf16"
-        return self._kept(op.module, expert)
+        return self._format_of_module(op.module, expert)
 
-    def _kept(self, module: Module, expert: bool) -> str:
+    def _format_of_module(self, module: Module, expert: bool) -> str:
         """Number format of the weights of linear layers in a module; `expert`: of routed experts."""
         server = self.server
         return server.weights if expert else server.attention_weights if module in ATTENTION else server.dense_weights
 
-    def _priced(self, form: str) -> str:
+    def _priced_format(self, form: str) -> str:
         """The format whose kernels run weights of `form` on the GPU."""
         return priced_as(self.server.job.cluster.gpu, form)
 

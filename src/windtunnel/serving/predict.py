@@ -216,14 +216,14 @@ def _answer(
         dollars,
         joules,
         _limits(ttft, tpot, many, seconds, *limits),
-        (*_taken(server), *load.notes),
+        (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
 
 
-def _taken(server: Server) -> tuple[str, ...]:
+def _formats_note(server: Server) -> tuple[str, ...]:
     """Which formats the answer took from the checkpoint, and from where."""
     return (f"weights {server.formats}, cache {server.kv}: {server.checkpoint}",) if server.checkpoint else ()
 

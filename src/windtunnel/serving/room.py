@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.errors import PlanError
-from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.serving.lengths import cache_bytes
-from windtunnel.serving.server import Server
+from windtunnel.serving.server import Server, narrower_weights
 from windtunnel.serving.step_times import StepTimes
 
 CONTEXT = 1.5e9
@@ -65,8 +64,7 @@ def _what_fits(server: Server, weights: float, activations: float) -> tuple[str,
         return allowed, f"Write --step-tokens {max(1, server.engine.step_tokens // 4)}."
     ranks = plan.gpus * weights / usable
     tp = next((tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp >= ranks and server.model.heads % tp == 0), None)
-    blackwell = priced_as(gpu, "nvfp4") == "nvfp4"
-    narrow = {"bf16": "fp8", "fp8": "nvfp4" if blackwell else "int4", "fp8_block": "int4"}.get(server.weights)
+    narrow = narrower_weights(server)
     hints = [f"--tp {tp} --gpus {tp}"] if tp is not None else []
     hints += [f"--weights {narrow}"] if narrow else []
     return allowed, f"Write {' or '.join(hints)}." if hints else "Choose a GPU with more memory."

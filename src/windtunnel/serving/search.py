@@ -438,5 +438,5 @@ def _explain_nothing(question: ServeQuestion, tried: Sequence[_Tried]) -> None:
     if any(one.bound for one in tried):
         allowed = f"a limit that the bytes of some plan of {question.gpus} GPUs allow"
         raise PlanError("--tpot", question.tpot, allowed, "Raise --tpot or --gpus.")
-    hint = "Write --gpus with more, --weights fp8, or choose a GPU with more memory."
+    hint = "Write --gpus with more, narrower --weights, or choose a GPU with more memory."
     raise PlanError("--gpus", question.gpus, f"GPUs that hold {name} and a request", hint)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_limits
 from windtunnel.serving.speculation import Speculation
 from windtunnel.spec import Cluster, Job, Model, load_job
@@ -239,6 +240,19 @@ def check_plan(model: Model, cluster: Cluster, plan: ServePlan) -> None:
         raise PlanError("ep", plan.ep, f"1: {model.name} has no experts")
     if plan.expert_ranks % plan.ep or (model.experts or plan.ep) % plan.ep:
         raise PlanError("ep", plan.ep, f"a divisor of tp x dp = {plan.expert_ranks} and of {model.experts} experts")
+
+
+def narrower_weights(server: Server) -> str | None:
+    """The next narrower format of weights that the GPU has kernels for; None below 8 bits."""
+    quarter = "nvfp4" if priced_as(server.job.cluster.gpu, "nvfp4") == "nvfp4" else "int4"
+    return {2.0: "fp8", 1.0: quarter}.get(FORMATS[server.weights].width)
+
+
+def more_room(server: Server) -> str:
+    """What leaves more room for caches."""
+    words = [f"--weights {form}"] if (form := narrower_weights(server)) else []
+    words = ["--kv fp8", *words] if server.kv == "bf16" else words
+    return f"More GPUs to a copy (--tp){', ' if words else ' '}{' or '.join(words)}{' ' if words else ''}leave more room."
 
 
 def check_limits(engine: ServeEngine) -> None:

@@ -23,6 +23,7 @@ from windtunnel.serving.engines.sglang import Sglang
 from windtunnel.serving.lane import Lane, PassRecord, ServeStep
 from windtunnel.serving.lengths import Passing, passing_of
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.server import more_room
 from windtunnel.serving.step_times import StepTimes
 
 RUN = 128
@@ -152,7 +153,7 @@ def run_ranks(
         if longest > (most := most_tokens(times, tokens)):
             raise PlanError(
                 "load", f"a request of {longest} tokens", f"at most {most}, which the cache of a lane holds",
-                "More GPUs to a replica (--tp), --kv fp8 or --weights fp8 leave more room.",
+                more_room(times.server),
             )  # fmt: skip
         ranks.append(ServedRank(lane_of(times, load, tokens), rules_of(engine), LaneClock(load, record), count))
     while True:

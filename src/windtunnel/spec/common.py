@@ -29,13 +29,13 @@ KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "networ
 """Fields of `Reliability` that are kinds of failures, in the order of reports."""
 
 
-def _known_weights(name: str) -> str:
+def _check_weight_format(name: str) -> str:
     if name not in FORMATS:
         raise ValueError("number formats " + ", ".join(FORMATS))
     return name
 
 
-WeightFormatName = Annotated[str, AfterValidator(_known_weights), Field(json_schema_extra={"enum": list(FORMATS)})]
+WeightFormatName = Annotated[str, AfterValidator(_check_weight_format), Field(json_schema_extra={"enum": list(FORMATS)})]
 """A member of `base.dtypes.FORMATS`."""
 
 CacheFormat = Literal["bf16", "fp8", "nvfp4"]

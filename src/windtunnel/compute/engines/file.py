@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import lru_cache
 from math import log
@@ -20,6 +20,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.base.strict import Strict
 from windtunnel.compute.engines.curves import EngineCurves, LinearCurve
+from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.compute.kernel_file import FOLDER as KERNELS
 from windtunnel.compute.kernel_file import first_mistake
 from windtunnel.spec import load_gpu
@@ -96,16 +97,29 @@ def basis_of(gpu: GPU, engine: str, kind: str, form: str) -> str:
     engine, "near": on it with another engine, or on another GPU of its architecture; "carried" from another architecture by data
     sheets; "assumed": no GPU has kernels of the format, and those of a coarser one stand in."""
 
-    def has(curves: EngineCurves) -> bool:
-        return all(getattr(curves, name) and (form in getattr(curves, name) or name not in ("linear", "experts"))
-                   for name in CLASSES[kind])  # fmt: skip
+    priced = priced_as(gpu, form)
+    return max((_basis_of_class(gpu, engine, name, priced) for name in CLASSES[kind]), key=BASES.index)
 
-    own = load_engines(gpu.id) if gpu.id in measured_gpus() else {}
-    if engine in own and has(own[engine]):
-        return "measured"
-    if any(has(curves) for name in (gpu.id, *_nearest(gpu)) if name in measured_gpus() for curves in load_engines(name).values()):
-        return "near"
-    return "carried" if any(has(curves) for name in measured_gpus() for curves in load_engines(name).values()) else "assumed"
+
+BASES = ("measured", "near", "carried", "assumed")
+"""What kernels can rest on, the surest first."""
+
+
+def _basis_of_class(gpu: GPU, engine: str, name: str, form: str) -> str:
+    """`basis_of` of one class of kernels."""
+
+    def has(gpus: Iterable[str], engines: tuple[str, ...] = ()) -> bool:
+        tables = [
+            getattr(curves, name)
+            for other in gpus
+            if other in measured_gpus()
+            for called, curves in load_engines(other).items()
+            if not engines or called in engines
+        ]
+        return any(table and (form in table or name not in ("linear", "experts")) for table in tables)
+
+    places = (((gpu.id,), (engine,)), ((gpu.id, *_nearest(gpu)), ()), (measured_gpus(), ()))
+    return next((basis for basis, place in zip(BASES, places, strict=False) if has(*place)), BASES[-1])
 
 
 def _nearest(gpu: GPU) -> list[str]:
@@ -132,11 +146,11 @@ def _merge_engines(near: list[str], others: list[str], engine: str) -> tuple[Eng
         found = _fill(found, other)
     for name in measured_gpus():  # weight-only products were timed on few GPUs
         for curves in load_engines(name).values():
-            found = replace(found, linear={**_weight_only(curves), **found.linear})
+            found = replace(found, linear={**_weight_only_products(curves), **found.linear})
     return found, first
 
 
-def _weight_only(curves: EngineCurves) -> dict[str, LinearCurve]:
+def _weight_only_products(curves: EngineCurves) -> dict[str, LinearCurve]:
     return {form: curve for form, curve in curves.linear.items() if FORMATS[form].weight_only}
 
 

@@ -18,8 +18,8 @@ KEYS = ("quantization_config", "compression_config")
 
 
 class Quantisation(NamedTuple):
-    """The formats of quantised layers, by the words of a table. `skipped`: patterns of layers that stay in 16 bits; `only`: of those
-    that alone are quantised (none: all linear layers). `note`: what was taken for what."""
+    """The formats of quantised layers, by the words of a table. `skipped`: patterns of layers that stay in 16 bits; `only`: of
+    those that alone are quantised (none: all linear layers). `note`: what was taken for what."""
 
     weights: str
     words: str
@@ -39,7 +39,8 @@ def read_checkpoint(config: Mapping[str, Any], layers: int, used: set[str], assu
         return None
     found = read_quantisation(config[key])
     if found is None:
-        assumed.append(f"weights of 16 bits: {_method(config[key]) or key} is no way of quantising that is known (--weights states one)")
+        method = _method_of(config[key]) or key
+        assumed.append(f"weights of 16 bits: {method} is no way of quantising that is known (--weights states one)")
         return None
     used.add(key)
     if found.note:
@@ -65,38 +66,38 @@ def read_quantisation(table: Mapping[str, Any]) -> Quantisation | None:
     inner = table.get("quantization")
     if isinstance(inner, Mapping) and "producer" in table:
         table = {"quant_method": "modelopt", **inner}
-    if "config_groups" in table and _method(table) not in ("modelopt", "quark"):
-        return _compressed_tensors(table)
-    reader = _METHODS.get(_method(table))
+    if "config_groups" in table and _method_of(table) not in ("modelopt", "quark"):
+        return _read_compressed_tensors(table)
+    reader = _METHODS.get(_method_of(table))
     return None if reader is None else reader(table)
 
 
-def _method(table: Mapping[str, Any]) -> str:
+def _method_of(table: Mapping[str, Any]) -> str:
     name = str(table.get("quant_method") or table.get("quant_type") or "").lower()
     if not name and any(table.get(key) for key in ("load_in_4bit", "load_in_8bit")):
         return "bitsandbytes"
     return name
 
 
-def _skipped(table: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+def _layers_skipped(table: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
     """Patterns of the layers that stay in 16 bits."""
     words = [word for key in keys for word in (table.get(key) or ())]
     return tuple(str(word) for word in words)
 
 
-def _integers(table: Mapping[str, Any]) -> Quantisation:
+def _read_integers(table: Mapping[str, Any]) -> Quantisation:
     """AWQ, GPTQ and their like: weight-only integers."""
     bits = table.get("bits", table.get("w_bit", table.get("nbits", table.get("weight_bits", 4))))
     group = table.get("group_size", table.get("q_group_size"))
     form, note = _integer_format(bits)
-    skipped = [*_skipped(table, "modules_to_not_convert", "skip_modules")]
+    skipped = [*_layers_skipped(table, "modules_to_not_convert", "skip_modules")]
     rules = table.get("dynamic")  # GPTQModel: "-:" before patterns of what stays
     if isinstance(rules, Mapping):
         skipped += [f"re:{rule[2:]}" for rule in rules if str(rule).startswith("-:")]
     extra = table.get("extra_config")  # AutoRound
     if isinstance(extra, Mapping):
         skipped += [str(name) for name, one in extra.items() if isinstance(one, Mapping) and _is_wide(one.get("bits"))]
-    words = f"{_method(table)}, {bits} bits" + (f", groups of {group}" if isinstance(group, int) and group > 0 else "")
+    words = f"{_method_of(table)}, {bits} bits" + (f", groups of {group}" if isinstance(group, int) and group > 0 else "")
     return Quantisation(form, words, tuple(skipped), note=note)
 
 
@@ -113,34 +114,34 @@ def _integer_format(bits: object) -> tuple[str, str]:
     return form, f"weights of {bits} bits as {form}"
 
 
-def _fp8(table: Mapping[str, Any]) -> Quantisation:
+def _read_fp8(table: Mapping[str, Any]) -> Quantisation:
     block = table.get("weight_block_size")
-    skipped = _skipped(table, "modules_to_not_convert", "ignored_layers")
+    skipped = _layers_skipped(table, "modules_to_not_convert", "ignored_layers")
     words = "fp8" + (f", blocks of {block[0]} x {block[1]}" if isinstance(block, list) and len(block) == 2 else "")
     return Quantisation("fp8_block" if block else "fp8", words, skipped)
 
 
-def _bitsandbytes(table: Mapping[str, Any]) -> Quantisation:
-    skipped = _skipped(table, "llm_int8_skip_modules")
+def _read_bitsandbytes(table: Mapping[str, Any]) -> Quantisation:
+    skipped = _layers_skipped(table, "llm_int8_skip_modules")
     if table.get("load_in_8bit") or table.get("_load_in_8bit"):
         return Quantisation("int8", "bitsandbytes, 8 bits", skipped)
     return Quantisation("nf4", f"bitsandbytes, {table.get('bnb_4bit_quant_type', 'fp4')}", skipped)
 
 
-def _mxfp4(table: Mapping[str, Any]) -> Quantisation:
-    skipped = _skipped(table, "modules_to_not_convert")
+def _read_mxfp4(table: Mapping[str, Any]) -> Quantisation:
+    skipped = _layers_skipped(table, "modules_to_not_convert")
     return Quantisation("mxfp4", "mxfp4", skipped or ("self_attn",))  # gpt-oss: experts alone
 
 
-def _modelopt(table: Mapping[str, Any]) -> Quantisation | None:
+def _read_modelopt(table: Mapping[str, Any]) -> Quantisation | None:
     name = str(table.get("quant_algo") or table.get("quantization_algo") or "").upper()
-    skipped = _skipped(table, "exclude_modules", "ignore")
+    skipped = _layers_skipped(table, "exclude_modules", "ignore")
     scheme = table.get("kv_cache_scheme")
-    kv = _cache(table.get("kv_cache_quant_algo") or (scheme.get("num_bits") if isinstance(scheme, Mapping) else None))
+    kv = _cache_format(table.get("kv_cache_quant_algo") or (scheme.get("num_bits") if isinstance(scheme, Mapping) else None))
     if name == "MIXED_PRECISION":
-        return _modelopt_mixed(table, skipped, kv)
+        return _read_modelopt_mixed(table, skipped, kv)
     if not name and isinstance(table.get("config_groups"), Mapping):
-        found = _compressed_tensors(table)
+        found = _read_compressed_tensors(table)
         return None if found is None else found._replace(skipped=skipped or found.skipped, kv=kv or found.kv)
     form, note = _ALGORITHMS.get(name, ("", ""))
     return None if not form else Quantisation(form, f"ModelOpt, {name}", skipped, (), kv, note)
@@ -171,7 +172,7 @@ _ALGORITHMS = {
 """ModelOpt's and TensorRT-LLM's algorithms -> format, and what must be said."""
 
 
-def _modelopt_mixed(table: Mapping[str, Any], skipped: tuple[str, ...], kv: CacheFormat | None) -> Quantisation | None:
+def _read_modelopt_mixed(table: Mapping[str, Any], skipped: tuple[str, ...], kv: CacheFormat | None) -> Quantisation | None:
     """A table of layers, each with an algorithm: that of most layers, of experts first."""
     layers = table.get("quantized_layers")
     if not isinstance(layers, Mapping) or not layers:
@@ -188,7 +189,7 @@ def _modelopt_mixed(table: Mapping[str, Any], skipped: tuple[str, ...], kv: Cach
     return Quantisation(form, f"ModelOpt, mixed: {', '.join(sorted(by_form))}", skipped, tuple(by_form[form]), kv, note)
 
 
-def _cache(word: object) -> CacheFormat | None:
+def _cache_format(word: object) -> CacheFormat | None:
     """Format of a cache by a word or a number of bits."""
     if word is None or word is False:
         return None
@@ -196,23 +197,23 @@ def _cache(word: object) -> CacheFormat | None:
     return "nvfp4" if "fp4" in text or text == "4" else "fp8" if "8" in text else None
 
 
-def _compressed_tensors(table: Mapping[str, Any]) -> Quantisation | None:
+def _read_compressed_tensors(table: Mapping[str, Any]) -> Quantisation | None:
     """Groups of layers, each with its scheme: that of most targets, experts first."""
     groups = [one for one in (table.get("config_groups") or {}).values() if isinstance(one, Mapping)]
-    schemes = [found for one in groups if (found := _scheme(one)) is not None]
+    schemes = [found for one in groups if (found := _read_scheme(one)) is not None]
     if not schemes:
         return None
-    skipped, kv = _skipped(table, "ignore"), table.get("kv_cache_scheme")
+    skipped, kv = _layers_skipped(table, "ignore"), table.get("kv_cache_scheme")
     forms = sorted({form for form, _, _ in schemes})
     form, only, note = max(schemes, key=lambda one: (any("expert" in name for name in one[1]), not one[1], len(one[1])))
     if len(forms) > 1:
         note = f"layers in {', '.join(forms)}: all of them as {form}"
     words = f"compressed-tensors, {table.get('format') or groups[0].get('format') or 'no format'}"
-    cached = _cache(kv.get("num_bits")) if isinstance(kv, Mapping) else None
+    cached = _cache_format(kv.get("num_bits")) if isinstance(kv, Mapping) else None
     return Quantisation(form, words, skipped, only, cached, note)
 
 
-def _scheme(group: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
+def _read_scheme(group: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
     """(format, patterns of its layers, note) of a group of compressed-tensors. Targets that are classes mean all layers."""
     weights, inputs = group.get("weights"), group.get("input_activations")
     if not isinstance(weights, Mapping):
@@ -237,7 +238,7 @@ def _scheme(group: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None
     return form, targets, note
 
 
-def _quark(table: Mapping[str, Any]) -> Quantisation | None:
+def _read_quark(table: Mapping[str, Any]) -> Quantisation | None:
     """AMD's: one scheme for all layers, but those excluded."""
     whole = table.get("global_quant_config")
     weight = whole.get("weight") if isinstance(whole, Mapping) else None
@@ -249,14 +250,16 @@ def _quark(table: Mapping[str, Any]) -> Quantisation | None:
     form = next((form for word, form in (("fp8", "fp8"), ("fp4", "mxfp4"), ("int8", "w8a8"), ("int4", "int4")) if word in name), "")
     cached = table.get("kv_cache_quant_config") or (table.get("export") or {}).get("kv_cache_group")
     note = "MXFP4 with inputs in MXFP4 as weight-only mxfp4" if form == "mxfp4" and whole and whole.get("input_tensors") else ""
-    return None if not form else Quantisation(form, f"Quark, {name}", _skipped(table, "exclude"), (), "fp8" if cached else None, note)
+    if not form:
+        return None
+    return Quantisation(form, f"Quark, {name}", _layers_skipped(table, "exclude"), (), "fp8" if cached else None, note)
 
 
-def _torchao(table: Mapping[str, Any]) -> Quantisation | None:
+def _read_torchao(table: Mapping[str, Any]) -> Quantisation | None:
     text = re.sub(r"[^a-z0-9]", "", str(table.get("quant_type") or table.get("quant_type_kwargs") or table).lower())
     for word, form in _TORCHAO:
         if word in text:
-            return Quantisation(form, f"torchao, {word}", _skipped(table, "modules_to_not_convert"))
+            return Quantisation(form, f"torchao, {word}", _layers_skipped(table, "modules_to_not_convert"))
     return None
 
 
@@ -268,35 +271,35 @@ _TORCHAO = (
 """Words of torchao's configurations -> format."""
 
 
-def _quanto(table: Mapping[str, Any]) -> Quantisation | None:
+def _read_quanto(table: Mapping[str, Any]) -> Quantisation | None:
     name = str(table.get("weights", "")).lower()
     form = {"int8": "int8", "float8": "int8", "int4": "int4", "int2": "int4"}.get(name, "")
-    return None if not form else Quantisation(form, f"quanto, {name}", _skipped(table, "modules_to_not_convert"))
+    return None if not form else Quantisation(form, f"quanto, {name}", _layers_skipped(table, "modules_to_not_convert"))
 
 
-def _fixed(form: str, note: str = "") -> Callable[[Mapping[str, Any]], Quantisation]:
-    return lambda table: Quantisation(form, _method(table), _skipped(table, "modules_to_not_convert"), note=note)
+def _method_of_one_format(form: str, note: str = "") -> Callable[[Mapping[str, Any]], Quantisation]:
+    return lambda table: Quantisation(form, _method_of(table), _layers_skipped(table, "modules_to_not_convert"), note=note)
 
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], Quantisation | None]] = {
     **dict.fromkeys(
         ("awq", "gptq", "awq_marlin", "gptq_marlin", "gptqmodel", "auto-round", "auto_round", "autoround", "intel/auto-round",
-         "auto-gptq", "hqq", "inc", "moe_wna16", "cpu_awq", "ipex", "vptq", "rtn"), _integers),
-    **dict.fromkeys(("fp8", "finegrained_fp8", "deepseek_v4_fp8"), _fp8),
-    "fbgemm_fp8": _fixed("fp8"),
-    "ptpc_fp8": _fixed("fp8"),
-    "bitsandbytes": _bitsandbytes,
-    **dict.fromkeys(("mxfp4", "gpt_oss_mxfp4"), _mxfp4),
-    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4"), _modelopt),
-    **dict.fromkeys(("compressed-tensors", "compressed_tensors"), _compressed_tensors),
-    "quark": _quark,
-    "torchao": _torchao,
-    "quanto": _quanto,
-    "eetq": _fixed("int8"),
-    "experts_int8": _fixed("int8"),
-    "fp_quant": _fixed("mxfp4"),
-    "gguf": _fixed("int4", "GGUF's mixture of bits as int4"),
-    **dict.fromkeys(("aqlm", "higgs", "spqr", "bitnet", "quip", "exl2", "exl3"), _fixed("int4", "fewer or mixed bits as int4")),
+         "auto-gptq", "hqq", "inc", "moe_wna16", "cpu_awq", "ipex", "vptq", "rtn"), _read_integers),
+    **dict.fromkeys(("fp8", "finegrained_fp8", "deepseek_v4_fp8"), _read_fp8),
+    "fbgemm_fp8": _method_of_one_format("fp8"),
+    "ptpc_fp8": _method_of_one_format("fp8"),
+    "bitsandbytes": _read_bitsandbytes,
+    **dict.fromkeys(("mxfp4", "gpt_oss_mxfp4"), _read_mxfp4),
+    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4"), _read_modelopt),
+    **dict.fromkeys(("compressed-tensors", "compressed_tensors"), _read_compressed_tensors),
+    "quark": _read_quark,
+    "torchao": _read_torchao,
+    "quanto": _read_quanto,
+    "eetq": _method_of_one_format("int8"),
+    "experts_int8": _method_of_one_format("int8"),
+    "fp_quant": _method_of_one_format("mxfp4"),
+    "gguf": _method_of_one_format("int4", "GGUF's mixture of bits as int4"),
+    **dict.fromkeys(("aqlm", "higgs", "spqr", "bitnet", "quip", "exl2", "exl3"), _method_of_one_format("int4", "fewer or mixed bits as int4")),
 }  # fmt: skip
 """`quant_method` -> its reader."""
 
@@ -311,11 +314,11 @@ PARTS = {
 def _share_kept(found: Quantisation, names: Iterable[str], layers: int, which: Callable[[Iterable[bool]], bool]) -> float:
     """The share of layers of which `which` (any or all) of these names stay in 16 bits."""
     tried = range(0, layers, layers // 200 + 1)
-    kept = sum(which(_stays(found, f"model.layers.{layer}.{name}") for name in names) for layer in tried)
+    kept = sum(which(_stays_wide(found, f"model.layers.{layer}.{name}") for name in names) for layer in tried)
     return kept / max(len(tried), 1)
 
 
-def _stays(found: Quantisation, name: str) -> bool:
+def _stays_wide(found: Quantisation, name: str) -> bool:
     """Whether a linear layer stays in 16 bits."""
     if found.only and not any(_matches(pattern, name) for pattern in found.only):
         return True
