@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def answer_serve(options: ServeOptions) -> Served:
     from windtunnel.serving.load import drawn_load
     from windtunnel.serving.server import first_plan_of, prefill_of, server_model
 
-    asked = options
+    asked, notes = with_launch(options)
     whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     changes, tp = list(asked.overrides), asked.tp
@@ -48,7 +49,7 @@ def answer_serve(options: ServeOptions) -> Served:
         return server_of(
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
             kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
-            speculation=drafted, overrides=changes,
+            speculation=drafted, context=asked.max_model_len, eager=asked.eager, overrides=changes,
         )  # fmt: skip
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)
@@ -63,8 +64,40 @@ def answer_serve(options: ServeOptions) -> Served:
         )  # fmt: skip
     if asked.prefill is not None:
         front = server_on(*prefill_of(asked.prefill))
-        return serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
-    return serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+        served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    else:
+        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    return replace(served, notes=(*notes, *served.notes)) if notes else served
+
+
+def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
+    """The options of a line, script or manifest that starts a server, where the model is one; what is stated beside it beats it.
+    And what was read, ignored and assumed. Raises SpecError for a text that starts no server."""
+    from windtunnel.formats.jobs.servers.launch import weights_of
+    from windtunnel.jobs.imports import load_model_apart
+    from windtunnel.jobs.launched import launched_server
+
+    launched = launched_server(options.model)
+    if launched is None:
+        return options, ()
+    where = Path(str(options.model)).name if not any(letter.isspace() for letter in str(options.model)) else "the line"
+    said = dict(launched.fields)
+    whole = load_model_apart(said["model"], launched.assumed)
+    if options.weights is None and launched.quantization and whole.checkpoint is None:
+        said["weights"] = weights_of(launched.quantization)
+        if said["weights"] is None:
+            launched.assumed.append(f"weights of 16 bits: {launched.quantization} is no quantisation that is known")
+    copies = said.pop("copies", 1)
+    if not whole.experts and said.get("dp", 1) > 1:  # engines start copies of a dense model
+        copies *= said.pop("dp")
+    defaults = {one.name: one.default for one in fields(ServeOptions)}
+    stated = {name for name, default in defaults.items() if name != "model" and getattr(options, name) != default}
+    if {"rate", "concurrency"} & stated:
+        stated |= {"rate", "concurrency"}
+    made = replace(options, **{name: value for name, value in said.items() if name not in stated})
+    tp = made.tp or 1
+    made = replace(made, tp=tp, gpus=made.gpus if made.gpus is not None else copies * tp * made.pp * made.dp)
+    return made, launched.notes(where)
 
 
 def answer_search(options: ServeSearchOptions) -> ServeFront:

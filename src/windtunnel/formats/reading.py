@@ -25,6 +25,7 @@ class Content(Enum):
     COLLECTIVES = "collectives"  # measured calls
     DATASET = "dataset"  # records.Dataset
     EVIDENCE = "evidence"  # of a failure: facts alone, with a `hang` that says who is to blame
+    SERVER = "server"  # formats.jobs.servers.launch.LaunchedServer: what `windtunnel serve-predict` takes
     SETTINGS = "settings"  # part of another input: algorithms, a schedule, a communicator file
 
 

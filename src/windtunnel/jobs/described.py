@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.hub_names import HubName, find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
+from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import merge_texts
+from windtunnel.formats.text.source import read_source
 from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_model_apart, put_on_machine
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import example_job
@@ -64,6 +67,8 @@ def load_foreign(
     if re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) and is_hub_id(source):
         raise unknown_model("JOB", source, "`windtunnel predict config.json --on CLUSTER`")
     check_path(source)
+    if without_gz(Path(source)).suffix.lower() in (".yaml", ".yml") and Path(source).is_file():
+        refuse_server(*read_source(Path(source)), Path(source))
     if is_foreign(source):
         return import_on_machine(Path(source), on, changes)
     if format_of_source(source) == "model":

@@ -19,8 +19,8 @@ _FORMATS = ", ".join(FORMATS)
 _DRAFTED = "mtp,drafts=N,accepted=TOKENS"
 
 
-def _model() -> Any:
-    allowed = "a model of the catalogue, a config.json, or a name as on a hub"
+def _model(more: str = "") -> Any:
+    allowed = f"a model of the catalogue, a config.json, {more}or a name as on a hub"
     return argument(f"{allowed[0].upper()}{allowed[1:]}.", metavar="MODEL", offers="models", allowed=allowed, example="llama3.1-8b")
 
 
@@ -51,7 +51,7 @@ def _overrides() -> Any:
 class ServeOptions:
     """What `serve-predict` takes."""
 
-    model: str | Path | Model = _model()
+    model: str | Path | Model = _model("a line, script or manifest that starts a server, ")
     on: str | Path | Cluster = _machine()
     gpus: int | None = option("GPUs of all copies; default: those of one.", None, least=1)
     engine: str = option(f"{ENGINES.own_words}.", ENGINES.default)
@@ -77,6 +77,8 @@ class ServeOptions:
     running: int | None = option("Most requests that run at once.", None, least=1)
     polls: int | None = option("Decoding passes between two looks at new requests (SGLang); default 1.", None, least=1)
     memory: float | None = option("Share of GPU memory that the engine may use.", None)
+    max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
+    eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
     seed: int = _seed()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.lengths import cache_bytes
-from windtunnel.serving.server import Server, narrower_weights
+from windtunnel.serving.server import Server, more_room, narrower_weights
 from windtunnel.serving.step_times import StepTimes
 
 CONTEXT = 1.5e9
@@ -52,6 +52,9 @@ def room_of(server: Server, times: StepTimes) -> CacheRoom:
         raise PlanError("model", model.name, *_what_fits(server, weights, activations))
     held = engine.running * state if state < cache / engine.running else cache * state / (state + token * 4096.0)
     lane = int((cache - min(held, 0.5 * cache)) / max(token, 1e-9) / plan.pp) if token else 1 << 40
+    if server.context is not None and lane < server.context:  # engines refuse to start
+        allowed = f"at most {lane:,} tokens, which the cache of a copy holds"
+        raise PlanError("--max-model-len", server.context, allowed, f"Write --max-model-len {lane}. {more_room(server)}")
     return CacheRoom(weights, activations, CONTEXT, cache, token, state, lane, lane * plan.pp * plan.dp)
 
 

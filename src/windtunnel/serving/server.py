@@ -47,7 +47,7 @@ class Server:
     """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`
     (of experts, where there are any), `attention_weights` and `dense_weights` (of other MLPs) are number formats of
     `base.dtypes.FORMATS`, `kv` of CACHES. `speculation`: None without drafts. `checkpoint`: where the formats are from, if
-    the model says them."""
+    the model says them. `context`: stated tokens of a request at most, for which a copy has to have room."""
 
     job: Job
     plan: ServePlan
@@ -58,6 +58,7 @@ class Server:
     speculation: Speculation | None = None
     dense_weights: str = "bf16"
     checkpoint: str = ""
+    context: int | None = None
 
     @property
     def formats(self) -> str:
@@ -130,6 +131,8 @@ def server_of(
     memory: float | None = None,
     polls: int | None = None,
     speculation: Speculation | None = None,
+    context: int | None = None,
+    eager: bool = False,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
@@ -142,11 +145,13 @@ def server_of(
         allowed: tuple[str, ...] = CACHES if path == "kv" else tuple(FORMATS)
         if value is not None and value not in allowed:
             raise SpecError(path, value, ", ".join(allowed))
-    probe = probe_job(model, cluster, gpus, overrides or [])
+    limited = [f"model.max_seq={context}"] if context is not None else []
+    probe = probe_job(model, cluster, gpus, [*limited, *(overrides or [])])
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
     limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
+    limits = replace(limits, graph_tokens=0, captures_prompts=False) if eager else limits
     check_limits(limits)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""
@@ -158,7 +163,7 @@ def server_of(
         attention_weights = attention or ("bf16" if probe.model.latent and weights == "nvfp4" else weights)
     degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
     job = with_plan(probe, degrees)
-    return Server(job, chosen, limits, weights, attention_weights, kv or own.kv or "bf16", speculation, dense, taken)
+    return Server(job, chosen, limits, weights, attention_weights, kv or own.kv or "bf16", speculation, dense, taken, context)
 
 
 def probe_job(

@@ -164,7 +164,7 @@ class StepTimes:
         tokens, two products, the sum)."""
         total = 0
         for kind, count, _ in self.kinds:
-            block = self.graph.layer(kind, self.server.engine.graph_tokens)
+            block = self.graph.layer(kind, max(self.server.engine.graph_tokens, 1))
             total += count * (sum(row.launches for row in block.rows) + 1 + 4 * len(block.experts))
         return total
 

@@ -15,6 +15,7 @@ NEXT = {
     Content.RUN: "windtunnel runs show {files}",
     Content.EVIDENCE: "windtunnel fleet hang {files}",
     Content.CLUSTER: "windtunnel predict MODEL --on {out}",
+    Content.SERVER: "windtunnel serve-predict {files} --on CLUSTER",
     Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
 }
 """What a user does next with a source, as a command."""
@@ -24,6 +25,7 @@ HINTS = {
     Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
     Content.EVIDENCE: "These are facts alone: leave -o out; --json FILE keeps them.",
     Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
+    Content.SERVER: "`windtunnel serve-predict FILE` takes it as it is.",
 }
 """What to write in place of --out, for content that has no file."""
 

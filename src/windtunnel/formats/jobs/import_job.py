@@ -24,6 +24,7 @@ from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
 from windtunnel.formats.jobs.scripts.script_call import call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
+from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.text.source import parse_json, read_source
 from windtunnel.spec import Job
@@ -75,6 +76,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
+    refuse_server(text, where, source if isinstance(source, Path) else None)
     if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
         table = open_defaults(table, source.parent)

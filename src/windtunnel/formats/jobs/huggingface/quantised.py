@@ -299,7 +299,9 @@ _METHODS: Mapping[str, Callable[[Mapping[str, Any]], Quantisation | None]] = {
     "experts_int8": _method_of_one_format("int8"),
     "fp_quant": _method_of_one_format("mxfp4"),
     "gguf": _method_of_one_format("int4", "GGUF's mixture of bits as int4"),
-    **dict.fromkeys(("aqlm", "higgs", "spqr", "bitnet", "quip", "exl2", "exl3"), _method_of_one_format("int4", "fewer or mixed bits as int4")),
+    **dict.fromkeys(
+        ("aqlm", "higgs", "spqr", "bitnet", "quip", "exl2", "exl3"),
+        _method_of_one_format("int4", "fewer or mixed bits as int4")),
 }  # fmt: skip
 """`quant_method` -> its reader."""
 

@@ -1,0 +1,486 @@
+"""The line that starts an inference server, as a served job: vLLM's, SGLang's, TensorRT-LLM's, Dynamo's, LMDeploy's, TGI's.
+
+Scripts, `docker run`, `srun`, Kubernetes' and Compose's manifests, and a benchmark's client beside the server, which says the load.
+`flags.toml` has the flags by tool. Nothing is executed. Every flag is taken, listed as not modelled, or listed as changing nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.formats.jobs.scripts.command import commands_of
+from windtunnel.formats.jobs.servers.clients import client_load
+from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
+from windtunnel.formats.text.source import read_source
+
+STARTS = re.compile(
+    r"\bvllm\b|sglang|trtllm|tensorrt[-_]?llm|\bdynamo\b|lmdeploy|text-generation-(launcher|inference)|\btgi\b", re.IGNORECASE
+)
+"""What a text has somewhere that starts a server."""
+_RATE = 0.7
+"""Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
+_INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy")
+_NUMBERS = ("memory", "memory_after_weights")
+_SWITCHES = ("expert_parallel", "eager", "dp_attention", "prefill_worker", "decode_worker")
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool of `flags.toml`: `read`: flag -> field; `like`: what is assumed where its engine is another's."""
+
+    name: str
+    title: str
+    engine: str
+    starts: tuple[tuple[str, ...], ...]
+    image: str
+    read: Mapping[str, str]
+    switches: tuple[str, ...]
+    unread: tuple[str, ...]
+    harmless: tuple[str, ...]
+    like: str = ""
+
+
+@dataclass
+class LaunchedServer:
+    """What a line says. `fields`: of `serving.options.ServeOptions`; `taken`, `ignored`, `assumed`: in words. `side`: prefill or
+    decode, where it serves one side; `copies` of it are started."""
+
+    tool: ServerTool
+    fields: dict[str, Any] = field(default_factory=dict)
+    quantization: str = ""
+    taken: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    side: str = ""
+    copies: int = 1
+
+    def notes(self, where: str) -> tuple[str, ...]:
+        """The lines that an answer shows."""
+        lines = [f"{where} starts {self.tool.title}: {', '.join(self.taken) or 'no flag that is modelled'}"]
+        lines += [f"assumed: {line}" for line in self.assumed]
+        return (*lines, *self.ignored)
+
+
+@cache
+def server_tools() -> tuple[ServerTool, ...]:
+    """All tools."""
+    made = []
+    for name, row in tomllib.loads(Path(__file__).with_name("flags.toml").read_text(encoding="utf-8")).items():
+        flags = {flag: key for key, listed in row["read"].items() for flag in listed}
+        starts = tuple(tuple(one) for one in row["starts"])
+        lists = {key: tuple(values) for key, values in row["lists"].items()}
+        made.append(ServerTool(name, row["title"], row["engine"], starts, row["image"], flags, **lists, like=row.get("like", "")))
+    return tuple(made)
+
+
+def tool_of(words: Sequence[str]) -> tuple[ServerTool, int] | None:
+    """The tool that a command starts, and the place behind the words by which it is known; None for another command."""
+    bare = [word.rpartition("/")[2] for word in words]
+    for tool in server_tools():
+        for start in tool.starts:
+            place = _find(start, words, bare)
+            if place is not None:
+                return tool, place
+    if words and bare[0] in ("docker", "podman", "nerdctl", "apptainer", "singularity", "image"):
+        for place, word in enumerate(words[1:], 1):
+            image = not word.startswith("-") and (":" in word or "/" in word) and "=" not in word
+            for tool in server_tools():
+                if image and re.search(tool.image, word):
+                    return tool, place + 1
+    return None
+
+
+def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> int | None:
+    """The place behind words that follow one another in a command."""
+    for place in range(len(words) - len(start) + 1):
+        parts = zip(start, bare[place : place + len(start)], words[place : place + len(start)], strict=True)
+        if all(re.fullmatch(pattern, one) or re.fullmatch(pattern, whole) for pattern, one, whole in parts):
+            return place + len(start)
+    return None
+
+
+def started_tool(text: str, where: str = "text", path: Path | None = None) -> ServerTool | None:
+    """The first server that a text starts; None for one that starts none, or that cannot be read."""
+    if not STARTS.search(text):
+        return None
+    try:
+        listed = _commands(text, where, path)
+    except FileError:
+        return None
+    return next((found[0] for words, _, _ in listed if (found := tool_of(words)) is not None), None)
+
+
+def refuse_server(text: str, where: str, path: Path | None = None) -> None:
+    """SpecError for a text that starts a server, from readers of what trains."""
+    tool = started_tool(text, where, path)
+    if tool is not None:
+        hint = f"Type: windtunnel serve-predict {where if path else 'FILE'} --on CLUSTER."
+        raise SpecError(where, f"a line that starts {tool.title}, which serves a model", "what trains one", hint)
+
+
+def _commands(text: str, where: str, path: Path | None) -> list[Command]:
+    """The commands of a script or a manifest."""
+    if is_manifest(text, path):
+        return commands_of_manifest(text, where)
+    return [(words, 1, None) for words in commands_of(text, where, (), {}, path)[0] if words]
+
+
+def read_launch(source: str | Path) -> LaunchedServer | None:
+    """The served job of a script, a command line or a manifest; None for a text that starts no server that is known.
+
+    A prefill and a decode server in one text are one served job of two sides. Raises FileError for what cannot be read, and
+    SpecError for a value that none can be.
+    """
+    text, where = read_source(source)
+    if not STARTS.search(text):
+        return None
+    path = source if isinstance(source, Path) else None
+    files = dict(_files_of(text))
+    servers: list[LaunchedServer] = []
+    load: dict[str, Any] = {}
+    for words, copies, side in _commands(text, where, path):
+        known = tool_of(words)
+        if known is not None:
+            made = _read_words(known[0], list(words[known[1] :]), path, files)
+            made.copies, made.side = copies, made.side or side or ""
+            servers.append(made)
+        elif (asked := client_load(words)) is not None:
+            load |= asked
+    servers = [one for one in servers if "model" in one.fields or one.side] or servers
+    if not servers:
+        return None
+    whole = _join_sides(servers)
+    whole.fields = {**load, **whole.fields}
+    if load:
+        whole.taken.append("load " + ", ".join(f"{key} {value}" for key, value in load.items()))
+    return whole
+
+
+def _join_sides(servers: list[LaunchedServer]) -> LaunchedServer:
+    """One served job of all servers of a text: with two sides, or with copies."""
+    fronts = [one for one in servers if one.side == "prefill"]
+    backs = [one for one in servers if one.side == "decode"]
+    whole = (backs or servers)[-1]
+    for other in servers:
+        whole.fields.setdefault("model", other.fields.get("model"))
+    if whole.fields.get("model") is None:
+        del whole.fields["model"]
+    if fronts and backs:
+        front = fronts[-1].fields
+        words = [f"gpus={sum(one.copies * _gpus(one.fields) for one in fronts)}"]
+        words += [f"{key}={front[key]}" for key in ("tp", "pp", "dp", "ep") if key in front]
+        whole.fields["prefill"] = ",".join(words)
+        whole.taken.append(f"prompts on {len(fronts)} servers of their own ({whole.fields['prefill']})")
+        whole.copies = sum(one.copies for one in backs)
+    elif len(servers) > 1 and not fronts and not backs:
+        whole.copies = sum(one.copies for one in servers)
+    if whole.copies > 1:
+        whole.fields["copies"] = whole.copies
+        whole.taken.append(f"{whole.copies} copies")
+    return whole
+
+
+def _gpus(fields: Mapping[str, Any]) -> int:
+    return int(fields.get("tp", 1)) * int(fields.get("pp", 1)) * int(fields.get("dp", 1))
+
+
+def _files_of(text: str) -> Iterator[tuple[str, str]]:
+    """(name, content) of files that a script writes with here-documents."""
+    for found in re.finditer(r"<<-?\s*['\"]?(\w+)['\"]?([^\n]*)\n(.*?)\n\s*\1\s*(?:\n|$)", text, re.DOTALL):
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()] + found[2]
+        name = re.search(r">\s*([^\s<>]+)", line)
+        if name is not None:
+            yield name[1].strip("'\"").rpartition("/")[2], found[3]
+
+
+def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Mapping[str, str]) -> LaunchedServer:
+    """The flags of a command behind what started it."""
+    made = LaunchedServer(tool)
+    if tool.like:
+        made.assumed.append(f"{tool.title}: {tool.like}")
+    raw: dict[str, Any] = {}
+    loose: list[str] = []
+    unread: list[str] = []
+    harmless: list[str] = []
+    unknown: list[str] = []
+    for name, value in _flags(tool, words, loose):
+        head, _, rest = name.partition(".")
+        key = tool.read.get(head)
+        if key is not None:
+            if rest:
+                inner = raw.setdefault(key, {})
+                if isinstance(inner, dict):
+                    inner[rest.replace("-", "_")] = value
+            else:
+                raw[key] = value
+        else:
+            (unread if _listed(head, tool.unread) else harmless if _listed(head, tool.harmless) else unknown).append(f"--{head}")
+    if "config" in raw:
+        _read_config(tool, str(raw.pop("config")), path, files, raw, made, unread)
+    if loose and "model" not in raw:
+        raw["model"] = loose[0]
+    _take_all(tool, raw, made)
+    for what, listed in (("not modelled", unread), ("change nothing", harmless), ("not known", unknown)):
+        if listed:
+            made.ignored.append(f"{what}: {', '.join(dict.fromkeys(listed))}")
+    return made
+
+
+def _listed(name: str, listed: Sequence[str]) -> bool:
+    return any(name == one or one.endswith("-") and name.startswith(one) for one in listed)
+
+
+def _flags(tool: ServerTool, words: list[str], loose: list[str]) -> Iterator[tuple[str, str]]:
+    """(name without dashes, value; "true" for a switch) of each flag; other words join `loose`."""
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if word in (";", "&", "&&", "|", "||") or re.fullmatch(r"\d?>.*", word):
+            break
+        if not re.match(r"--?[A-Za-z]", word):
+            loose.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-") if "{" not in name else name
+        head = name.partition(".")[0]
+        if equals:
+            yield name, value
+            continue
+        switch = head in tool.switches or head.startswith("no-")
+        following = words[place] if place < len(words) else None
+        if not switch and following is not None and not re.match(r"--?[A-Za-z]", following):
+            place += 1
+            yield name, following
+        elif switch and following is not None and following.lower() in ("true", "false"):
+            place += 1
+            yield name, following.lower()
+        else:
+            yield name, "true"
+
+
+def _read_config(
+    tool: ServerTool,
+    name: str,
+    path: Path | None,
+    files: Mapping[str, str],
+    raw: dict[str, Any],
+    made: LaunchedServer,
+    unread: list[str],
+) -> None:
+    """The keys of a configuration that a flag names: beside the script, or written by it. Flags beat it."""
+    import yaml
+
+    text = files.get(name.rpartition("/")[2])
+    if text is None and path is not None:
+        beside = path.parent / Path(name).name
+        place = path.parent / name if not Path(name).is_absolute() else Path(name)
+        found = next((one for one in (place, beside) if one.is_file()), None)
+        text = found.read_text(encoding="utf-8", errors="replace") if found is not None else None
+    if text is None:
+        made.assumed.append(f"defaults for what {name} says: the file is not beside the script")
+        return
+    try:
+        table = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise FileError(name, str(error).partition("\n")[0], "a configuration in YAML") from None
+    if not isinstance(table, Mapping):
+        return
+    made.taken.append(f"{name} read")
+    for key, value in _leaves(table):
+        head = key.rpartition(".")[2].replace("_", "-")
+        whole = key.replace("_", "-").replace(".", "-")
+        field_name = _CONFIG.get(key) or tool.read.get(whole) or tool.read.get(head)
+        if key.endswith("speculative_config") and isinstance(value, Mapping):
+            raw.setdefault("speculative", dict(value))
+        elif field_name == "no_graph":
+            raw.setdefault("eager", "true" if value in (None, False) else "false")
+        elif field_name is not None:
+            raw.setdefault(field_name, value)
+        elif not _listed(head, tool.harmless):
+            unread.append(key)
+
+
+_CONFIG = {
+    "kv_cache_config.dtype": "kv", "kv_cache_config.free_gpu_memory_fraction": "memory", "enable_attention_dp": "dp_attention",
+    "cuda_graph_config": "no_graph", "moe_expert_parallel_size": "ep", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
+    "max_batch_size": "running", "max_num_tokens": "step_tokens", "max_seq_len": "context",
+    "quant_config.quant_algo": "quantization",
+}  # fmt: skip
+"""Keys of TensorRT-LLM's options -> field."""
+
+
+def _leaves(table: Mapping[Any, Any], head: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        name = f"{head}{key}"
+        if isinstance(value, Mapping) and not name.endswith("speculative_config"):
+            yield from _leaves(value, f"{name}.")
+        elif name.startswith("cuda_graph_config."):
+            yield "cuda_graph_config", True
+        else:
+            yield name, value
+
+
+def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> None:
+    """Fields of a served job from the values of flags."""
+    read: dict[str, Any] = {}
+    for key, value in raw.items():
+        flag = next(flag for flag, name in tool.read.items() if name == key) if key in tool.read.values() else key
+        read[key] = _value(key, value, f"--{flag}")
+    fields = made.fields
+    if "model" in read:
+        fields["model"] = str(read["model"])
+    fields["engine"] = tool.engine
+    for key in ("tp", "pp", "dp", "ep", "running", "polls"):
+        if key in read:
+            fields[key] = read[key]
+    if read.get("step_tokens", 0) > 0:
+        fields["step_tokens"] = read["step_tokens"]
+    if "context" in read and read["context"] > 0:
+        fields["max_model_len"] = read["context"]
+    if "memory" in read:
+        fields["memory"] = read["memory"]
+    if "memory_after_weights" in read:  # of what weights leave: the whole share is near it for small models
+        made.assumed.append(
+            f"--memory {read['memory_after_weights']}: a share of what weights leave is taken for one of all memory"
+        )
+        fields["memory"] = read["memory_after_weights"]
+    if read.get("eager"):
+        fields["eager"] = True
+    _take_ranks(tool, read, made)
+    _take_formats(read, made)
+    _take_drafts(read, made)
+    side = str(read.get("mode", "")).lower()
+    made.side = (
+        "prefill"
+        if read.get("prefill_worker") or side == "prefill"
+        else "decode"
+        if read.get("decode_worker") or side == "decode"
+        else ""
+    )
+    shown = {key: value for key, value in fields.items() if key not in ("engine",)}
+    made.taken += [f"{key} {value}" for key, value in shown.items()]
+    if made.quantization:
+        made.taken.append(f"quantization {made.quantization}")
+
+
+def _take_ranks(tool: ServerTool, read: Mapping[str, Any], made: LaunchedServer) -> None:
+    """Degrees as a served job has them, from each tool's own."""
+    fields = made.fields
+    tp, dp = int(fields.get("tp", 1)), int(fields.get("dp", 1))
+    if tool.name == "sglang" and read.get("dp_attention") and dp > 1:  # its tp is over all ranks
+        if tp % dp:
+            raise SpecError("--dp-size", dp, f"a divisor of --tp-size {tp} with --enable-dp-attention")
+        fields["tp"] = tp // dp
+    elif tool.name == "sglang" and dp > 1:
+        fields["copies"] = dp
+        del fields["dp"]
+    elif tool.name == "trtllm" and read.get("dp_attention"):
+        fields["tp"], fields["dp"] = 1, tp
+    if tool.name == "sglang" and str(read.get("a2a", "none")).lower() in ("deepep", "mooncake", "flashinfer"):
+        fields.setdefault("ep", tp)
+    if read.get("expert_parallel"):
+        fields.setdefault("ep", int(fields.get("tp", 1)) * int(fields.get("dp", 1)))
+    if fields.get("ep") == 1:
+        del fields["ep"]
+
+
+def _take_formats(read: Mapping[str, Any], made: LaunchedServer) -> None:
+    """What is said of formats; how weights are quantised is settled when the checkpoint is known."""
+    kv = str(read.get("kv", "auto")).lower()
+    if "fp8" in kv or read.get("policy") == 8 or kv == "int8":
+        made.fields["kv"] = "fp8"
+        if "fp8" not in kv:
+            made.assumed.append("a cache of 8-bit integers as fp8")
+    elif "fp4" in kv:
+        made.fields["kv"] = "nvfp4"
+    elif read.get("policy") == 4 or "int4" in kv:
+        made.fields["kv"] = "nvfp4"
+        made.assumed.append("a cache of 4-bit integers as nvfp4")
+    quantization = str(read.get("quantization", "")).lower()
+    made.quantization = "" if quantization in ("", "none", "hf") else quantization
+
+
+def weights_of(quantization: str) -> str | None:
+    """The number format that a server's own quantising makes of a 16-bit checkpoint; None for a word that is not known."""
+    return next((form for words, form in _QUANTISED if re.fullmatch(words, quantization)), None)
+
+
+_QUANTISED = (
+    (r"fp8|ptpc_fp8|w8a8_fp8|fbgemm_fp8|fp8_pb|modelopt(_fp8)?|fp8_per_(tensor|channel).*|eetq_fp8", "fp8"),
+    (r"fp8_block.*|blockwise_fp8|deepseek_fp8|mxfp8|fp8_per_block", "fp8_block"),
+    (r"modelopt_fp4|nvfp4.*|petit_nvfp4|w4a4.*", "nvfp4"),
+    (r"mxfp4|quark|w4afp8_mx", "mxfp4"),
+    (r"awq.*|gptq.*|moe_wna16|w4a16.*|w4afp8|int4.*|auto-round|hqq|w4a8.*|compressed-tensors|gguf|torchao", "int4"),
+    (r"w8a8_int8|int8|smooth_?quant|w8a8.*", "w8a8"),
+    (r"experts_int8|eetq|w8a16.*|tpu_int8", "int8"),
+    (r"bitsandbytes|bitsandbytes-nf4|bnb.*", "nf4"),
+)
+"""Words of --quantization -> number format."""
+
+
+def _take_drafts(read: Mapping[str, Any], made: LaunchedServer) -> None:
+    """Drafted tokens; how many are right stands in no flag."""
+    table = read.get("speculative")
+    if isinstance(table, str):
+        import json
+
+        try:
+            table = json.loads(table)
+        except ValueError:
+            raise SpecError("--speculative-config", table[:60], "a JSON object") from None
+    method, drafts, small = "", 0, None
+    if isinstance(table, Mapping):
+        method = str(table.get("method") or table.get("decoding_type") or ("draft" if table.get("model") else "")).lower()
+        drafts = int(
+            table.get("num_speculative_tokens") or table.get("num_nextn_predict_layers") or table.get("max_draft_len") or 1
+        )
+        small = table.get("model") or table.get("speculative_model_dir")
+    elif read.get("algorithm"):
+        method = str(read["algorithm"]).lower()
+        drafts = int(read.get("steps") or max(1, int(read.get("draft_tokens") or 2) - 1))
+        small = read.get("draft_model")
+    if not method or method == "none":
+        return
+    if "mtp" in method or "nextn" in method:
+        word = "mtp"
+    elif "eagle" in method or "medusa" in method or method == "mlp_speculator":
+        word = "eagle"
+    elif "ngram" in method or "suffix" in method or "lookahead" in method:
+        made.ignored.append(f"not modelled: drafts by {method}, which need no model")
+        return
+    else:
+        word = f"draft={small}"
+    made.fields["speculate"] = f"{word},drafts={drafts},rate={_RATE}"
+    made.assumed.append(f"each draft right in {100 * _RATE:.0f} % behind a right one (--speculate states it)")
+
+
+def _value(key: str, value: Any, flag: str) -> Any:
+    """A value of its kind. SpecError for another one."""
+    text = str(value).strip()
+    if key in _SWITCHES:
+        return text.lower() in ("true", "1", "yes", "on")
+    if key in _INTEGERS:
+        found = re.fullmatch(r"(-?\d+)([kKmM]?)", text)
+        if found is None:
+            raise SpecError(flag, text, "a whole number; a variable is stated on the command line instead, such as --tp 8")
+        return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[found[2]]
+    if key in _NUMBERS:
+        try:
+            return float(text)
+        except ValueError:
+            raise SpecError(flag, text, "a number") from None
+    return value
+
+
+def join_words(words: Sequence[str]) -> str:
+    """A command line of words."""
+    return shlex.join(words)

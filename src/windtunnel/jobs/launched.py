@@ -1,0 +1,32 @@
+"""A server that a line, a script or a manifest starts, in place of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.base.files import without_gz
+from windtunnel.formats.jobs.servers.launch import LaunchedServer, read_launch
+from windtunnel.jobs.described import LONGEST
+
+_TABLES = (".json", ".toml")
+"""Files that describe a model."""
+WANTED = "a line that starts vLLM, SGLang, TensorRT-LLM, Dynamo, LMDeploy or TGI, or a model"
+
+
+def launched_server(source: Any) -> LaunchedServer | None:
+    """The server that a file or a line starts; None for a model's name or file. SpecError for a text that starts none, or one that
+    names no model."""
+    if not isinstance(source, (str, Path)):
+        return None
+    text = str(source)
+    line = isinstance(source, str) and len(text.split()) > 1 and not (len(text) <= LONGEST and Path(text).is_file())
+    if not line and (len(text) > LONGEST or without_gz(Path(text)).suffix.lower() in _TABLES or not Path(text).is_file()):
+        return None
+    found = read_launch(text + "\n" if line else Path(text))
+    if found is None:
+        raise SpecError("MODEL", text[:60], WANTED, "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2.")
+    if "model" not in found.fields:
+        raise SpecError("MODEL", text[:60], f"a line of {found.tool.title} that names its model")
+    return found

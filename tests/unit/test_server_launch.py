@@ -1,0 +1,294 @@
+"""Lines, scripts and manifests that start inference servers, as served jobs, and served jobs as such lines."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windtunnel as wt
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.exports.servers import TOOLS, launch_script
+from windtunnel.formats.jobs.servers.launch import read_launch, server_tools, started_tool
+from windtunnel.jobs.load import load_described_job
+from windtunnel.serving.server import ServePlan, server_of
+from windtunnel.serving.speculation import speculation_of
+from windtunnel.spec import load_model
+
+QWEN = "Qwen/Qwen3-30B-A3B"
+K8S = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: qwen}
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers:
+      - name: server
+        image: vllm/vllm-openai:v0.24.0
+        args: ["--model", "$(MODEL)", "--tensor-parallel-size=4", "--enable-expert-parallel", "--kv-cache-dtype", "fp8"]
+        env: [{name: MODEL, value: Qwen/Qwen3-30B-A3B}]
+        resources: {limits: {nvidia.com/gpu: "4"}}
+"""
+SHELL = """
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - image: registry.example/any:1
+    command: [/bin/bash, -c]
+    args:
+    - |
+      export TP=4
+      vllm serve Qwen/Qwen3-30B-A3B --tensor-parallel-size $TP --enable-expert-parallel --kv-cache-dtype fp8
+"""
+COMPOSE = """
+services:
+  server:
+    image: lmsysorg/sglang:latest
+    entrypoint: python3 -m sglang.launch_server
+    command: --model-path Qwen/Qwen3-30B-A3B --tp 4 --ep-size 4 --kv-cache-dtype fp8_e4m3
+"""
+DYNAMO = """
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+spec:
+  services:
+    Frontend: {replicas: 1, extraPodSpec: {mainContainer: {image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.7}}}
+    VllmPrefillWorker:
+      replicas: 2
+      extraPodSpec:
+        mainContainer:
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.7
+          command: [python3, -m, dynamo.vllm]
+          args: [--model, Qwen/Qwen3-30B-A3B, --tensor-parallel-size, "2", --is-prefill-worker]
+    VllmDecodeWorker:
+      replicas: 1
+      extraPodSpec:
+        mainContainer:
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.7
+          command: [python3, -m, dynamo.vllm]
+          args: [--model, Qwen/Qwen3-30B-A3B, --tensor-parallel-size, "4", --enable-expert-parallel, --kv-cache-dtype, fp8]
+"""
+EP4 = {"model": QWEN, "tp": 4, "ep": 4, "kv": "fp8"}
+
+FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "vllm serve": (f"vllm serve {QWEN} -tp 4 --enable-expert-parallel --kv-cache-dtype fp8\n", "vllm", EP4),
+    "a module": (
+        f"python -m vllm.entrypoints.openai.api_server --model={QWEN} --tensor-parallel-size=4 --enable-expert-parallel "
+        "--kv-cache-dtype=fp8_e4m3 --port 8000\n",
+        "vllm", EP4,
+    ),
+    "docker": (
+        f"docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model {QWEN} "
+        "--tensor-parallel-size 4 --enable-expert-parallel --kv-cache-dtype fp8\n",
+        "vllm", EP4,
+    ),
+    "srun and variables": (
+        f"#!/bin/bash\n#SBATCH --nodes=1\nexport MODEL_ID={QWEN}\nTP=4\nARGS=(--kv-cache-dtype fp8 --enable-expert-parallel)\n"
+        "srun --ntasks=1 vllm serve $MODEL_ID --tensor-parallel-size ${TP} ${ARGS[@]}\n",
+        "vllm", EP4,
+    ),
+    "sglang": (f"python3 -m sglang.launch_server --model-path {QWEN} --tp 4 --ep-size 4 --kv-cache-dtype fp8_e5m2\n",
+               "sglang", EP4),
+    "sglang in docker": (
+        f"docker run --gpus all lmsysorg/sglang:latest python3 -m sglang.launch_server --model-path {QWEN} --tp 4 --ep 4 "
+        "--kv-cache-dtype fp8_e4m3 --host 0.0.0.0\n",
+        "sglang", EP4,
+    ),
+    "trtllm-serve with its YAML": (
+        "cat > extra.yaml <<EOF\nkv_cache_config:\n  dtype: fp8\n  free_gpu_memory_fraction: 0.8\ncuda_graph_config:\n"
+        f"  enable_padding: true\nEOF\nmpirun -n 4 trtllm-llmapi-launch trtllm-serve {QWEN} --tp_size 4 --ep_size 4 "
+        "--extra_llm_api_options extra.yaml\n",
+        "trtllm", {**EP4, "memory": 0.8},
+    ),
+    "dynamo": (f"python -m dynamo.frontend &\npython -m dynamo.vllm --model {QWEN} --tensor-parallel-size 4 "
+               "--enable-expert-parallel --kv-cache-dtype fp8\n", "vllm", EP4),
+    "lmdeploy": (f"lmdeploy serve api_server {QWEN} --tp 4 --ep 4 --quant-policy 8 --server-port 23333\n", "lmdeploy", EP4),
+    "tgi": (f"text-generation-launcher --model-id {QWEN} --num-shard 4 --kv-cache-dtype fp8_e4m3fn\n", "tgi",
+            {"model": QWEN, "tp": 4, "kv": "fp8"}),
+    "kubernetes": (K8S, "vllm", {**EP4, "copies": 2}),
+    "a pod with a shell": (SHELL, "vllm", EP4),
+    "compose": (COMPOSE, "sglang", EP4),
+    "dynamo's graph": (DYNAMO, "vllm", {**EP4, "prefill": "gpus=4,tp=2"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_read(form: str, tmp_path: Path) -> None:
+    text, tool, expected = FORMS[form]
+    path = tmp_path / ("start.yaml" if "apiVersion" in text or "services:" in text else "start.sh")
+    path.write_text(text)
+    found = read_launch(path)
+    assert found is not None and found.tool.name == tool
+    said = {key: value for key, value in found.fields.items() if key not in ("engine",)}
+    assert said == expected
+    assert not any(line.startswith("not known") for line in found.ignored)
+
+
+LOADS = ((128, 128, 1), (1024, 256, 16), (4096, 128, 4), (256, 1024, 64), (8192, 64, 2))
+
+
+@pytest.mark.parametrize(("form", "load"), list(itertools.product(("vllm serve", "sglang", "trtllm-serve with its YAML"), LOADS)))
+def test_a_line_answers_as_its_options(form: str, load: tuple[int, int, int], tmp_path: Path) -> None:
+    """The same answer as the options that it says, load by load."""
+    text, tool, expected = FORMS[form]
+    path = tmp_path / "start.sh"
+    path.write_text(text)
+    isl, osl, users = load
+    asked: dict[str, Any] = {"isl": isl, "osl": osl, "concurrency": users, "requests": 2 * users}
+    from_line = wt.serve_predict(path, "h100-ib", **asked)
+    stated = wt.serve_predict(
+        expected["model"], "h100-ib", engine=tool, **{k: v for k, v in expected.items() if k != "model"}, **asked
+    )
+    assert from_line.tpot == stated.tpot and from_line.ttft == stated.ttft and from_line.room == stated.room
+    assert "starts" in from_line.notes[0] and "tp 4" in from_line.notes[0]
+
+
+def test_what_is_stated_beats_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text("vllm serve Qwen/Qwen3-8B -tp 4 --max-num-seqs 8\n")
+    answer = wt.serve_predict(path, "h100-ib", tp=2, isl=128, osl=16, concurrency=4, requests=4)
+    assert answer.server.plan.tp == 2 and answer.server.engine.running == 8 and answer.server.job.cluster.gpus == 2
+
+
+def test_the_client_beside_it_says_the_load(tmp_path: Path) -> None:
+    path = tmp_path / "bench.sh"
+    path.write_text(
+        "vllm serve Qwen/Qwen3-8B &\nsleep 90\nvllm bench serve --model Qwen/Qwen3-8B --dataset-name random "
+        "--random-input-len 2048 --random-output-len 256 --max-concurrency 32 --num-prompts 64 --random-range-ratio 0.5\n"
+    )
+    found = read_launch(path)
+    assert found is not None
+    load = {key: found.fields[key] for key in ("isl", "osl", "concurrency", "requests")}
+    assert load == {"isl": "1024-2048", "osl": "128-256", "concurrency": 32, "requests": 64}
+
+
+def test_every_flag_is_taken_or_listed() -> None:
+    line = (
+        "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2 --cpu-offload-gb 10 --enable-lora --port 80 --served-model-name x "
+        "--brand-new 3 --max-num-seqs 64\n"
+    )
+    found = read_launch(line)
+    assert found is not None and found.fields["running"] == 64
+    words = " ".join((*found.taken, *found.ignored))
+    assert all(
+        part in words for part in ("tp 2", "--cpu-offload-gb", "--enable-lora", "--port", "--served-model-name", "--brand-new")
+    )
+    assert [line.partition(":")[0] for line in found.ignored] == ["not modelled", "change nothing", "not known"]
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ("python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --dp-size 8 --enable-dp-attention",
+         {"tp": 1, "dp": 8}),
+        ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 2 --dp 4", {"tp": 2, "copies": 4}),
+        ("python -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --tp 16 --moe-a2a-backend deepep", {"tp": 16, "ep": 16}),
+        ("vllm serve deepseek-ai/DeepSeek-R1 --data-parallel-size 8 --enable-expert-parallel", {"dp": 8, "ep": 8}),
+        ("vllm serve X/Qwen3-8B --max-model-len 32k --enforce-eager", {"max_model_len": 32000, "eager": True}),
+        ("""vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "eagle3", "model": "a/b", "num_speculative_tokens": 3}'""",
+         {"speculate": "eagle,drafts=3,rate=0.7"}),
+        ("vllm serve zai-org/GLM-4.5 --speculative-config.method mtp --speculative-config.num_speculative_tokens 1",
+         {"speculate": "mtp,drafts=1,rate=0.7"}),
+        ("python -m sglang.launch_server --model x/Qwen3-8B --speculative-algorithm EAGLE3 --speculative-num-steps 3",
+         {"speculate": "eagle,drafts=3,rate=0.7"}),
+    ],
+)  # fmt: skip
+def test_degrees_and_drafts_of_each_tool(line: str, fields: dict[str, Any]) -> None:
+    found = read_launch(line + "\n")
+    assert found is not None
+    assert {key: found.fields.get(key) for key in fields} == fields
+
+
+def test_a_format_of_the_server_and_of_the_checkpoint(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"isl": 128, "osl": 8, "concurrency": 2, "requests": 2}
+    online = wt.serve_predict("vllm serve Qwen/Qwen3-8B --quantization fp8", "h100-ib", **asked)
+    assert online.server.weights == "fp8"
+    own = wt.serve_predict("vllm serve Qwen/Qwen3-8B-AWQ --quantization awq_marlin", "h100-ib", **asked)
+    assert own.server.weights == "int4" and any("on the hub" in note or "the name" in note for note in own.notes)
+    odd = wt.serve_predict("vllm serve Qwen/Qwen3-8B --quantization holographic", "h100-ib", **asked)
+    assert odd.server.weights == "bf16" and any("holographic" in note for note in odd.notes)
+
+
+def test_a_context_that_no_cache_holds_is_refused() -> None:
+    with pytest.raises(WindtunnelError, match="--max-model-len"):
+        wt.serve_predict("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 --max-model-len 131072", "h100-ib", isl=128, osl=8)
+
+
+@pytest.mark.parametrize("text", ["python train.py --model x --tp 2\n", "echo vllm is nice\n", "vllm bench serve --model x\n"])
+def test_a_text_that_starts_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.sh"
+    path.write_text(text)
+    with pytest.raises(SpecError, match="starts vLLM"):
+        wt.serve_predict(path, "h100-ib")
+
+
+@pytest.mark.parametrize(
+    "line", ["vllm serve Qwen/Qwen3-8B -tp two\n", "vllm serve\n", "vllm serve A/B --speculative-config {oops\n"]
+)
+def test_a_damaged_line_is_told(line: str) -> None:
+    with pytest.raises(WindtunnelError):
+        wt.serve_predict(line, "h100-ib")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predict_names_the_tool(form: str, tmp_path: Path) -> None:
+    """A line of a server is never read as Megatron-LM's."""
+    text, tool, _ = FORMS[form]
+    path = tmp_path / ("start.yaml" if "apiVersion" in text or "services:" in text else "start.sh")
+    path.write_text(text)
+    title = next(one.title for one in server_tools() if one.name == tool)
+    with pytest.raises(WindtunnelError, match=f"(?s){title}.*serve-predict"):
+        load_described_job(str(path), None, "h100-ib")
+
+
+def test_other_lines_start_no_server() -> None:
+    assert started_tool("torchrun --nproc-per-node 8 train.py --model vllm\n") is None
+    assert started_tool("pip install vllm && vllm serve x\n") is not None
+
+
+PLANS = st.sampled_from([(1, 1, 1, 1), (2, 1, 1, 1), (4, 2, 1, 1), (4, 1, 1, 4), (1, 1, 8, 8), (2, 1, 4, 8), (8, 1, 1, 1)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tool=st.sampled_from(list(TOOLS)), engine=st.sampled_from(["vllm", "sglang", "trtllm"]), plan=PLANS,
+    kv=st.sampled_from(["bf16", "fp8"]), running=st.sampled_from([None, 32]), tokens=st.sampled_from([None, 4096]),
+    memory=st.sampled_from([None, 0.8]), eager=st.booleans(), context=st.sampled_from([None, 16384]),
+    drafts=st.sampled_from([0, 3]),
+)  # fmt: skip
+def test_a_plan_comes_back(
+    tool: str, engine: str, plan: tuple[int, ...], kv: str, running: int | None, tokens: int | None, memory: float | None,
+    eager: bool, context: int | None, drafts: int,
+) -> None:  # fmt: skip
+    """What is written and read is the same served job, for every tool, plan and limit."""
+    engine = engine if tool == "dynamo" else tool
+    model = load_model("deepseek-v3")
+    drafted = speculation_of(f"mtp,drafts={drafts},rate=0.7", model, load_model) if drafts else None
+    degrees = ServePlan(*plan)
+    server = server_of(
+        model, "h200-ib", degrees.gpus, engine, degrees, kv=kv, step_tokens=tokens, running=running, memory=memory, eager=eager,
+        speculation=drafted,
+    )  # fmt: skip
+    try:
+        written = launch_script(server, "deepseek-ai/DeepSeek-V3", tool, context=context)
+    except WindtunnelError as error:
+        assert engine == "trtllm" and plan[2] > 1 and plan[0] > 1 or engine == "vllm" and "experts" in str(error)
+        return
+    (text,) = written.files.values()
+    found = read_launch(text)  # type: ignore[arg-type]
+    assert found is not None and found.tool.engine == engine and not any("not known" in line for line in found.ignored)
+    fields = found.fields
+    back = ServePlan(*(int(fields.get(name, 1)) for name in ("tp", "pp", "dp", "ep")))
+    assert back == degrees and fields.get("kv", "bf16") == kv
+    assert (fields.get("running"), fields.get("step_tokens"), fields.get("memory"), fields.get("max_model_len")) == (
+        running, tokens, memory, context,
+    )  # fmt: skip
+    assert bool(fields.get("eager")) == eager
+    assert fields.get("speculate") == (None if drafted is None else "mtp,drafts=3,rate=0.7")
