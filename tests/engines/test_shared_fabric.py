@@ -21,7 +21,7 @@ from rich.console import Console
 from wide_jobs import drawn_job
 
 from windtunnel.base.errors import EngineError, SpecError
-from windtunnel.cli.shared.job import job_beside
+from windtunnel.jobs.load import job_beside
 from windtunnel.draw.page.sheet import page
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.engine import ProgramBuilder, flow, run

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from windtunnel.base.options import asks
+from windtunnel.search.options import DesignOptions, PlanOptions, SearchOptions
 
 if TYPE_CHECKING:
     from windtunnel.search.budget.planner import Planned
     from windtunnel.search.design import DesignResult
-    from windtunnel.search.find import SearchLimits
     from windtunnel.search.result import SearchResult
-    from windtunnel.spec import Job, Model
-    from windtunnel.spec.scaling import LossLaw
 
 
-def search(
-    job: Job | Sequence[Job],
-    space: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] | None = None,
-    objective: str | Sequence[str] = "time",
-    *,
-    at_most: Mapping[str, float] | None = None,
-    margin: float | None = None,
-    limits: SearchLimits | None = None,
-    processes: int | None = None,
-    ray: str | None = None,
-    out: str | Path | None = None,
-    stop: Callable[[float], bool] | None = None,
-    explained: bool = True,
-    labels: Sequence[str] = (),
-    top: int = 10,
-) -> SearchResult:
+@asks(SearchOptions)
+def search(asked: SearchOptions) -> SearchResult:
     """The best plans of a job, or of several that compete, such as one on each of some machines; with a proof that none is better.
 
-    `space`: open fields by path with the values to try, such as {"plan.tp": (4, 8)}; for several jobs one for all or one for each;
-    left out: all fields of the plan. `objective`: time, tokens, dollars, …; several give a Pareto front. `at_most`: limits of
-    objectives: days, bill (US dollars of the run). `margin`: share of GPU memory to keep free; left out: what predictions of
-    memory err by at one sigma. `limits`: SearchLimits(gap,
-    seconds): stop when no plan can be better by more than the share `gap`, or after so many seconds of predictions. `processes`
-    that predict: one for each core where left out; `ray`: the address of a Ray cluster, or "auto". `out`: a .parquet file that
-    keeps predicted plans, and from which a search continues. `stop` gets the finished share, and ends the search where it returns
-    true. `explained`: look for the reasons. `labels`: names of the jobs in reports. `top`: how
-    many of the best plans to find.
+    `space`: such as {"plan.tp": (4, 8)}; for several jobs one for all or one for each. `objective`: time, tokens, dollars, …
+    `margin`: left out: what predictions of memory err by at one sigma. `limits`: SearchLimits(gap, seconds): stop when no plan can
+    be better by more than the share `gap`, or after so many seconds of predictions. `top`: how many of the best plans to find.
 
     Raises SpecError for a field that cannot be open or if no combination is a plan, PlanError if no plan fits or keeps the limits.
     """
@@ -50,44 +29,27 @@ def search(
     from windtunnel.search.margin import usual_margin
 
     return run(
-        job,
-        space,
-        objective,
-        at_most=at_most,
-        margin=usual_margin() if margin is None else margin,
-        limits=limits or NO_LIMITS,
-        processes=processes,
-        ray=ray,
-        out=None if out is None else str(out),
-        stop=stop,
-        explained=explained,
-        labels=labels,
-        top=top,
+        asked.job,
+        asked.space,
+        asked.objective,
+        at_most=asked.at_most,
+        margin=usual_margin() if asked.margin is None else asked.margin,
+        limits=asked.limits or NO_LIMITS,
+        processes=asked.processes,
+        ray=asked.ray,
+        out=None if asked.out is None else str(asked.out),
+        stop=asked.stop,
+        explained=asked.explained,
+        labels=asked.labels,
+        top=asked.top,
     )
 
 
-def plan(
-    *,
-    budget: float | None = None,
-    days: float | None = None,
-    loss: float | None = None,
-    on: Sequence[str] = (),
-    gpus: Sequence[int] = (),
-    model: str | Path | Model | None = None,
-    parameters: float | None = None,
-    tokens: float | None = None,
-    tokens_per_parameter: float | None = None,
-    law: str | Path | LossLaw = "epoch",
-    goodput: float = 1.0,
-    overrides: Sequence[str] = (),
-    progress: Callable[[float], object] | None = None,
-) -> Planned:
+def plan_of(options: PlanOptions) -> Planned:
     """The inverse question: from a `budget` (US dollars), a deadline (`days`) or a `loss` (nats a token) to model, tokens and
     machine.
 
-    `on`: names of clusters to try, `gpus`: numbers of GPUs of each; left out: some of the catalogue, and numbers that suit the
-    targets. `model`, or `parameters` and a decoder of about that size; `tokens` or `tokens_per_parameter` in place of the best
-    split. `law`: of the loss, by name (epoch, hoffmann), file or as read. `goodput`: share of the days that trains. `overrides`:
+    `on`, `gpus` left out: some of the catalogue, and numbers that suit the targets. `law`: by name, file or as read. `overrides`:
     fields of the jobs that are predicted. The result's `alternatives` are the answers, the best first. Raises SpecError for targets
     that contradict each other, PlanError if nothing meets them.
     """
@@ -99,61 +61,54 @@ def plan(
     from windtunnel.spec import Model, load_law, load_model
     from windtunnel.workload import parameter_count
 
-    if model is not None and parameters is not None:
-        raise SpecError("--parameters", parameters, "left out with --model, which has its own")
+    asked = options
+    if asked.model is not None and asked.parameters is not None:
+        raise SpecError("--parameters", asked.parameters, "left out with --model, which has its own")
     chosen = None
-    if model is not None:
-        found = model if isinstance(model, Model) else load_model_apart(str(model))
-        changes = [text.removeprefix("model.") for text in overrides if text.startswith("model.")]
+    if asked.model is not None:
+        found = asked.model if isinstance(asked.model, Model) else load_model_apart(str(asked.model))
+        changes = [text.removeprefix("model.") for text in asked.overrides if text.startswith("model.")]
         chosen = load_model(found.model_dump(mode="json", exclude_none=True), changes)
-    known = load_law(law) if isinstance(law, (str, Path)) else law
-    size = parameter_count(chosen) if chosen is not None else parameters
-    wish = Wish(known, budget, days, loss, chosen, size, tokens, tokens_per_parameter, goodput)
-    return run(wish, tuple(on) or MACHINES, tuple(gpus), list(overrides), progress)
+    known = load_law(asked.law) if isinstance(asked.law, (str, Path)) else asked.law
+    size = parameter_count(chosen) if chosen is not None else asked.parameters
+    wish = Wish(
+        known, asked.budget, asked.days, asked.loss, chosen, size, asked.tokens, asked.tokens_per_parameter, asked.goodput
+    )
+    return run(wish, tuple(asked.on) or MACHINES, tuple(asked.gpus), list(asked.overrides), asked.progress)
 
 
-def design(
-    job: Job,
-    fields: Mapping[str, str | Sequence[Any]],
-    objective: str | Sequence[str] = "time",
-    *,
-    trials: int = 100,
-    seed: int = 0,
-    study: str | None = None,
-    premiums: Mapping[str, float] | None = None,
-    fixed_plan: bool = False,
-    predictions: int | None = None,
-    stop: Callable[[float], bool] | None = None,
-) -> DesignResult:
+plan = asks(PlanOptions)(plan_of)
+
+
+@asks(DesignOptions)
+def design(asked: DesignOptions) -> DesignResult:
     """Hardware from ranges: `trials` sampled designs of the job's machine, each with its best plan; needs the extra `search`.
 
     `fields`: by path, a range such as "2TB/s..8TB/s" or values to choose from, such as (8, 16) or "8,16"; fields of the plan with
-    several values are open to the plan search of each design. `objective` as in `search`. `study`: keep the trials, and continue
-    from them: "sqlite:///design.db". `premiums`: US dollars a GPU and hour for each unit of a range above the job's own value.
-    `fixed_plan`: keep the job's plan; else `predictions` for the plan of each design. `seed` is the sampler's. `stop` gets the
-    finished share, and ends the study where it returns true. Raises SpecError for a field that cannot vary.
+    several values are open to the plan search of each design. `objective` as in `search`. Raises SpecError for a field that cannot
+    vary.
     """
     import tomllib
 
     from windtunnel.jobs.design_fields import DesignFields, premium_of
     from windtunnel.search.change import format_value
-    from windtunnel.search.design import PREDICTIONS
     from windtunnel.search.design import design as run
     from windtunnel.spec import dump_job, load_job
 
+    fields = dict(asked.fields)
     written = [(k, v if isinstance(v, str) else ",".join(format_value(one) for one in v)) for k, v in fields.items()]
     parts = DesignFields.of(written)
-    base = load_job(tomllib.loads(dump_job(job)), parts.fixed) if parts.fixed else job
+    base = load_job(tomllib.loads(dump_job(asked.job)), parts.fixed) if parts.fixed else asked.job
     axes = parts.axes(base)
     return run(
         parts.space_of(base),
         axes,
-        objective if isinstance(objective, str) else ",".join(objective),
-        trials=trials,
-        seed=seed,
-        study=study,
-        premiums=[premium_of(path, dollars, axes) for path, dollars in (premiums or {}).items()],
-        fixed_plan=fixed_plan,
-        predictions=PREDICTIONS if predictions is None else predictions,
-        stop=stop,
+        asked.objective if isinstance(asked.objective, str) else ",".join(asked.objective),
+        trials=asked.trials,
+        seed=asked.seed,
+        study=asked.study,
+        premiums=[premium_of(path, float(dollars), axes) for path, dollars in dict(asked.premiums or ()).items()],
+        fixed_plan=asked.fixed_plan,
+        predictions=asked.predictions,
+        stop=asked.stop,
     )

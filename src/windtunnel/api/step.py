@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from windtunnel.base.options import asks
 from windtunnel.goodput.options import GoodputOptions
 from windtunnel.memory.options import MemoryOptions
+from windtunnel.predict.options import PredictOptions
 from windtunnel.search.options import SensitivityOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from windtunnel.compute import Factors, Profile
     from windtunnel.goodput import Goodput
-    from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
     from windtunnel.report.memory import MemoryReport
     from windtunnel.search.levers.sensitivity import Sensitivity
@@ -23,41 +21,30 @@ if TYPE_CHECKING:
     from windtunnel.spec.calibration import Calibration
 
 
-def predict(
-    job: Job,
-    network: str = "closed",
-    seed: int = 1,
-    profile: Profile | Dataset | str | Path | None = None,
-    *,
-    kernels: str | Path | None = None,
-    calibration: Calibration | str | Path | None = None,
-    factors: Factors | None = None,
-    skip: bool = False,
-    progress: Callable[[float], object] | None = None,
-    loads: bool = False,
-    beside: Sequence[Job] = (),
-    background: Sequence[str] = (),
-    threads: int = 1,
-) -> Answer:
+@asks(PredictOptions)
+def predict(asked: PredictOptions) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `network`: closed, flow or packet; `seed` draws the routes of flows. `profile`: measurements of the job's GPU, a dataset or
-    its file, used before fitted curves. `kernels`: a .json file of curves from `windtunnel fit kernels`, in place of the
-    catalogue's; `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote; `factors`: training factors in
-    place of the stored ones. `skip`: for packet, replay repeated patterns of transfers instead of simulating them again.
-    `progress` is called with the finished share of a packet step. `loads`: flow and packet count the links over time
-    (`traffic.over_time`), which the page draws. `beside`: jobs that run on the same fabric at the same time; `background`: flows
-    on it, a CSV file or a pattern and how often, such as "flows.csv@50ms". `sharing` of the answer states what they cost, all else
-    is of `job` alone. `threads` that simulate packets change no result. Raises WindtunnelError for a job that cannot be predicted.
+    `profile`: a dataset or its file. `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote. `background`: such
+    as "flows.csv@50ms". `sharing` of the answer states what jobs and flows beside it cost, all else is of `job` alone. Raises
+    WindtunnelError for a job that cannot be predicted.
     """
+    from windtunnel.jobs.load import job_beside
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
 
-    if kernels is not None:
-        job = _with_kernels(job, str(kernels))
-    if calibration is not None:
-        job = _with_calibration(job, calibration)
-    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads, beside, background, threads))
+    job = asked.job
+    if asked.kernels is not None:
+        job = _with_kernels(job, str(asked.kernels))
+    if asked.calibration is not None:
+        job = _with_calibration(job, asked.calibration)
+    beside = [job_beside(one) if isinstance(one, str) else one for one in asked.beside]
+    return Answer.of(
+        run(
+            job, asked.network, asked.factors, asked.seed, asked.skip, asked.progress, asked.profile, asked.loads, beside,
+            asked.background, asked.threads,
+        )
+    )  # fmt: skip
 
 
 @asks(GoodputOptions)

@@ -28,10 +28,12 @@ class StatedOption:
 
     `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service takes it too. `kind`:
     text, whole, number or flag, or job, which a command line describes by several options. `many`: several values, with `commas`
-    between them or repeated; `reads`: the function of `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING
-    for one that has to be said; `least`, `most`: of a number; `offers`: what completion and forms offer (jobs, machines, models,
-    fields, fidelities); `allowed`, `example`: what an error says. `writes`: it names a file that is written. `shown`: False for one
-    that Python alone has.
+    between them or repeated; `joined`: a text with commas, for which Python may give a list; `reads`: the function of
+    `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING for one that has to be said; `least`, `most`: of a
+    number; `offers`: what completion and forms offer (jobs, machines, models, fields, fidelities); `allowed`, `example`: what an
+    error says, where it is not the parser's own. `short`: its one letter; `request`: its name in a request to a service, where that
+    is another one. `writes`: it names a file that is written. `shown`: False for one that Python alone has; `hidden`: the help
+    leaves it out.
     """
 
     name: str
@@ -50,6 +52,10 @@ class StatedOption:
     reads: str
     writes: bool
     shown: bool
+    hidden: bool
+    joined: bool
+    short: str
+    request: str
 
     @property
     def is_required(self) -> bool:
@@ -58,7 +64,7 @@ class StatedOption:
     @property
     def request_name(self) -> str:
         """Its name in a request to a service, and of its field in a form."""
-        return self.word.lstrip("-").replace("-", "_") or self.name
+        return self.request or self.word.partition("/")[0].lstrip("-").replace("-", "_") or self.name
 
 
 def option(
@@ -76,12 +82,16 @@ def option(
     reads: str = "",
     writes: bool = False,
     shown: bool = True,
+    hidden: bool = False,
+    joined: bool = False,
+    short: str = "",
+    request: str = "",
 ) -> Any:
     """A field that is an option; see `StatedOption`. `word`: by default `--name-of-the-field`."""
     stated = {
         "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "commas": commas, "offers": offers,
-        "allowed": allowed, "example": example, "reads": reads, "writes": writes,
-        "shown": shown,
+        "allowed": allowed, "example": example, "reads": reads, "writes": writes, "shown": shown, "hidden": hidden,
+        "joined": joined, "short": short, "request": request,
     }  # fmt: skip
     return field(metadata={_KEY: stated}, **({} if default is MISSING else {"default": default}))
 
@@ -96,9 +106,77 @@ def job_argument() -> Any:
     return option("The job.", metavar="JOB", word=" ", offers="jobs")
 
 
+def progress_option() -> Any:
+    """The field of what is called while an answer is computed."""
+    return option("Called with the share that is done.", None, shown=False)
+
+
+def sets_option(help: str = "Change a field, such as plan.tp=4 of a job; repeatable.") -> Any:
+    """The field of changes."""
+    return option(help, (), word="--set", metavar="KEY=VALUE", offers="fields")
+
+
+def on_option() -> Any:
+    """The field of a job's machine, where the job is not the command line's own."""
+    help = "A cluster: the machine of a model or a job. A job: its machine, plan and runtime. A profile's .parquet: its device."
+    return option(help, None, word="--on", metavar="JOB|CLUSTER|PROFILE", offers="machines")
+
+
 def network_option() -> Any:
     """The field of a step's network fidelity."""
     return option("Network fidelity: closed, flow or packet.", "closed", offers="fidelities")
+
+
+def seed_option() -> Any:
+    """The field of the seed of an engine's routes."""
+    return option("Seed of the hashes that choose among equal-cost paths.", 1, least=0)
+
+
+def threads_option() -> Any:
+    """The field of the threads of a packet network."""
+    return option("packet: threads; the result is the same for any number.", 1, least=1, most=1024)
+
+
+def skip_option() -> Any:
+    """The field of repeated patterns of a packet network."""
+    return option("packet: reuse the result of transfer patterns that repeat.", False)
+
+
+def fault_option() -> Any:
+    """The field of a fabric's faults."""
+    help = "flow, packet: n0.nic0--leaf*:down=10ms,up=11ms, leaf0.3--spine*:slow=0.5; packet: leaf0.3:loss=1e-5; repeatable."
+    return option(help, (), metavar="PATTERN:EFFECT")
+
+
+def kernels_option() -> Any:
+    """The field of fitted curves."""
+    return option("Curves of `fit kernels` instead of the catalogue's.", None, metavar="FILE.json")
+
+
+def timeline_option() -> Any:
+    """The field of a step's timeline as a file."""
+    help = "Write the timeline: Perfetto, or Chrome's JSON for a .json name."
+    return option(help, None, word="--trace", metavar="FILE", writes=True)
+
+
+def objective_option() -> Any:
+    """The field of what a search optimises."""
+    return option("What to optimise; several give a Pareto front.", "time", metavar="NAME,...", joined=True)
+
+
+def out_option(help: str, default: str | None = "-", metavar: str = "FILE|-", writes: bool = True) -> Any:
+    """The field of the file that a verb writes."""
+    return option(help, default, word="--out", short="-o", metavar=metavar, writes=writes)
+
+
+def json_option() -> Any:
+    """The field of an answer as JSON."""
+    return option("Write JSON; - prints only that.", None, metavar="FILE|-", writes=True)
+
+
+def quiet_option() -> Any:
+    """The field of a report that is not printed."""
+    return option("Print no report.", False, short="-q")
 
 
 def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
@@ -109,16 +187,14 @@ def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
 def _state_option(one: Field[Any]) -> StatedOption:
     given = dict(one.metadata[_KEY])
     word = given.pop("word")
-    many = "Sequence[" in str(one.type)
+    many = "Sequence[" in str(one.type) and not given["joined"]
     named = f"--{one.name.replace('_', '-')}" if word is None else word.strip()
-    return StatedOption(name=one.name, word=named, kind=_kind_of(str(one.type)), many=many, default=one.default, **given)
+    return StatedOption(name=one.name, word=named, kind="job" if given["offers"] == "jobs" else _kind_of(str(one.type)), many=many, default=one.default, **given)
 
 
 def _kind_of(annotation: str) -> str:
     """What a command line reads for a type: text where anything else than a number may be said."""
     names = set(re.findall(r"\w+", annotation)) - {"None", "Sequence"}
-    if names == {"Job"}:
-        return "job"
     if names == {"bool"}:
         return "flag"
     return "whole" if names == {"int"} else "number" if names <= {"int", "float"} else "text"
@@ -153,7 +229,8 @@ def request_of(options: Any) -> dict[str, Any]:
     asked = {}
     for one in options_of(type(options)):
         value = getattr(options, one.name)
-        if not one.shown or value == one.default:
+        if not (one.shown or one.request) or value == one.default:
             continue
-        asked[one.request_name] = ",".join(map(str, value)) if one.commas and not isinstance(value, str) else value
+        is_joined = (one.commas or one.joined) and isinstance(value, (list, tuple))
+        asked[one.request_name] = ",".join(map(str, value)) if is_joined else value
     return asked

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import (
-    Background,
-    Beside,
-    Fault,
-    Megatron,
-    ModelFile,
-    Network,
-    On,
-    PacketThreads,
-    Seed,
-    Sets,
-    Source,
-    fault_sets,
-    notes,
-    show_spinner,
-    writable,
-)
-from windtunnel.cli.shared.job import job_beside, job_of, states_rl, tell_assumed, tell_ignored
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.common import fault_sets, notes, show_spinner
+from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
-from windtunnel.jobs.load import with_calibration
+from windtunnel.jobs.load import job_beside, with_calibration
 from windtunnel.predict import predict
+from windtunnel.predict.options import PredictCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.predict.prediction import Prediction
@@ -46,82 +30,58 @@ Examples:
 """
 
 
-@with_outputs
-def command(  # long: one option a line
-    job: Source = None,
-    sets: Sets = None,
-    network: Network = "closed",
-    trace: Annotated[
-        str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
-    ] = None,
-    on: On = None,
-    model: ModelFile = None,
-    megatron: Megatron = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", metavar="PARQUET", help="Measurements of the job's GPU; they take precedence over fitted curves."
-        ),
-    ] = None,
-    kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="FILE", help="Factors that `windtunnel calibrate` fitted to runs.")
-    ] = None,
-    fault: Fault = None,
-    seed: Seed = 1,
-    beside: Beside = None,
-    background: Background = None,
-    skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
-    threads: PacketThreads = 1,
-    *,
-    outputs: Outputs,
-) -> None:
-    fidelity = check_fidelity(network)
-    writable(("--trace", trace))
-    if trace == "-":
+def _run(asked: PredictCommandOptions, outputs: Outputs) -> None:
+    source, outputs = outputs.source, replace(outputs, source=None)
+    assert source is not None
+    fidelity, sets = check_fidelity(asked.network), list(source.sets)
+    if asked.trace == "-":
         from windtunnel.base.errors import SpecError
 
         raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
-    if kernels is not None:
+    if asked.kernels is not None:
         from windtunnel.compute.kernel_file import is_path, load
 
-        if not is_path(kernels):
+        if not is_path(str(asked.kernels)):
             from windtunnel.base.errors import SpecError
 
-            raise SpecError("--kernels", kernels, "a .json file that `windtunnel fit kernels` wrote")
-        load(kernels)
-        sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
-    sets = [*(sets or []), *fault_sets(fault, "cluster.fabric.faults")]
-    if job is not None and states_rl(job):
-        others_said = (trace, outputs.html, profile, kernels, calibration, fault, beside, background, model, megatron)
-        if fidelity != "closed" or skip or any(others_said):
-            raise _only_training(job)
+            raise SpecError("--kernels", asked.kernels, "a .json file that `windtunnel fit kernels` wrote")
+        load(str(asked.kernels))
+        sets.append(f"cluster.node.gpu.kernels_from={asked.kernels}")
+    source.sets = sets = [*sets, *fault_sets(asked.fault, "cluster.fabric.faults")]
+    if source.job is not None and states_rl(source.job):
+        others_said = (asked.trace, outputs.html, asked.profile, asked.kernels, asked.calibration, asked.fault, asked.beside,
+                       asked.background, source.model, source.megatron)  # fmt: skip
+        if fidelity != "closed" or asked.skip or any(others_said):
+            raise _only_training(source.job)
         from windtunnel.cli.rl_predict import answer_rl
         from windtunnel.rl.options import RLPredictOptions
 
-        answer_rl(RLPredictOptions(job, on, tuple(sets or ())), outputs)
+        answer_rl(RLPredictOptions(source.job, source.on, tuple(sets)), outputs)
         return
-    loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
-    if calibration is not None:
-        loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
-    others = [job_beside(text, sets) for text in beside or ()]
-    what = f"predicting {loaded.job.name}"
-    loads, flows = outputs.json is not None or outputs.wants_detail, background or ()
+    loaded = source.load()
+    job = loaded.job if asked.calibration is None else with_calibration(loaded.job, str(asked.calibration))
+    others = [job_beside(str(text), sets) for text in asked.beside]
+    what = f"predicting {job.name}"
+    loads = outputs.json is not None or outputs.wants_detail
+
+    def answer(progress: Any = None) -> Prediction:
+        return predict(
+            job, fidelity, None, asked.seed, asked.skip, progress, asked.profile, loads, others, asked.background, asked.threads
+        )
+
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, flows, threads)
+            prediction = answer(progress)
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, flows)
+            prediction = answer()
     tell_assumed(loaded)
-    if trace is not None:
+    if asked.trace is not None:
         from windtunnel.report.timeline.trace import write_trace
 
         with show_spinner("writing the timeline"):
-            slices = write_trace(prediction, trace, prediction.kernel_timeline)
-        notes().print(f"{trace}: {slices:,} slices", markup=False)
+            slices = write_trace(prediction, asked.trace, prediction.kernel_timeline)
+        notes().print(f"{asked.trace}: {slices:,} slices", markup=False)
     detail = outputs.wants_detail or outputs.csv is not None
     outputs.show(partial(_sheet, prediction, detail), partial(_table, prediction))
     tell_ignored(loaded)
@@ -144,3 +104,7 @@ def _only_training(job: str) -> Exception:
 
     allowed = "a training job beside these options: a step of reinforcement learning has --set, --on, --json and --quiet"
     return SpecError("JOB", job, allowed, f"Write windtunnel rl-predict {job}.")
+
+
+ORDER = ("network", "trace", "on", "model", "megatron", "profile", "kernels", "calibration", "fault", "seed", "beside", "background")
+command = command_of(PredictCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

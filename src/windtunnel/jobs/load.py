@@ -5,11 +5,13 @@ Readers of other tools' files are imported where a source is none of ours: `jobs
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from windtunnel.base.errors import SpecError
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.own import is_own, load_own
 from windtunnel.spec import Job, check, dump_job, load_job
@@ -41,6 +43,22 @@ def load_described_job(
 
         loaded = load_foreign(source, overrides, on, model, flags)
     return replace(loaded, job=with_named_files(loaded.job))
+
+
+def job_beside(text: str, sets: Sequence[str] | None = None) -> Job:
+    """The job of `--beside 'JOB [KEY=VALUE]...'`; `sets` of the first job's fabric hold for it too, since the fabric is one."""
+    try:
+        source, *changes = shlex.split(text)
+    except ValueError as error:  # no job, or a quote that does not end
+        raise SpecError("--beside", text, "a job, and KEY=VALUE with blanks between", "Put quotes round all of it.") from error
+    bare = [change for change in changes if "=" not in change]
+    if bare:
+        raise SpecError("--beside", bare[0], "KEY=VALUE behind the job", "Name several jobs with several --beside.")
+    shared = [one for one in sets or () if one.strip().startswith("cluster.fabric.")]
+    try:
+        return load_described_job(source, [*shared, *changes]).job
+    except SpecError as error:  # whose fields are meant is not said there
+        raise SpecError(f"--beside {source}: {error.path}", error.got, error.allowed, error.hint) from error
 
 
 def with_named_files(job: Job) -> Job:

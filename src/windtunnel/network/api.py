@@ -1,4 +1,4 @@
-"""The public functions `windtunnel.collective`, `sweep` and `flows`; they take the names of the command line."""
+"""The public functions `windtunnel.collective` and `sweep`; they take the names of the command line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, check_fidelity, check_threads
+from windtunnel.base.options import asks
 from windtunnel.network.closed.collective import sweep as closed_sweep
+from windtunnel.network.options import OPS, CollectiveOptions
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 if TYPE_CHECKING:
-    from windtunnel.network.flows.run import FlowsResult
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.network.simulate.collective import Watch
-    from windtunnel.network.simulate.packet_settings import PacketSettings
 
-OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
-"""Name of each call -> the call."""
 ALIASES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
            "sendrecv": "send_recv", "all2all": "all_to_all"}  # fmt: skip
 """Other names that nccl-tests and people use."""
@@ -49,64 +47,67 @@ def algorithm_of(name: str | None) -> str | None:
     return by_plain_name[plain]
 
 
-def collective(
-    cluster: str | Cluster,
-    op: Comm | str = "all_reduce",
-    gpus: int = 8,
-    sizes: str | float | Iterable[float] = "8:8G",
-    *,
-    network: str = CLOSED,
-    algorithm: str | Path | Sends | None = None,
-    settings: Mapping[str, str | int] | None = None,
-    per_node: int | None = None,
-    dims: Sequence[int] = (),
-    seed: int = 1,
-    mtu: int | None = None,
-    skip: bool = False,
-    threads: int = 1,
-    progress: Callable[[float], bool] | None = None,
-    watch: Watch | None = None,
-    loads: bool = False,
-) -> list[dict[str, object]]:
+@asks(CollectiveOptions)
+def collective(asked: CollectiveOptions) -> list[dict[str, object]]:
     """The table that nccl-tests prints for a call on `gpus` ranks of `cluster` (a name, a file or as read): a row for each size.
 
     A row has `size` (bytes), `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`, and what an engine counts.
     `op` in any spelling; `sizes`: bytes, or as nccl-tests takes them: "8:8G", "1M:1G:4" (K, M, G are binary), "1M,16M".
-    `network`: closed, flow or packet. `algorithm`: a name, or a file of sends (.csv, .json, .toml, MSCCL's .xml), run over links.
-    `settings`: NCCL's variables. `per_node`: ranks in each node, left out: as many as fit; `dims`: ranks of each dimension, the
-    innermost first. `seed`, `mtu` (bytes), `skip` and `threads` are options of the engines: threads of packets change no result,
-    and `skip` takes one. `progress` is called with the finished share; if it returns True, the rows so far are returned. `watch`:
-    called with each row of an engine and its `Traffic`: hot links, the ranks that fill them, and with `loads` the links over time.
-    Raises SpecError, UnknownName or FileError.
+    `algorithm`: a name, or a file of sends, run over links. `settings`: NCCL's variables. `seed`, `mtu`, `skip` and `threads` are
+    options of the engines. Raises SpecError, UnknownName or FileError.
     """
-    machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    check_threads(threads)
-    if per_node is not None and per_node > machine.node.domain:
-        raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
+    sizes, algorithm = asked.sizes, asked.algorithm
+    machine = load_cluster(asked.cluster) if isinstance(asked.cluster, str) else asked.cluster
+    check_threads(asked.threads)
+    check_ranks(machine, asked.per_node)
     chosen = sizes_of(sizes) if isinstance(sizes, str) else [sizes] if isinstance(sizes, (int, float)) else list(sizes)
     named = str(algorithm) if isinstance(algorithm, (str, Path)) else None
     sends = None if algorithm is None else sends_of(algorithm)
-    if sends is not None and sends.size is None and len(chosen) > 1:
-        raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
+    check_sends(sends, chosen, sizes)
     return sweep(
         machine,
-        op,
-        gpus,
+        asked.op,
+        asked.gpus,
         chosen,
-        network=check_fidelity(network),
-        settings=settings,
-        per_node=per_node,
+        network=check_fidelity(asked.network),
+        settings=variables_of(asked.settings),
+        per_node=asked.per_node,
         algorithm=None if sends is not None else algorithm_of(named),
         sends=sends,
-        dims=dims,
-        seed=seed,
-        mtu=mtu,
-        skip=skip,
-        threads=threads,
-        progress=progress,
-        watch=watch,
-        loads=loads,
+        dims=asked.dims,
+        seed=asked.seed,
+        mtu=asked.mtu,
+        skip=asked.skip,
+        threads=asked.threads,
+        progress=asked.progress,
+        watch=asked.watch,
+        loads=asked.loads,
     )
+
+
+def variables_of(settings: Mapping[str, str | int] | Sequence[str] | None) -> dict[str, str | int]:
+    """NCCL variables, as a table or as NAME=VALUE; SpecError on anything else."""
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    variables: dict[str, str | int] = {}
+    for pair in settings or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SpecError("--env", pair, "NAME=VALUE, such as NCCL_ALGO=Ring")
+        variables[name.strip()] = value.strip()
+    return variables
+
+
+def check_ranks(machine: Cluster, per_node: int | None) -> None:
+    """SpecError for more ranks in each node than it has GPUs."""
+    if per_node is not None and per_node > machine.node.domain:
+        raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
+
+
+def check_sends(sends: Sends | None, chosen: Sequence[float], sizes: object) -> None:
+    """SpecError for several sizes with sends that do not scale."""
+    if sends is not None and sends.size is None and len(chosen) > 1:
+        raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
 
 
 def sends_of(algorithm: str | Path | Sends) -> Sends | None:
@@ -218,39 +219,3 @@ def _check_fabric(cluster: Cluster, network: str, not_on_grid: dict[str, object]
         from windtunnel.network.simulate.grid_sweep import refuse_on_grid
 
         refuse_on_grid(not_on_grid)
-
-
-def flows(
-    fabric: str,
-    flows: str,
-    network: str = CLOSED,
-    *,
-    routing: str = "ecmp",
-    nic: str = "nearest",
-    cc: str = "dcqcn",
-    seed: int = 1,
-    threads: int = 1,
-    mtu: int = 4096,
-    until: str = "acked",
-    faults: Sequence[str] = (),
-    packet: PacketSettings | None = None,
-    progress: Callable[[float], bool] | None = None,
-) -> FlowsResult:
-    """Plain flows over a fabric; both as `windtunnel flows` takes them: `fat_tree:k=8,link=400Gb/s`, `permutation:bytes=10MiB`.
-
-    `mtu`: bytes of a full packet; `until`: a flow is complete when its last byte is "delivered" or "acked"; `faults`: links that
-    are down or slow, such as "spine3:down". For packets, `cc` is the congestion control and `threads` do not change a result;
-    `packet`: all settings of the engine (`windtunnel.network.PacketSettings`), in place of both. If `progress`, called with the
-    finished share, returns True, the run ends there.
-
-    The result has `fct` (seconds until each sender has its last ACK), `summary()`, `stats`, `hot_links()` and `collisions`. Raises
-    SpecError, UnknownName and FileError.
-    """
-    from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
-    from windtunnel.network.flows.flow_list import load_flows
-    from windtunnel.network.flows.run import FlowOptions, run_flows
-    from windtunnel.network.simulate.packet_settings import PacketSettings
-
-    graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in faults])
-    options = FlowOptions(network, routing, nic, seed, mtu, until, packet or PacketSettings(cc=cc, threads=threads))
-    return run_flows(graph, load_flows(flows, graph.endpoints), options, progress)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from windtunnel.network.api import OPS
+from windtunnel.network.options import OPS
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Curve, Figure, Lines, Mark, Plot, Scale, Section, Sheet, Table

@@ -1,12 +1,12 @@
-"""Numbers of a command line, in one grammar for all verbs: dollars, days, counts."""
+"""Values of a command line, in one grammar for all verbs: dollars, days, counts, machines, pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from windtunnel.base.errors import SpecError
-from windtunnel.base.units import parse_count, parse_days
+from windtunnel.base.units import parse_count, parse_days, parse_size, parse_time
 from windtunnel.cli.shared.machines import split_list
 
 
@@ -29,11 +29,52 @@ def _number(text: str | None, option: str, parse: Callable[[str], float], form: 
     raise SpecError(option, text, form)
 
 
-def counts(text: str | None) -> list[int]:
+def counts(text: str | None, option: str) -> list[int]:
     """Numbers of GPUs; SpecError for anything else."""
     numbers = []
     for part in split_list(text):
         if not part.isdecimal() or not 1 <= int(part) <= 10**7:
-            raise SpecError("--gpus", part, "whole numbers from 1 to 10,000,000, such as 256,512")
+            raise SpecError(option, part, "whole numbers from 1 to 10,000,000, such as 256,512")
         numbers.append(int(part))
     return numbers
+
+
+def machines(texts: Sequence[str], option: str) -> list[str]:
+    """Names of machines, repeated or with commas."""
+    return split_list(texts)
+
+
+def pairs(texts: Sequence[str], option: str, allowed: str = "NAME=VALUE") -> list[tuple[str, str]]:
+    """Names with values; SpecError for a text without `=`."""
+    split = [text.partition("=") for text in texts]
+    for text, (name, equals, _) in zip(texts, split, strict=True):
+        if not equals:
+            raise SpecError(option, text, allowed)
+    return [(name.strip(), value.strip()) for name, _, value in split]
+
+
+def dims(text: str, option: str) -> tuple[int, ...]:
+    """Ranks of each dimension from `8,16`."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if (
+        not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**6 for word in words if len(word) < 8)
+        or max(map(len, words), default=0) > 7
+    ):
+        raise SpecError(option, text, "ranks of each dimension, innermost first, such as 8,16")
+    return tuple(int(word) for word in words)
+
+
+def size(text: str, option: str) -> int:
+    """Whole bytes from `4096` or `4KiB`; SpecError otherwise."""
+    try:
+        return int(parse_size(float(text) if text.replace(".", "", 1).isdigit() else text))
+    except (ValueError, OverflowError):
+        raise SpecError(option, text, "a size such as 4096 or 4KiB") from None
+
+
+def duration(text: str, option: str) -> float:
+    """Seconds from `1ms`; SpecError otherwise."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise SpecError(option, text, "a time such as 1ms") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +11,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import print_list
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
-from windtunnel.spec import Job
 
 
 def job_of(
@@ -67,22 +65,6 @@ class JobSource:
         """Prints to standard error what was ignored."""
         if self.loaded is not None:
             tell_ignored(self.loaded)
-
-
-def job_beside(text: str, sets: Sequence[str] | None) -> Job:
-    """The job of `--beside 'JOB [KEY=VALUE]...'`; `sets` of the first job's fabric hold for it too, since the fabric is one."""
-    try:
-        source, *changes = shlex.split(text)
-    except ValueError as error:  # no job, or a quote that does not end
-        raise SpecError("--beside", text, "a job, and KEY=VALUE with blanks between", "Put quotes round all of it.") from error
-    bare = [change for change in changes if "=" not in change]
-    if bare:
-        raise SpecError("--beside", bare[0], "KEY=VALUE behind the job", "Name several jobs with several --beside.")
-    shared = [one for one in sets or () if one.strip().startswith("cluster.fabric.")]
-    try:
-        return load_described_job(source, [*shared, *changes]).job
-    except SpecError as error:  # whose fields are meant is not said there
-        raise SpecError(f"--beside {source}: {error.path}", error.got, error.allowed, error.hint) from error
 
 
 def tell_source(loaded: LoadedJob) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
@@ -22,77 +22,131 @@ _TYPES: dict[str, Any] = {"text": str, "whole": int, "number": float, "flag": bo
 
 
 def command_of(
-    options: Callable[..., Options], run: Callable[[Options, Outputs], None], *, of_a_run: bool = False
+    options: Callable[..., Options],
+    run: Callable[[Options, Outputs], None],
+    *,
+    of_a_run: bool = False,
+    loads: bool = True,
+    order: Sequence[str] = (),
 ) -> Callable[..., None]:
     """The function that typer makes a command of: the options of the class, and those of `Outputs`; it calls `run` with both.
 
-    A job is described by the options of `JOB`; `of_a_run`: whether the verb reads fields of a whole run. What is told of its source
-    goes with the outputs.
+    A job is described by the options of `JOB`, unless the class has its own; `of_a_run`: whether the verb reads fields of a whole
+    run. What is told of its source goes with the outputs. `loads`: False for a verb that loads its job itself, from
+    `outputs.source`. `order`: options that stand first in the help.
     """
-    kind: Any = options
-    stated = [one for one in options_of(kind) if one.shown]
-    jobs = [one.name for one in stated if one.kind == "job"]
+    read, parameters = _reader(options, of_a_run, loads, order)
 
     def command(*, outputs: Outputs, **given: Any) -> None:
-        values = {one.name: _value(one, given[one.name]) for one in stated if one.kind != "job"}
-        writable(*((one.word, values[one.name]) for one in stated if one.writes))
-        for name in jobs:
-            source = JobSource(given["job"], given["sets"] or (), given["on"], given["model"], given["megatron"], of_a_run)
-            outputs = replace(outputs, source=source)
-            values[name] = source.load().job
-        run(options(**values), outputs)
+        values, source = read(given)
+        run(values, outputs if source is None else replace(outputs, source=source))
 
-    own = [one for one in stated if one.kind != "job"]
-    parameters = [
-        *(_parameter(name, None, annotation) for name, annotation in JOB[:2] if jobs),
-        *(_parameter(one.name, _default(one), _annotation(one)) for one in own),
-        *(_parameter(name, None, annotation) for name, annotation in JOB[2:] if jobs),
-    ]
-    outputs = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
-    command.__signature__ = inspect.Signature([*parameters, outputs])  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in (*parameters, outputs)}
-    return with_outputs(command)
+    last = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
+    return with_outputs(_with_parameters(command, [*parameters, last]))
 
 
-JOB: tuple[tuple[str, Any], ...] = (("job", Source), ("sets", Sets), ("on", On), ("model", ModelFile), ("megatron", Megatron))
+def bare_command_of(
+    options: Callable[..., Options], run: Callable[[Options], None], *, order: Sequence[str] = ()
+) -> Callable[..., None]:
+    """The same for a verb whose answer has no sheet."""
+    read, parameters = _reader(options, False, False, order)
+    return _with_parameters(lambda **given: run(read(given)[0]), parameters)
+
+
+def job_command_of(
+    options: Callable[..., Options], run: Callable[[Options, JobSource], None], *, order: Sequence[str] = ()
+) -> Callable[..., None]:
+    """The same for a verb without a sheet that reads a job of a whole run where it needs one."""
+    read, parameters = _reader(options, True, False, order)
+
+    def command(**given: Any) -> None:
+        values, source = read(given)
+        assert source is not None
+        run(values, source)
+
+    return _with_parameters(command, parameters)
+
+
+JOB: dict[str, Any] = {"job": Source, "sets": Sets, "on": On, "model": ModelFile, "megatron": Megatron}
 """Options that describe a job: the first two stand before those of a verb, the others behind them."""
 
 
+def _reader(
+    options: Callable[..., Options], of_a_run: bool, loads: bool, order: Sequence[str]
+) -> tuple[Callable[[dict[str, Any]], tuple[Options, JobSource | None]], list[inspect.Parameter]]:
+    """What makes options of a command line's values, with the source of their job; and the parameters of the command."""
+    kind: Any = options
+    shown = [one for one in options_of(kind) if one.shown]
+    job = next((one.name for one in shown if one.kind == "job"), None)
+    own = {one.name: one for one in shown if one.kind != "job"}
+    names = {_parameter_name(one, job is not None): one for one in own.values()}
+    of_job = {name: annotation for name, annotation in JOB.items() if name not in names} if job is not None else {}
+
+    def read(given: dict[str, Any]) -> tuple[Options, JobSource | None]:
+        values = {one.name: _value(one, given[name]) for name, one in names.items()}
+        writable(*((one.word, values[one.name]) for one in own.values() if one.writes))
+        if job is None:
+            return options(**values), None
+        said = [given[name] if name in of_job else None for name in JOB]
+        source = JobSource(said[0], said[1] or (), *said[2:], of_a_run)
+        values[job] = source.load().job if loads else None
+        return options(**values), source
+
+    parameters = {name: _parameter(name, _default(one), _annotation(one)) for name, one in names.items()}
+    parameters |= {name: _parameter(name, None, annotation) for name, annotation in of_job.items()}
+    first, last = [name for name in ("job", "sets") if name in of_job], [name for name in list(JOB)[2:] if name in of_job]
+    listed = dict.fromkeys([*first, *order, *names, *last])
+    return read, [parameters[name] for name in listed]
+
+
+def _parameter_name(one: StatedOption, of_job: bool) -> str:
+    return "sets" if of_job and one.word == "--set" else one.name if one.word else one.request_name
+
+
+def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A function that typer takes for one with these parameters."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
 def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _default(one: StatedOption) -> Any:
     if one.is_required:
-        return None
-    return (
-        ",".join(map(str, one.default)) if one.commas and one.default is not None else (one.default if one.default != () else None)
-    )
+        return None if one.allowed else inspect.Parameter.empty
+    if isinstance(one.default, (tuple, list)):
+        return ",".join(map(str, one.default)) or None
+    return one.default if one.default is None or not one.reads else str(one.default)
 
 
 def _annotation(one: StatedOption) -> Any:
     offers = getattr(complete, one.offers) if one.offers else None
-    given: dict[str, Any] = {"help": one.help, "autocompletion": offers} | ({"metavar": one.metavar} if one.metavar else {})
-    if one.commas or one.reads:
-        kind: Any = str | None
-    else:
-        kind = list[str] | None if one.many else _TYPES[one.kind] if one.kind == "flag" else _TYPES[one.kind] | None
-        given |= {name: value for name, value in (("min", one.least), ("max", one.most)) if value is not None}
-        if one.kind == "whole":
-            given |= {name: int(given[name]) for name in ("min", "max") if name in given}
-    return Annotated[kind, typer.Option(one.word, **given) if one.word else typer.Argument(**given)]
+    given: dict[str, Any] = {"help": one.help, "autocompletion": offers, "hidden": one.hidden}
+    given |= {"metavar": one.metavar} if one.metavar else {}
+    kind: Any = str if one.commas or (one.reads and not one.many) else _TYPES[one.kind]
+    if kind is str and one.many and not one.commas:
+        kind = list[str]
+    elif kind in (int, float):
+        given |= {name: kind(value) for name, value in (("min", one.least), ("max", one.most)) if value is not None}
+    if kind is not bool and (one.allowed or not one.is_required):
+        kind = kind | None
+    words = [word for word in (one.word, one.short) if word]
+    return Annotated[kind, typer.Option(*words, **given) if words else typer.Argument(**given)]
 
 
 def _value(one: StatedOption, given: Any) -> Any:
     """The option's value. SpecError for one that has to be said, and for a list whose parts are none."""
-    if given is None:
+    if given is None or (given == [] and not one.is_required):
         if one.is_required:
             bare = f"Write {one.word} {one.example}." if one.word else f"Such as {one.example}."
             example = one.example if one.example.endswith(".") else bare
             raise SpecError(one.word or one.metavar, Nothing(), one.allowed, example)
         return one.default
     if one.reads:
-        return getattr(amounts, one.reads)(given, one.word)
+        return getattr(amounts, one.reads)(given, one.word, *([one.allowed] if one.allowed else []))
     if not one.commas:
         return tuple(given) if one.many else given
     words = [word.strip() for word in given.split(",") if word.strip()]

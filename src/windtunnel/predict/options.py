@@ -1,0 +1,62 @@
+"""What `predict` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windtunnel.base.options import (
+    fault_option,
+    job_argument,
+    kernels_option,
+    network_option,
+    option,
+    progress_option,
+    seed_option,
+    skip_option,
+    threads_option,
+    timeline_option,
+)
+
+if TYPE_CHECKING:
+    from windtunnel.compute import Factors, Profile
+    from windtunnel.records import Dataset
+    from windtunnel.spec import Job
+    from windtunnel.spec.calibration import Calibration
+
+_BESIDE = "flow, packet: a job that runs on the same fabric at the same time, with changes of its fields; repeatable."
+_FLOWS = "flow, packet: flows between the fabric's GPUs under the step, a CSV file or a pattern as of `flows`; repeatable."
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What a step is asked with."""
+
+    job: Job = job_argument()
+    network: str = network_option()
+    seed: int = seed_option()
+    profile: Profile | Dataset | str | Path | None = option(
+        "Measurements of the job's GPU; they take precedence over fitted curves.", None, metavar="PARQUET"
+    )
+    _: KW_ONLY
+    kernels: str | Path | None = kernels_option()
+    calibration: Calibration | str | Path | None = option(
+        "Factors that `windtunnel calibrate` fitted to runs.", None, metavar="FILE"
+    )
+    factors: Factors | None = option("Training factors in place of the stored ones.", None, shown=False)
+    skip: bool = skip_option()
+    progress: Callable[[float], object] | None = progress_option()
+    loads: bool = option("Count the links over time (`traffic.over_time`), which the page draws.", False, shown=False)
+    beside: Sequence[Job | str] = option(_BESIDE, (), metavar="'JOB [KEY=VALUE]...'")
+    background: Sequence[str] = option(_FLOWS, (), metavar="FLOWS[@PERIOD]")
+    threads: int = threads_option()
+
+
+@dataclass(frozen=True)
+class PredictCommandOptions(PredictOptions):
+    """The same for the command line, which also writes the timeline, and has a word for faults of the fabric."""
+
+    trace: str | None = timeline_option()
+    fault: Sequence[str] = fault_option()
