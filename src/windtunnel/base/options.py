@@ -148,6 +148,21 @@ def fault_option() -> Any:
     return option(help, (), metavar="PATTERN:EFFECT")
 
 
+def gpu_option() -> Any:
+    """The field of the GPU of kernel tables."""
+    return option("GPU of kernel tables: a catalogue name, or a GPU's TOML file.", None, metavar="ID|FILE")
+
+
+def dtype_option() -> Any:
+    """The field of the number format of kernel tables."""
+    return option("Number format of kernel tables that do not state it, such as bf16.", None)
+
+
+def form_option() -> Any:
+    """The field of the format of files."""
+    return option("The format, if the content does not show it.", None, word="--as", metavar="FORMAT")
+
+
 def kernels_option() -> Any:
     """The field of fitted curves."""
     return option("Curves of `fit kernels` instead of the catalogue's.", None, metavar="FILE.json")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from windtunnel.cli.shared.common import On, Sets, notes, print_list, show_spinner, writable, write
+from windtunnel.cli.shared.common import notes, print_list, show_spinner, write
 from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.runs.options import CalibrateCommandOptions
 
 EXAMPLES = """\b
 Examples:
@@ -17,16 +15,7 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of runs, or files that runs are read from.")],
-    job: Annotated[str, typer.Option("--job", metavar="JOB", help="The job that they are runs of.")],
-    sets: Sets = None,
-    on: On = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Where the calibration goes (TOML).")] = None,
-    *,
-    outputs: Outputs,
-) -> None:
+def _run(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from pathlib import Path
 
     from windtunnel.cli.runs.show import run_of
@@ -34,8 +23,8 @@ def command(
     from windtunnel.runs.calibrate import calibrate
     from windtunnel.spec.loading.toml import toml_lines
 
-    writable(("--out", out))
-    loaded = job_of(job, sets, on)
+    runs, out = [str(name) for name in asked.runs], asked.out
+    loaded = job_of(str(asked.job), list(asked.sets), asked.on)
     tell_source(loaded)
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]
     read = [run_of(files) for files in sources]
@@ -50,4 +39,7 @@ def command(
 
     outputs.show(calibration_sheet(result), result.as_dict)
     if out is not None and outputs.json != "-":
-        notes().print(f"Next: windtunnel predict {job} --calibration {out}", markup=False)
+        notes().print(f"Next: windtunnel predict {asked.job} --calibration {out}", markup=False)
+
+
+command = command_of(CalibrateCommandOptions, _run)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import Network, On, Sets, print_list, show_spinner
+from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.report.options import CompareCommandOptions
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -22,34 +22,17 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    things: Annotated[
-        list[str],
-        typer.Argument(metavar="A... B", help="Two jobs; or a run (its folder, or the traces of its ranks) and its job."),
-    ],
-    sets: Sets = None,
-    set_a: Annotated[
-        list[str] | None, typer.Option("--set-a", metavar="KEY=VALUE", help="Change a field of A only; repeatable.")
-    ] = None,
-    set_b: Annotated[
-        list[str] | None, typer.Option("--set-b", metavar="KEY=VALUE", help="Change a field of B only; repeatable.")
-    ] = None,
-    on: On = None,
-    network: Network = "closed",
-    *,
-    outputs: Outputs,
-) -> None:
-    fidelity = check_fidelity(network)
+def _run(asked: CompareCommandOptions, outputs: Outputs) -> None:
+    fidelity, things = check_fidelity(asked.network), asked.things
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
     *first, last = things
     if len(things) > 2 and all(one in names("jobs") for one in things):
         raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
     if len(first) > 1 or _is_run(first[0]):
-        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, outputs)
+        _run_and_job(first, last, [*asked.sets, *asked.set_b], asked.on, outputs)
     else:
-        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, outputs)
+        _two_jobs((first[0], last), (asked.set_a, asked.set_b), asked, fidelity, outputs)
 
 
 def _is_run(given: str) -> bool:
@@ -67,18 +50,13 @@ def _is_run(given: str) -> bool:
 
 
 def _two_jobs(
-    names: tuple[str, str],
-    both: list[str],
-    own: tuple[list[str], list[str]],
-    on: str | None,
-    fidelity: str,
-    outputs: Outputs,
+    names: tuple[str, str], own: tuple[Sequence[str], ...], asked: CompareCommandOptions, fidelity: str, outputs: Outputs
 ) -> None:
     from windtunnel.predict import predict
     from windtunnel.report.compare_sheet import compare_sheet
     from windtunnel.report.comparison import compare
 
-    jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
+    jobs = [job_of(name, [*asked.sets, *one], asked.on).job for name, one in zip(names, own, strict=True)]
     with show_spinner("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
     comparison = compare(first, second)
@@ -98,3 +76,6 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, o
     print_list(broken, "could not be read")
     outputs.show(comparison_sheet(comparison, broken), comparison.as_dict)
     tell_ignored(loaded)
+
+
+command = command_of(CompareCommandOptions, _run)

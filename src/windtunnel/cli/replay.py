@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Network, PacketThreads, Seed, notes, print_list, show_spinner, writable
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.common import notes, print_list, show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.replay.options import ReplayCommandOptions
 
 EXAMPLES = """\b
 Examples:
@@ -21,75 +21,34 @@ Examples:
 MOST_SPANS = 4_000_000
 
 
-@with_outputs
-def command(  # long: one option a line
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRACE...", help="Files of one source that `windtunnel import` reads as a trace graph, or its own files."
-        ),
-    ],
-    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster; rank n runs on its GPU n.")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the cluster.")] = None,
-    network: Network = "closed",
-    compute: Annotated[
-        str,
-        typer.Option(
-            "--compute",
-            help="trace: times as written; kernels: our kernels, by shapes or bytes; roofline: FLOPs and bytes at peak.",
-        ),
-    ] = "trace",
-    calls: Annotated[str, typer.Option("--calls", help="network: as the network says; trace: times as written.")] = "network",
-    source: Annotated[
-        str | None,
-        typer.Option("--from", metavar="GPU", help="The GPU that the trace is from: its times are scaled to the cluster's."),
-    ] = None,
-    precision: Annotated[str, typer.Option("--precision", help="Number format of computation for --compute and --from.")] = "bf16",
-    groups: Annotated[
-        str | None, typer.Option("--comm-groups", metavar="JSON", help="Ranks of communicator groups, as ASTRA-sim has them.")
-    ] = None,
-    system: Annotated[str | None, typer.Option("--astra-sim", metavar="SYSTEM.json", help="Run it as ASTRA-sim would.")] = None,
-    wires: Annotated[str | None, typer.Option("--astra-network", metavar="NET.yml", help="Its analytical network.")] = None,
-    memory: Annotated[str | None, typer.Option("--astra-memory", metavar="M.json", help="Its remote memory.")] = None,
-    aware: Annotated[bool, typer.Option("--astra-congestion-aware", help="Its congestion-aware backend.")] = False,
-    loggops: Annotated[
-        str | None,
-        typer.Option("--loggops", metavar="L=,o=,g=,G=,O=,S=", help="Run a GOAL schedule as LogGOPSim does; ns, S bytes."),
-    ] = None,
-    seed: Seed = 1,
-    skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
-    threads: PacketThreads = 1,
-    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
-    trace: Annotated[
-        str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
-    ] = None,
-    *,
-    outputs: Outputs,
-) -> None:
-    writable(("--trace", trace))
-    if loggops is not None:
+def _run(asked: ReplayCommandOptions, outputs: Outputs) -> None:
+    files, on, system, wires = [str(name) for name in asked.graph], asked.cluster, asked.system, asked.wires
+    if asked.loggops is not None:
         from windtunnel.cli.replay_loggops import replay_loggops
 
-        replay_loggops(files, loggops, outputs)
+        replay_loggops(files, asked.loggops, outputs)
         return
     if (system is None) != (wires is None):
         raise SpecError("--astra-sim", system, "a system json together with --astra-network")
     if (on is None) == (system is None):
         raise SpecError("--on", on, "a cluster, or else --astra-sim with --astra-network, or --loggops")
     if system is not None and wires is not None:
-        _astra_sim(files, system, wires, memory, groups, aware, outputs)
+        _astra_sim(files, system, wires, asked.memory, asked.groups, asked.aware, outputs)
         return
     from windtunnel.replay import ReplayOptions, replay
     from windtunnel.replay.sources import read_graph_of
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
-    options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip, threads)
+    source = None if asked.source is None else load_gpu(str(asked.source))
+    options = ReplayOptions(
+        asked.network, asked.compute, asked.calls, source, asked.precision, asked.seed, asked.skip, asked.threads
+    )
     options.check()
-    graph, notes_of_file = read_graph_of(files, groups, form, compute)
+    graph, notes_of_file = read_graph_of(files, asked.groups, asked.form, asked.compute)
     with show_spinner("Replaying"):
-        result = replay(graph, load_cluster(on or "", sets or []), options)
-    if trace is not None:
-        _write_trace(result, trace)
+        result = replay(graph, load_cluster(str(on or ""), asked.sets), options)
+    if asked.trace is not None:
+        _write_trace(result, asked.trace)
     print_list(notes_of_file + result.assumed, "assumed")
     print_list(result.stuck, "never ended")
     from windtunnel.replay.sheet import replay_sheet
@@ -130,3 +89,8 @@ def _write_trace(result: Any, path: str) -> None:
     except OSError as error:
         raise FileError("--trace", path, "a file that can be written", f"{error.strerror}.") from error
     notes().print(f"wrote {path}", markup=False)
+
+
+ORDER = ("graph", "cluster", "sets", "network", "compute", "calls", "source", "precision", "groups", "system", "wires", "memory",
+         "aware", "loggops")  # fmt: skip
+command = command_of(ReplayCommandOptions, _run, order=ORDER)

@@ -1,12 +1,35 @@
-"""What a replay is told beside the graph and the cluster."""
+"""What `replay` and `simai` take, and what a replay is told beside the graph and the cluster."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, check_threads
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.base.options import (
+    argument,
+    form_option,
+    json_option,
+    network_option,
+    option,
+    out_option,
+    progress_option,
+    quiet_option,
+    seed_option,
+    sets_option,
+    skip_option,
+    threads_option,
+    timeline_option,
+)
+from windtunnel.replay.simai.setting import SimaiSetting
+
+if TYPE_CHECKING:
+    from windtunnel.records.run import Run
+    from windtunnel.records.trace_graph import TraceGraph
+    from windtunnel.spec.machine.cluster import GPU, Cluster
 
 COMPUTE = ("trace", "roofline", "kernels")
 CALLS = ("network", "trace")
@@ -34,3 +57,77 @@ class ReplayOptions:
         for name, value, allowed in (("--compute", self.compute, COMPUTE), ("--calls", self.calls, CALLS)):
             if value not in allowed:
                 raise SpecError(name, value, ", ".join(allowed))
+
+
+_CLUSTER = "The cluster; rank n runs on its GPU n."
+_FILES = "Files of one source that `windtunnel import` reads as a trace graph, or its own files."
+
+
+@dataclass(frozen=True)
+class GraphReplayOptions:
+    """What a trace graph on a cluster is asked with."""
+
+    graph: TraceGraph | Run | str | Path | Sequence[str | Path] = argument(_FILES, metavar="TRACE...", request="paths")
+    cluster: str | Cluster = option(_CLUSTER, word="--on", metavar="CLUSTER")
+    _: KW_ONLY
+    network: str = network_option()
+    compute: str = option(
+        "trace: times as written; kernels: our kernels, by shapes or bytes; roofline: FLOPs and bytes at peak.", COMPUTE[0]
+    )
+    calls: str = option("network: as the network says; trace: times as written.", CALLS[0])
+    source: str | GPU | None = option(
+        "The GPU that the trace is from: its times are scaled to the cluster's.", None, word="--from", metavar="GPU"
+    )
+    precision: str = option("Number format of computation for --compute and --from.", "bf16")
+    seed: int = seed_option()
+    skip: bool = skip_option()
+    threads: int = threads_option()
+    progress: Callable[[float], object] | None = progress_option()
+
+
+@dataclass(frozen=True)
+class ReplayCommandOptions(GraphReplayOptions):
+    """The same for the command line, which also replays as ASTRA-sim and LogGOPSim do."""
+
+    cluster: str | Cluster = option(_CLUSTER, None, word="--on", metavar="CLUSTER")
+    sets: Sequence[str] = sets_option("Change a field of the cluster.")
+    groups: str | None = option(
+        "Ranks of communicator groups, as ASTRA-sim has them.", None, word="--comm-groups", metavar="JSON"
+    )
+    system: str | None = option("Run it as ASTRA-sim would.", None, word="--astra-sim", metavar="SYSTEM.json")
+    wires: str | None = option("Its analytical network.", None, word="--astra-network", metavar="NET.yml")
+    memory: str | None = option("Its remote memory.", None, word="--astra-memory", metavar="M.json")
+    aware: bool = option("Its congestion-aware backend.", False, word="--astra-congestion-aware")
+    loggops: str | None = option("Run a GOAL schedule as LogGOPSim does; ns, S bytes.", None, metavar="L=,o=,g=,G=,O=,S=")
+    form: str | None = form_option()
+    trace: str | None = timeline_option()
+
+
+@dataclass(frozen=True)
+class SimaiOptions:
+    """What the table of SimAI's analytical mode is asked with."""
+
+    workload: str | Path = argument("A workload that AICB wrote, plain or gzip.", metavar="WORKLOAD")
+    gpus: int | None = option("GPUs; default: all_gpus of the first line.", None, short="-g")
+    _: KW_ONLY
+    gpus_per_server: int = option("GPUs of a server.", SimaiSetting.gpus_per_server)
+    nics_per_server: int = option("NICs of a server.", SimaiSetting.nics_per_server)
+    nvlink: float = option("GB/s of NVLink for each GPU; 0: by --gpu-type.", SimaiSetting.nvlink)
+    nic: float = option("GB/s of a NIC; 0: by --nic-type.", SimaiSetting.nic)
+    gpu_type: str = option("A100, A800, H100, H800 or H20.", SimaiSetting.gpu_type)
+    nic_type: str = option("CX6, CX7 or BF3.", SimaiSetting.nic_type)
+    dp_overlap: float = option("Hidden share of data-parallel calls.", SimaiSetting.dp_overlap)
+    ep_overlap: float = option("Hidden share of expert-parallel calls.", SimaiSetting.ep_overlap)
+    tp_overlap: float = option("Hidden share of tensor-parallel calls.", SimaiSetting.tp_overlap)
+    pp_overlap: float = option("Hidden share of messages between stages; 1 as in SimAI's code.", SimaiSetting.pp_overlap)
+    ratios: str | Path | None = option("nic_ratio.csv, nvlink_ratio.csv, ata_ratio.csv.", None, metavar="FOLDER")
+    name: str | None = option("Name of the run in the table; default: of the file.", None)
+
+
+@dataclass(frozen=True)
+class SimaiCommandOptions(SimaiOptions):
+    """The same for the command line, which writes the table."""
+
+    out: str | None = out_option("Write EndToEnd.csv.", None)
+    json: str | None = json_option()
+    quiet: bool = quiet_option()

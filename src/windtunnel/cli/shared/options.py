@@ -94,8 +94,9 @@ def _reader(
 
     parameters = {name: _parameter(name, _default(one), _annotation(one)) for name, one in names.items()}
     parameters |= {name: _parameter(name, None, annotation) for name, annotation in of_job.items()}
-    first, last = [name for name in ("job", "sets") if name in of_job], [name for name in list(JOB)[2:] if name in of_job]
-    listed = dict.fromkeys([*first, *order, *names, *last])
+    first, last = ([name for name in part if name in of_job] for part in (list(JOB)[:2], list(JOB)[2:]))
+    called = {one.name: name for name, one in names.items()}
+    listed = dict.fromkeys([*(() if "job" in order else first), *(called.get(name, name) for name in order), *names, *last])
     return read, [parameters[name] for name in listed]
 
 

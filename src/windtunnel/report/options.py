@@ -1,0 +1,35 @@
+"""What `compare` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windtunnel.base.options import argument, network_option, on_option, option, sets_option
+
+if TYPE_CHECKING:
+    from windtunnel.records.run import Run
+    from windtunnel.spec import Job
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What two jobs, or a run and its job, are asked with."""
+
+    a: Job | Run | str | Path | Sequence[str | Path] = argument("A job; or a run, its folder, or the files of its ranks.", shown=False)
+    b: Job = argument("Another job, or the one that the run is of.", shown=False)
+    network: str = network_option()
+
+
+@dataclass(frozen=True)
+class CompareCommandOptions:
+    """The same for the command line, where both are names or files."""
+
+    things: Sequence[str] = argument("Two jobs; or a run (its folder, or the traces of its ranks) and its job.", metavar="A... B")
+    sets: Sequence[str] = sets_option()
+    set_a: Sequence[str] = option("Change a field of A only; repeatable.", (), metavar="KEY=VALUE")
+    set_b: Sequence[str] = option("Change a field of B only; repeatable.", (), metavar="KEY=VALUE")
+    on: str | None = on_option()
+    network: str = network_option()
