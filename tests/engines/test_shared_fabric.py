@@ -21,11 +21,11 @@ from rich.console import Console
 from wide_jobs import drawn_job
 
 from windtunnel.base.errors import EngineError, SpecError
-from windtunnel.jobs.load import job_beside
 from windtunnel.draw.page.sheet import page
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.engine import ProgramBuilder, flow, run
 from windtunnel.engine._core import FlowNetwork
+from windtunnel.jobs.load import job_beside
 from windtunnel.network.simulate.axis_calls import demand_of
 from windtunnel.network.simulate.tenants import Tenant, node_ranges, settle
 from windtunnel.predict import predict

@@ -71,9 +71,7 @@ def plan_of(options: PlanOptions) -> Planned:
         chosen = load_model(found.model_dump(mode="json", exclude_none=True), changes)
     known = load_law(asked.law) if isinstance(asked.law, (str, Path)) else asked.law
     size = parameter_count(chosen) if chosen is not None else asked.parameters
-    wish = Wish(
-        known, asked.budget, asked.days, asked.loss, chosen, size, asked.tokens, asked.tokens_per_parameter, asked.goodput
-    )
+    wish = Wish(known, asked.budget, asked.days, asked.loss, chosen, size, asked.tokens, asked.tokens_per_parameter, asked.goodput)
     return run(wish, tuple(asked.on) or MACHINES, tuple(asked.gpus), list(asked.overrides), asked.progress)
 
 

@@ -1,4 +1,4 @@
-"""What there is to ask about: jobs from anything that describes them, files of other tools, the catalogue, and jobs written out."""
+"""What there is to ask about: jobs from anything that describes them, files of other tools, and the catalogue."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from windtunnel.base.options import asks
+from windtunnel.jobs.options import CatalogOptions, KernelTimesOptions, MeasuredTablesOptions, ReadOptions, TorchOptions
+
 if TYPE_CHECKING:
-    from windtunnel.exports.exporters import Written
     from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredTables
     from windtunnel.formats.reading import Reading
     from windtunnel.jobs.loaded import LoadedJob
-    from windtunnel.spec import Cluster, Job
+    from windtunnel.spec import Job
 
     JobSource = str | Path | Mapping[str, Any] | Imported
 
@@ -77,16 +79,7 @@ def dump(job: Job) -> str:
     return dump_job(job)
 
 
-def read(
-    *paths: str | Path,
-    overrides: Sequence[str] = (),
-    on: str | Path | None = None,
-    cluster: str | Path | None = None,
-    gpu: str | None = None,
-    dtype: str | None = None,
-    format: str | None = None,
-    progress: Callable[[float], object] | None = None,
-) -> Reading:
+def read_of(options: ReadOptions) -> Reading:
     """What the files of one source hold, known by their content: a job, a cluster, a run, a trace graph, measured calls, a dataset
     of kernels, or settings; a folder stands for the files in it.
 
@@ -94,114 +87,96 @@ def read(
     Run, a TraceGraph, call tables, a Dataset. `facts` are counts to check against the source; `built`, `ignored`, `assumed` and
     `broken` say what became of it.
 
-    `on`: the machine of a configuration, or the job that a trace belongs to; `overrides` change that job. `cluster`: the cluster of
-    measured calls, by name or file: the result is that cluster with the rates that the calls achieve. `gpu`, `dtype`: of tables of
-    kernels that do not state theirs. `format`: a name of `catalog("formats")`, where content does not show it. `progress` is called
-    with the share of bytes that is read. Raises FileError, UnknownName or SpecError.
+    `on`: the machine of a configuration, or the job that a trace belongs to; `overrides` change that job. `cluster`: by name or
+    file: the result is that cluster with the rates that the calls achieve. `format`: a name of `catalog("formats")`. Raises
+    FileError, UnknownName or SpecError.
     """
     from windtunnel.base.errors import SpecError
     from windtunnel.formats.reading import Content, Context
     from windtunnel.jobs.reading import progress_of, read_source
 
-    if not paths:
+    asked = options
+    if not asked.paths:
         raise SpecError("paths", "no file", "one file or more")
-    files, base = [str(path) for path in paths], None if on is None else str(on)
-    named = None if cluster is None else str(cluster)
-    context = Context(cluster=named, gpu=gpu, dtype=dtype, progress=progress_of(progress))
-    reading = read_source(files, overrides, context, on=base, form=format)
+    files, base = [str(path) for path in asked.paths], None if asked.on is None else str(asked.on)
+    named = None if asked.cluster is None else str(asked.cluster)
+    context = Context(cluster=named, gpu=asked.gpu, dtype=asked.dtype, progress=progress_of(asked.progress))
+    reading = read_source(files, asked.overrides, context, on=base, form=asked.format)
     if reading.content is Content.COLLECTIVES and named is not None:
         from windtunnel.calibrate.cluster_reading import cluster_of
 
-        return cluster_of(reading, named, overrides if on is None else None, files)
+        return cluster_of(reading, named, asked.overrides if base is None else None, files)
     return reading
 
 
-def import_torch(
-    target: str,
-    arguments: Sequence[str] = (),
-    inputs: Sequence[str] = (),
-    *,
-    dtype: str = "bf16",
-    tokens: int | None = None,
-    name: str = "",
-) -> Imported:
+if TYPE_CHECKING:
+
+    def read(
+        *paths: str | Path, overrides: Sequence[str] = ..., on: str | Path | None = ..., cluster: str | Path | None = ...,
+        gpu: str | None = ..., dtype: str | None = ..., format: str | None = ..., progress: Callable[[float], object] | None = ...,
+    ) -> Reading: ...  # fmt: skip
+else:
+    read = asks(ReadOptions, spread=True)(read_of)
+
+
+def import_torch_of(options: TorchOptions) -> Imported:
     """Any PyTorch module as a graph model, through torch.export; needs torch. `load(imported, on=…)` puts it on a machine.
 
-    `target`: "FILE.py:factory", "package.module:factory", or "FILE.pt2"; `arguments` of the factory as "name=value"; `inputs` as
-    "[name=]shape[:dtype]", such as "8x3x224x224", if the factory returns only a module; the first dimension is the micro batch.
-    `dtype` of parameters and activations: bf16, fp16, fp32; `tokens` of a sample; `name` of the model. FileError and SpecError for
-    a target or inputs that are none.
+    FileError and SpecError for a target or inputs that are none.
     """
     from windtunnel.formats.jobs.pytorch import import_torch as trace
 
-    return trace(target, list(arguments), list(inputs), dtype, tokens, name)
+    asked = options
+    return trace(asked.target, list(asked.arguments), list(asked.inputs), asked.dtype, asked.tokens, asked.name)
 
 
-def read_kernel_times(
-    path: str | Path, *, gpu: str | None = None, format: str | None = None, dtype: str | None = None
-) -> KernelTimes:
+import_torch = asks(TorchOptions)(import_torch_of)
+
+
+@asks(KernelTimesOptions)
+def read_kernel_times(asked: KernelTimesOptions) -> KernelTimes:
     """The measured kernels of one GPU in a file, or in all files below a folder: `windtunnel profile import`.
 
-    The result's `data` is a Dataset; `ignored` and `assumed` say what became of the files. `gpu`: a name of the catalogue or a TOML
-    file; `format`: vidur, simumax, llmcompass or table, where content does not show it; `dtype`: of rows that do not state theirs.
-    Raises FileError, UnknownName or SpecError.
+    The result's `data` is a Dataset; `ignored` and `assumed` say what became of the files. Raises FileError, UnknownName or
+    SpecError.
     """
     from windtunnel.formats.machines.kernels.measurements import import_measurements
 
-    return import_measurements(path, gpu, format, dtype)
+    return import_measurements(asked.path, asked.gpu, asked.format, asked.dtype)
 
 
-def read_measured(
-    folder: str | Path | None = None,
-    *,
-    systems: Sequence[str] = (),
-    engines: Sequence[str] = (),
-    families: Sequence[str] = (),
-    release: str = "newest",
-    progress: Callable[[float], object] | None = None,
-) -> MeasuredTables:
+def read_measured_of(options: MeasuredTablesOptions) -> MeasuredTables:
     """The measured kernels that NVIDIA's aiconfigurator publishes, by GPU, engine and release: `windtunnel import aiconfigurator`.
 
-    `folder`: a folder of its tables; left out, the wheel of `pip install 'windtunnel[measured]'`. `systems`, `engines`, `families`:
-    names of its folders (h100_sxm; vllm, sglang, trtllm, nccl; gemm, attention, moe, comm, ...). `release`: newest of each table,
-    all, or one. Each of the result's `engines` has a Dataset in `data` and calls inside a node in `calls`; `ignored` says what no
-    dataset can hold. Raises FileError, SpecError or UnknownName.
+    `folder`: left out, the wheel of `pip install 'windtunnel[measured]'`. Each of the result's `engines` has a Dataset in `data`
+    and calls inside a node in `calls`; `ignored` says what no dataset can hold. Raises FileError, SpecError or UnknownName.
     """
     from windtunnel.formats.machines.kernels.measured.importer import read_measured as read_tables
 
-    return read_tables(folder, systems=systems, engines=engines, families=families, release=release, progress=progress)
+    asked = options
+    return read_tables(
+        asked.folder, systems=asked.systems, engines=asked.engines, families=asked.families, release=asked.release,
+        progress=asked.progress,
+    )  # fmt: skip
 
 
-def export(what: Job | LoadedJob | Cluster, format: str, options: Mapping[str, str] | None = None) -> Written:
-    """A job in the files of another tool, or a cluster in those that need no job.
-
-    A job of `load_with_notes` that was read from the same format is written as its source has it: nothing that the job does not
-    contradict is lost, and `changed` has the difference.
-
-    `format`: a name of `windtunnel export`, such as "megatron", "chakra" or "toml"; `options`: those of the format. The result has
-    the text or bytes of `files` by name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them.
-    UnknownName for a format, SpecError for an option or a job that the format cannot have.
-    """
-    from windtunnel.exports.exporters import cluster_exporter_of, export_job
-    from windtunnel.jobs.loaded import LoadedJob
-    from windtunnel.spec import Cluster
-
-    if isinstance(what, Cluster):
-        return cluster_exporter_of(format).export_cluster(what, dict(options or {}))
-    if isinstance(what, LoadedJob):
-        return export_job(format, what.job, dict(options or {}), what.imported)
-    return export_job(format, what, dict(options or {}))
+read_measured = asks(MeasuredTablesOptions)(read_measured_of)
 
 
-def catalog(kind: str, name: str | None = None) -> dict[str, Any]:
-    """Entries of what comes with windtunnel: by name, the table of each; with a `name`, the table of that entry.
+@asks(CatalogOptions)
+def catalog(asked: CatalogOptions) -> dict[str, Any]:
+    """Entries of what comes with windtunnel: by name, the table of each; with a `name`, the table of that entry; without a `kind`,
+    the names of each.
 
-    `kind`: gpus, nodes, fabrics, clusters, regions, laws, models, frameworks, jobs, reliability (the singular does as well), or
-    formats: what `read` reads, in words by name. `names(kind)` lists names alone. Raises UnknownName.
+    `kind`: the singular does as well; formats: what `read` reads, in words by name. `names(kind)` lists names alone. Raises
+    UnknownName.
     """
     from windtunnel.base.errors import UnknownName
     from windtunnel.spec.loading.catalog import KINDS, entry, names
 
+    kind, name = asked.kind, asked.name
+    if kind is None:
+        return {known: list(names(known)) for known in KINDS}
     if kind in ("format", "formats"):
         from windtunnel.formats.importers import describe_importers
 

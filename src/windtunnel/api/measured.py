@@ -114,9 +114,7 @@ def replay(asked: GraphReplayOptions) -> ReplayResult:
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
     gpu = load_gpu(asked.source) if isinstance(asked.source, str) else asked.source
-    options = ReplayOptions(
-        asked.network, asked.compute, asked.calls, gpu, asked.precision, asked.seed, asked.skip, asked.threads
-    )
+    options = ReplayOptions(asked.network, asked.compute, asked.calls, gpu, asked.precision, asked.seed, asked.skip, asked.threads)
     options.check()
     machine = load_cluster(asked.cluster) if isinstance(asked.cluster, str) else asked.cluster
     return run(graph_from(asked.graph, asked.compute), machine, options, asked.progress)

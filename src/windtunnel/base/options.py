@@ -11,7 +11,7 @@ Python, the client of a service and the fields of a page are made from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar
 
@@ -103,7 +103,7 @@ def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
 
 def job_argument() -> Any:
     """The field of a job: the command line describes it by a name or a file, changes, a machine, a model or flags."""
-    return option("The job.", metavar="JOB", word=" ", offers="jobs")
+    return option("The job.", metavar="JOB", word=" ", offers="jobs", request="job")
 
 
 def progress_option() -> Any:
@@ -204,7 +204,14 @@ def _state_option(one: Field[Any]) -> StatedOption:
     word = given.pop("word")
     many = "Sequence[" in str(one.type) and not given["joined"]
     named = f"--{one.name.replace('_', '-')}" if word is None else word.strip()
-    return StatedOption(name=one.name, word=named, kind="job" if given["offers"] == "jobs" else _kind_of(str(one.type)), many=many, default=one.default, **given)
+    return StatedOption(
+        name=one.name,
+        word=named,
+        kind="job" if given["offers"] == "jobs" else _kind_of(str(one.type)),
+        many=many,
+        default=one.default,
+        **given,
+    )
 
 
 def _kind_of(annotation: str) -> str:
@@ -215,14 +222,16 @@ def _kind_of(annotation: str) -> str:
     return "whole" if names == {"int"} else "number" if names <= {"int", "float"} else "text"
 
 
-def asks(options: Callable[P, Options]) -> Callable[[Callable[[Options], Answer]], Callable[P, Answer]]:
-    """Makes a function of a verb's options into one that takes these as its arguments, with their names, defaults and help."""
+def asks(options: Callable[P, Options], *, spread: bool = False) -> Callable[[Callable[[Options], Answer]], Callable[P, Answer]]:
+    """Makes a function of a verb's options into one that takes these as its arguments, with their names, defaults and help.
+    `spread`: all positional arguments are the first option."""
 
     def decorate(answer: Callable[[Options], Answer]) -> Callable[P, Answer]:
         import inspect  # here: it is slow to import, and who imports the package asks for few verbs
 
         def ask(*given: P.args, **named: P.kwargs) -> Answer:
-            return answer(options(*given, **named))
+            first: Any = (given,) if spread else given
+            return answer(options(*first, **named))
 
         kind: Any = options
         lines = [f"`{one.name}`: {one.help}" for one in options_of(kind)]
@@ -230,6 +239,10 @@ def asks(options: Callable[P, Options]) -> Callable[[Callable[[Options], Answer]
         ask.__module__ = answer.__module__
         ask.__doc__ = "\n".join([inspect.getdoc(answer) or "", "", *lines])
         signature = inspect.signature(kind)
+        if spread:
+            first, *others = signature.parameters.values()
+            gathered = first.replace(kind=inspect.Parameter.VAR_POSITIONAL, default=inspect.Parameter.empty)
+            signature = signature.replace(parameters=[gathered, *others])
         returns = answer.__annotations__["return"]
         ask.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
         ask.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()} | {"return": returns}
@@ -246,6 +259,15 @@ def request_of(options: Any) -> dict[str, Any]:
         value = getattr(options, one.name)
         if not (one.shown or one.request) or value == one.default:
             continue
+        if one.many and not one.commas and one.word != "--set":
+            value = _list_of(value)
         is_joined = (one.commas or one.joined) and isinstance(value, (list, tuple))
         asked[one.request_name] = ",".join(map(str, value)) if is_joined else value
     return asked
+
+
+def _list_of(value: Any) -> list[Any]:
+    """Several values as a list: one alone, or NAME=VALUE of a table."""
+    if isinstance(value, Mapping):
+        return [f"{name}={one}" for name, one in value.items()]
+    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.shared.common import Json, writable, write, write_json
+from windtunnel.cli.shared.common import write, write_json
+from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.draw.listing import listing
+from windtunnel.jobs.options import CatalogCommandOptions
 from windtunnel.sheet import numbers as say
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region, names
 from windtunnel.spec.loading.catalog import KINDS, entry
@@ -27,12 +28,8 @@ Examples:
 """
 
 
-def command(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=", ".join((*KINDS, "formats")))] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One entry, with its sources.")] = None,
-    json: Json = None,
-) -> None:
-    writable(("--json", json))
+def _run(asked: CatalogCommandOptions) -> None:
+    kind, name, json = asked.kind, asked.name, asked.json
     if kind in ("format", "formats"):
         _formats(name, json)
         return
@@ -170,3 +167,6 @@ SHORT: dict[str, Callable[[str], str]] = {
     "reliability": _reliability,
 }
 """One line on an entry, by kind."""
+
+
+command = bare_command_of(CatalogCommandOptions, _run)

@@ -27,7 +27,7 @@ def _run(asked: DesignCommandOptions, outputs: Outputs) -> None:
 
     source, outputs = outputs.source, replace(outputs, source=None)
     assert source is not None
-    fields = DesignFields.of(dict(asked.fields).items())
+    fields = DesignFields.of([(name, str(values)) for name, values in dict(asked.fields).items()])
     source.sets = fields.fixed
     loaded = source.load()
     axes = fields.axes(loaded.job)

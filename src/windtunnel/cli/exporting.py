@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, print_list, writable
-from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, export_job, exporter_of, save
+from windtunnel.cli.shared.common import notes, print_list, writable
+from windtunnel.cli.shared.job import JobSource, tell_source
+from windtunnel.cli.shared.options import job_command_of
+from windtunnel.exports.exporters import cluster_exporter_of, export_job, exporter_of, save
+from windtunnel.exports.options import ExportCommandOptions
 from windtunnel.jobs.own import load_cluster_alone
 
 EXAMPLES = """\b
@@ -21,32 +20,20 @@ Examples:
 """
 
 
-def command(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="; ".join(f"{w.name}: {w.what}" for w in EXPORTERS) + ".")],
-    job: Source = None,
-    sets: Sets = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the format; repeatable.")
-    ] = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE|FOLDER|-", help="Where to write it; a folder if there are several files.")
-    ] = "-",
-    on: On = None,
-    model: ModelFile = None,
-    megatron: Megatron = None,
-) -> None:
+def _run(asked: ExportCommandOptions, source: JobSource) -> None:
+    form, options, out = asked.format, dict(asked.options or ()), asked.out
     exporter_of(form)  # refuses a wrong name before the job is read
-    options = dict(_pair(text) for text in option or [])
-    machine = load_cluster_alone(job, sets) if on is None and model is None and megatron is None else None
+    alone = (source.on, source.model, source.megatron) == (None, None, None)
+    machine = load_cluster_alone(source.job, list(source.sets)) if alone else None
     if machine is not None:
         written = cluster_exporter_of(form).export_cluster(machine, options)
     else:
-        loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
+        loaded = source.load()
         tell_source(loaded)
         written = export_job(form, loaded.job, options, loaded.imported)
     print_list(written.assumed, "assumed")
     print_list(written.left_out, f"not said in {form}")
-    print_list(written.changed, f"changed against {job}")
+    print_list(written.changed, f"changed against {source.job}")
     if out != "-":
         if len(written.files) == 1:
             writable(("--out", out))
@@ -63,8 +50,4 @@ def command(
     sys.stdout.buffer.write(data if isinstance(data, bytes) else data.encode("utf-8"))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SpecError("--option", text, "NAME=VALUE")
-    return name.strip(), value.strip()
+command = job_command_of(ExportCommandOptions, _run, order=("format", "job", "sets"))

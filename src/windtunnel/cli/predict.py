@@ -106,5 +106,18 @@ def _only_training(job: str) -> Exception:
     return SpecError("JOB", job, allowed, f"Write windtunnel rl-predict {job}.")
 
 
-ORDER = ("network", "trace", "on", "model", "megatron", "profile", "kernels", "calibration", "fault", "seed", "beside", "background")
+ORDER = (
+    "network",
+    "trace",
+    "on",
+    "model",
+    "megatron",
+    "profile",
+    "kernels",
+    "calibration",
+    "fault",
+    "seed",
+    "beside",
+    "background",
+)
 command = command_of(PredictCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

@@ -107,5 +107,19 @@ def _job_words(source: JobSource) -> list[str]:
     return words
 
 
-ORDER = ("on", "gpus", "objective", "deadline", "budget", "space_file", "margin", "gap", "limit", "processes", "out", "network", "top")
+ORDER = (
+    "on",
+    "gpus",
+    "objective",
+    "deadline",
+    "budget",
+    "space_file",
+    "margin",
+    "gap",
+    "limit",
+    "processes",
+    "out",
+    "network",
+    "top",
+)
 command = command_of(SearchCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

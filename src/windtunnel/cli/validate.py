@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
 
-import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
+from windtunnel.cli.shared.common import notes, write, write_json
+from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.cli.shared.pages import check_html, said_command
 from windtunnel.cli.shared.progress import tell_watchers, watchers
-from windtunnel.reality.validate import validate
+from windtunnel.reality.options import ValidateCommandOptions
+from windtunnel.reality.validate import validate_of
 
 EXAMPLES = """\b
 Examples:
@@ -20,27 +21,8 @@ Examples:
 """
 
 
-def command(  # long: one option a line
-    tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; default: the catalogue's.")
-    ] = None,
-    family: Annotated[str | None, typer.Option("--family", help="Only the rows of one family.")] = None,
-    json: Json = None,
-    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the accuracy page.")] = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with every point.")] = None,
-    record: Annotated[
-        str | None,
-        typer.Option("--record", metavar="FILE|-", help="Write the errors that predictions quote."),
-    ] = None,
-    gpu: Gpu = None,
-    dtype: Dtype = None,
-    kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; default: one for each core.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
+def _run(asked: ValidateCommandOptions) -> None:
+    json, markdown, html, record = asked.json, asked.markdown, asked.html, asked.record
     check_html(html)
     console = notes()
     with Progress(
@@ -61,7 +43,7 @@ def command(  # long: one option a line
             if told is not None:
                 told(done / max(total, 1))
 
-        report = validate(tables or None, family, step, gpu=gpu, dtype=dtype, kernels=kernels, processes=jobs)
+        report = validate_of(replace(asked, progress=step))
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:
@@ -75,9 +57,9 @@ def command(  # long: one option a line
     if html is not None:
         from windtunnel.reality.page.html import page as points
 
-        founding = "Predicted from the catalogue's curves." if kernels is None else _founding(kernels)
+        founding = "Predicted from the catalogue's curves." if asked.kernels is None else _founding(asked.kernels)
         write(points(report, founding=founding, command=said_command()), html, "--html")
-    if not quiet and "-" not in (json, markdown, record):
+    if not asked.quiet and "-" not in (json, markdown, record):
         from windtunnel.cli.validate_table import show
 
         show(report)
@@ -100,3 +82,7 @@ def _founding(path: str) -> str:
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
     on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
     return f"Predicted from {Path(path).name}: curves of {curves.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."
+
+
+ORDER = ("paths", "family", "json", "markdown", "html", "record", "gpu", "dtype", "kernels", "processes")
+command = bare_command_of(ValidateCommandOptions, _run, order=ORDER)

@@ -23,7 +23,9 @@ def _run(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
 
     of_run = None if asked.job is None else job_of(str(asked.job), list(asked.sets)).job
     source, on = asked.gpu, asked.cluster
-    machine = TracedMachine(None if source is None else load_gpu(str(source)), None if on is None else load_cluster(str(on)), of_run)
+    machine = TracedMachine(
+        None if source is None else load_gpu(str(source)), None if on is None else load_cluster(str(on)), of_run
+    )
     run, broken = run_of(list(asked.run))
     with show_spinner("replaying"):
         rows = what_if(run, asked.changes, machine, asked.step)

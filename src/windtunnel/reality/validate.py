@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.base.errors import FileError, SpecError, nearest
+from windtunnel.base.options import asks
 from windtunnel.base.processes import OrderedMap, count_cores, ordered_map
 from windtunnel.compute.power import statics
 from windtunnel.predict import predict as _predict
@@ -21,6 +22,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict, choose
 from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import mfu_pct
 from windtunnel.reality.rows.measurements import Fitted
@@ -51,32 +53,27 @@ FIRST_RANK = "rank0 "
 """Before a `mem_kind`: the figure is that of rank 0, on the first stage."""
 
 
-def validate(
-    paths: Sequence[str | Path] | None = None,
-    family: str | None = None,
-    progress: Progress | None = None,
-    predict: Predict = _predict,
-    gpu: str | None = None,
-    dtype: str | None = None,
-    kernels: str | None = None,
-    processes: int | None = 1,
-) -> Report:
+def validate_of(options: ValidateOptions) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `fit kernels` wrote, for them.
-    `processes` score rows side by side (None: one for each core); the report is the same for any number.
+    `processes` score rows side by side; the report is the same for any number.
 
     Raises `SpecError` for a table of unknown columns, for a family that no row has, and for `gpu`, `dtype` or `kernels` without a
     kernel table. A row that the model refuses is skipped with the refusal; any other exception is a bug and is raised.
     """
-    listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), *measurements.OTHERS))]
+    asked = options
+    listed = [Path(path) for path in (asked.paths if asked.paths is not None else (*measurements.tables(), *measurements.OTHERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    how = _Scoring(predict, fitted, gpu, dtype, kernels)
+    how = _Scoring(asked.predict or _predict, fitted, asked.gpu, asked.dtype, asked.kernels)
     _begin(how)
-    with ordered_map(processes or count_cores(), _begin, how) as over:
-        return _validate(listed, paths is None, family, progress, over)
+    with ordered_map(asked.processes or count_cores(), _begin, how) as over:
+        return _validate(listed, asked.paths is None, asked.family, asked.progress, over)
+
+
+validate = asks(ValidateOptions)(validate_of)
 
 
 def _validate(listed: Sequence[Path], own: bool, family: str | None, progress: Progress | None, over: OrderedMap) -> Report:

@@ -91,9 +91,7 @@ class ReplayCommandOptions(GraphReplayOptions):
 
     cluster: str | Cluster = option(_CLUSTER, None, word="--on", metavar="CLUSTER")
     sets: Sequence[str] = sets_option("Change a field of the cluster.")
-    groups: str | None = option(
-        "Ranks of communicator groups, as ASTRA-sim has them.", None, word="--comm-groups", metavar="JSON"
-    )
+    groups: str | None = option("Ranks of communicator groups, as ASTRA-sim has them.", None, word="--comm-groups", metavar="JSON")
     system: str | None = option("Run it as ASTRA-sim would.", None, word="--astra-sim", metavar="SYSTEM.json")
     wires: str | None = option("Its analytical network.", None, word="--astra-network", metavar="NET.yml")
     memory: str | None = option("Its remote memory.", None, word="--astra-memory", metavar="M.json")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class CompareOptions:
     """What two jobs, or a run and its job, are asked with."""
 
-    a: Job | Run | str | Path | Sequence[str | Path] = argument("A job; or a run, its folder, or the files of its ranks.", shown=False)
+    a: Job | Run | str | Path | Sequence[str | Path] = argument(
+        "A job; or a run, its folder, or the files of its ranks.", shown=False
+    )
     b: Job = argument("Another job, or the one that the run is of.", shown=False)
     network: str = network_option()
 

@@ -54,15 +54,14 @@ class SearchCommandOptions(SearchOptions):
     """The same for the command line, which has words for jobs, limits and spaces."""
 
     on: Sequence[str] = option(
-        "A machine; repeat it to choose among several. ray: predict on a Ray cluster.", (), metavar="CLUSTER|JOB|ray", reads="machines"
+        "A machine; repeat it to choose among several. ray: predict on a Ray cluster.",
+        (),
+        metavar="CLUSTER|JOB|ray",
+        reads="machines",
     )
     gpus: str | None = option("Numbers of GPUs to choose from.", None, metavar="N,...")
-    deadline: float | None = option(
-        "Longest time of the whole run, with failures if stated.", None, metavar="DAYS", reads="days"
-    )
-    budget: float | None = option(
-        "Highest cost of the whole run, such as 2M.", None, metavar="DOLLARS", reads="amount"
-    )
+    deadline: float | None = option("Longest time of the whole run, with failures if stated.", None, metavar="DAYS", reads="days")
+    budget: float | None = option("Highest cost of the whole run, such as 2M.", None, metavar="DOLLARS", reads="amount")
     space_file: str | None = option("A file of fields and the values to try.", None, word="--space", metavar="FILE")
     gap: float = option("Stop when no plan can be better by more than this share.", 0.0, least=0.0, most=0.9)
     limit: float | None = option("Seconds of predictions.", None, least=0.0)

@@ -56,6 +56,16 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def _asks(verb: str, options: str) -> Callable[..., RemoteAnswer]:
+    """The method that asks a verb, whose options are a class, as "module:Class" below `windtunnel`."""
+
+    def ask(self: RemoteService, *given: Any, **named: Any) -> RemoteAnswer:
+        return self._ask_stated(verb, options, given, named)
+
+    ask.__doc__ = f"`wt.{verb.replace('-', '_')}`; options that the command line alone has are taken too."
+    return ask
+
+
 class RemoteService:
     """A service; its methods are the functions of `windtunnel` with the same objects. A path of a file or folder of this machine is
     uploaded, a `Job` is sent as its file. Each returns a `RemoteAnswer`. Raises what the function raises, and RemoteError."""
@@ -163,106 +173,42 @@ class RemoteService:
 
         module, name = options.split(":")
         kind = getattr(import_module(f"windtunnel.{module}"), name)
-        stated = {one.name for one in options_of(kind)}
+        stated = {one.name: one for one in options_of(kind) if one.name not in ("files", "artefacts", "progress")}
+        for option in stated.keys() & named.keys():
+            if not (stated[option].shown or stated[option].request):
+                raise SpecError(option, named[option], "left out: a service does not take it")
         asked = kind(*given, **{name: value for name, value in named.items() if name in stated})
         return self.ask(verb, **{name: value for name, value in named.items() if name not in stated}, **request_of(asked))
 
-    def predict(self, job: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
-        """`wt.predict`."""
-        return self.ask("predict", job=job, network=network, **options)
+    predict = _asks("predict", "predict.options:PredictCommandOptions")
+    memory = _asks("memory", "memory.options:MemoryCommandOptions")
+    search = _asks("search", "search.options:SearchCommandOptions")
+    plan = _asks("plan", "search.options:PlanOptions")
+    design = _asks("design", "search.options:DesignCommandOptions")
+    goodput = _asks("goodput", "goodput.options:GoodputCommandOptions")
+    sensitivity = _asks("sensitivity", "search.options:SensitivityOptions")
+    serve_predict = _asks("serve-predict", "serving.options:ServeOptions")
+    serve_search = _asks("serve-search", "serving.options:ServeSearchOptions")
+    rl_predict = _asks("rl-predict", "rl.options:RLPredictOptions")
+    whatif = _asks("whatif", "runs.options:WhatIfCommandOptions")
+    calibrate = _asks("calibrate", "runs.options:CalibrateCommandOptions")
+    collective = _asks("collective", "network.options:CollectiveCommandOptions")
+    flows = _asks("flows", "network.flows.options:FlowsCommandOptions")
+    validate = _asks("validate", "reality.options:ValidateCommandOptions")
+    catalog = _asks("catalog", "jobs.options:CatalogCommandOptions")
+    replay = _asks("replay", "replay.options:ReplayCommandOptions")
+    simai = _asks("simai", "replay.options:SimaiCommandOptions")
+    export = _asks("export", "exports.options:ExportCommandOptions")
 
-    def memory(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.memory`."""
-        return self._ask_stated("memory", "memory.options:MemoryCommandOptions", given, named)
-
-    def search(
-        self, job: Any, space: Mapping[str, Sequence[Any]] | None = None, objective: str | Sequence[str] = "time", **options: Any
-    ) -> RemoteAnswer:  # fmt: skip
-        """`wt.search`: `space` is what `--set` says, field -> values to try."""
-        return self.ask("search", job=job, set=space, objective=_join_list(objective), **options)
-
-    def plan(self, **options: Any) -> RemoteAnswer:
-        """`wt.plan`."""
-        return self.ask("plan", **options)
-
-    def design(self, job: Any, fields: Mapping[str, Any], objective: str | Sequence[str] = "time", **options: Any) -> RemoteAnswer:
-        """`wt.design`."""
-        return self.ask("design", job=job, set=fields, objective=_join_list(objective), **options)
-
-    def goodput(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.goodput`."""
-        return self._ask_stated("goodput", "goodput.options:GoodputCommandOptions", given, named)
-
-    def sensitivity(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.sensitivity`."""
-        return self._ask_stated("sensitivity", "search.options:SensitivityOptions", given, named)
-
-    def serve_predict(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.serve_predict`."""
-        return self._ask_stated("serve-predict", "serving.options:ServeOptions", given, named)
-
-    def serve_search(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.serve_search`."""
-        return self._ask_stated("serve-search", "serving.options:ServeSearchOptions", given, named)
-
-    def rl_predict(self, *given: Any, **named: Any) -> RemoteAnswer:
-        """`wt.rl_predict`."""
-        return self._ask_stated("rl-predict", "rl.options:RLPredictOptions", given, named)
-
-    def compare(self, a: Any, b: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
+    def compare(self, a: Any, b: Any, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.compare`: two jobs, or a run and its job."""
-        return self.ask("compare", things=[*_list_of(a), b], network=network, **options)
+        things = [*(a if isinstance(a, (list, tuple)) else [a]), b]
+        named |= dict(zip(("network",), given, strict=False))
+        return self._ask_stated("compare", "report.options:CompareCommandOptions", (things,), named)
 
-    def whatif(self, run: Any, changes: str | Sequence[str], **options: Any) -> RemoteAnswer:
-        """`wt.whatif`."""
-        return self.ask("whatif", paths=_list_of(run), change=_list_of(changes), **options)
-
-    def calibrate(self, runs: Any, job: Any, **options: Any) -> RemoteAnswer:
-        """`wt.calibrate`."""
-        return self.ask("calibrate", runs=_list_of(runs), job=job, **options)
-
-    def collective(
-        self, cluster: Any, op: str = "all_reduce", gpus: int = 8, sizes: str | float | Sequence[float] = "8:8G", **options: Any
-    ) -> RemoteAnswer:  # fmt: skip
-        """`wt.collective`."""
-        return self.ask("collective", cluster=cluster, op=op, gpus=gpus, bytes=_join_list(sizes), **options)
-
-    def flows(self, fabric: Any, flows: Any, network: str = "closed", **options: Any) -> RemoteAnswer:
-        """`wt.flows`."""
-        return self.ask("flows", fabric=fabric, flows=flows, network=network, **options)
-
-    def validate(self, paths: Any = None, family: str | None = None, **options: Any) -> RemoteAnswer:
-        """`wt.validate`."""
-        return self.ask("validate", tables=None if paths is None else _list_of(paths), family=family, **options)
-
-    def catalog(self, kind: str | None = None, name: str | None = None) -> RemoteAnswer:
-        """`wt.catalog`."""
-        return self.ask("catalog", kind=kind, name=name)
-
-    def read(self, *paths: Any, **options: Any) -> RemoteAnswer:
+    def read(self, *paths: Any, **named: Any) -> RemoteAnswer:
         """`wt.read`."""
-        return self.ask("import", paths=list(paths), **options)
-
-    def replay(self, graph: Any, cluster: Any, **options: Any) -> RemoteAnswer:
-        """`wt.replay`."""
-        return self.ask("replay", paths=_list_of(graph), on=cluster, **options)
-
-    def simai(self, workload: Any, gpus: int | None = None, **options: Any) -> RemoteAnswer:
-        """`wt.simai`."""
-        return self.ask("simai", workload=workload, gpus=gpus, **options)
-
-    def export(self, what: Any, format: str, **options: Any) -> RemoteAnswer:
-        """`wt.export`: the one file in `bytes`; several with `artefacts=["out"]`."""
-        return self.ask("export", form=format, job=what, **options)
-
-
-def _list_of(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _join_list(value: Any) -> Any:
-    """A list as the command line takes it, with commas."""
-    return ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else value
+        return self._ask_stated("import", "jobs.options:ImportOptions", (paths,), named)
 
 
 def _argument(value: Any, uploads: dict[str, Any]) -> Any:

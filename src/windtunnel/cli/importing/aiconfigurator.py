@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.cli.shared.common import Json, Quiet, notes, print_list, writable, write_json
+from windtunnel.cli.shared.common import notes, print_list, write_json
+from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.jobs.options import MeasuredTablesCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
@@ -21,35 +22,18 @@ Examples:
 """
 
 
-def command(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FOLDER]", help="Holds SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet; default: the wheel's."),
-    ] = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the datasets go.")] = None,
-    system: Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="One system, such as h100_sxm.")] = None,
-    engine: Annotated[list[str] | None, typer.Option("--engine", metavar="NAME", help="vllm, sglang, trtllm or nccl.")] = None,
-    family: Annotated[
-        list[str] | None, typer.Option("--family", metavar="NAME", help="gemm, attention, moe, comm and others.")
-    ] = None,
-    release: Annotated[
-        str, typer.Option("--release", metavar="VERSION|all", help="A release; default: each table's newest.")
-    ] = "newest",
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
-    writable(("--json", json))
-    from windtunnel.api.jobs import read_measured
+def _run(asked: MeasuredTablesCommandOptions) -> None:
+    from windtunnel.api.jobs import read_measured_of
     from windtunnel.cli.shared.progress import bar
 
-    split = [[word for each in words or () for word in each.split(",")] for words in (system, engine, family)]
+    out, json = asked.out, asked.json
     with bar("reading") as shown:
-        read = read_measured(folder, systems=split[0], engines=split[1], families=split[2], release=release, progress=shown)
+        read = read_measured_of(replace(asked, progress=shown))
     written = [] if out is None else [name for one in read.engines for name in save_engine(one, Path(out))]
     rows = [_facts(one) for one in read.engines]
     if json is not None:
         write_json({"engines": rows, "files": written, "ignored": list(read.ignored), "assumed": list(read.assumed)}, json)
-    if quiet or json == "-":
+    if asked.quiet or json == "-":
         return
     from rich.console import Console
     from rich.table import Table
@@ -92,3 +76,6 @@ def _facts(one: MeasuredEngine) -> dict[str, Any]:
         "gpu": one.gpu, "engine": one.engine, "release": one.release, "kernels": kernels, "modules": rows - kernels,
         "calls": len(one.calls),
     }  # fmt: skip
+
+
+command = bare_command_of(MeasuredTablesCommandOptions, _run, order=("folder", "out"))

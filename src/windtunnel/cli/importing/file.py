@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import replace
 
 from windtunnel.cli.importing.content import save, show
-from windtunnel.cli.shared.common import Json, On, Sets, writable, write_json
+from windtunnel.cli.shared.common import write_json
+from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.formats.reading import Content
+from windtunnel.jobs.options import ImportOptions
 from windtunnel.jobs.reading import join_call
 
 EXAMPLES = """\b
@@ -20,27 +20,13 @@ Examples:
 """
 
 
-def command(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Files of one source: a configuration, a trace of each rank, logs, a topology."),
-    ],
-    on: On = None,
-    sets: Sets = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="CLUSTER", help="The cluster that measured calls belong to.")
-    ] = None,
-    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the result goes.")] = "-",
-    json: Json = None,
-) -> None:
-    writable(("--json", json))
-    from windtunnel.api.jobs import read
+def _run(asked: ImportOptions) -> None:
+    from windtunnel.api.jobs import read_of
     from windtunnel.cli.shared.progress import bar
 
-    files = join_call(files)
+    files, out, json = join_call([str(path) for path in asked.paths]), asked.out, asked.json
     with bar("reading") as shown:
-        reading = read(*files, overrides=sets or (), on=on, cluster=cluster, format=form, progress=shown)
+        reading = read_of(replace(asked, paths=files, progress=shown))
     if json is not None:
         write_json(reading.as_dict(), json)
     if reading.content is Content.JOB and reading.facts:
@@ -53,3 +39,6 @@ def command(
         show(reading, files, None if out == "-" else out)
     if out != "-":
         save(reading, out)
+
+
+command = bare_command_of(ImportOptions, _run, order=("paths", "on", "overrides", "cluster", "format"))

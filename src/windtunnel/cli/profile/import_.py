@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import show_spinner, write_json
 from windtunnel.cli.shared.common import write as write_text
+from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.jobs.options import KernelTimesCommandOptions
 
 
-def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder with the files of one GPU.")],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes; .csv writes it as CSV.")],
-    gpu: Gpu = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; default: known by the content.")
-    ] = None,
-    dtype: Dtype = None,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
+def _run(asked: KernelTimesCommandOptions) -> None:
     from windtunnel.formats.machines.kernels.measurements import import_measurements
     from windtunnel.records import to_csv, write
 
-    writable(("--out", out), ("--json", json))
-    with show_spinner(f"reading {path}"):
-        imported = import_measurements(path, gpu, format, dtype)
+    out, json = asked.out, asked.json
+    with show_spinner(f"reading {asked.path}"):
+        imported = import_measurements(asked.path, asked.gpu, asked.format, asked.dtype)
         if out.endswith(".csv"):
             write_text(to_csv(imported.data), out, "--out")
         else:
@@ -36,7 +24,7 @@ def command(
     if json is not None:
         notes = {"format": imported.format, "file": out, "ignored": list(imported.ignored), "assumed": list(imported.assumed)}
         write_json({**notes, **contents_of(imported.data)}, json)
-    if quiet or json == "-":
+    if asked.quiet or json == "-":
         return
     from rich.console import Console
     from rich.text import Text
@@ -51,3 +39,6 @@ def command(
     for word, lines in (("ignored", imported.ignored), ("assumed", imported.assumed)):
         for line in lines:
             console.print(Text(f"{word}: {line}", style="dim"))
+
+
+command = bare_command_of(KernelTimesCommandOptions, _run, order=("path", "out"))

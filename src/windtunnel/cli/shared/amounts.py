@@ -78,3 +78,8 @@ def duration(text: str, option: str) -> float:
         return parse_time(text)
     except ValueError:
         raise SpecError(option, text, "a time such as 1ms") from None
+
+
+def words(texts: Sequence[str], option: str) -> list[str]:
+    """Words, repeated or with commas."""
+    return [word for text in texts for word in text.split(",")]

@@ -87,8 +87,8 @@ def _reader(
         writable(*((one.word, values[one.name]) for one in own.values() if one.writes))
         if job is None:
             return options(**values), None
-        said = [given[name] if name in of_job else None for name in JOB]
-        source = JobSource(said[0], said[1] or (), *said[2:], of_a_run)
+        said = {name: given[name] for name in of_job}
+        source = JobSource(**{**said, "sets": said.get("sets") or ()}, of_a_run=of_a_run)
         values[job] = source.load().job if loads else None
         return options(**values), source
 
