@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.shared.common import notes, print_list, show_spinner, write
+from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner, write
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
@@ -23,7 +23,7 @@ def _run(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from windtunnel.runs.calibrate import calibrate
     from windtunnel.spec.loading.toml import toml_lines
 
-    runs, out = [str(name) for name in asked.runs], asked.out
+    runs, out = names_of(asked.runs), asked.out
     loaded = job_of(str(asked.job), list(asked.sets), asked.on)
     tell_source(loaded)
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]

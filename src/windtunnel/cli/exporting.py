@@ -10,7 +10,7 @@ from windtunnel.cli.shared.common import notes, print_list, writable
 from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import job_command_of
 from windtunnel.exports.exporters import cluster_exporter_of, export_job, exporter_of, save
-from windtunnel.exports.options import ExportCommandOptions
+from windtunnel.jobs.export_options import ExportCommandOptions
 from windtunnel.jobs.own import load_cluster_alone
 
 EXAMPLES = """\b

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import notes, print_list, show_spinner
+from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.replay.options import ReplayCommandOptions
@@ -22,7 +22,7 @@ MOST_SPANS = 4_000_000
 
 
 def _run(asked: ReplayCommandOptions, outputs: Outputs) -> None:
-    files, on, system, wires = [str(name) for name in asked.graph], asked.cluster, asked.system, asked.wires
+    files, on, system, wires = names_of(asked.graph), asked.cluster, asked.system, asked.wires
     if asked.loggops is not None:
         from windtunnel.cli.replay_loggops import replay_loggops
 

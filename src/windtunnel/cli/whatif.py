@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.shared.common import print_list, show_spinner
+from windtunnel.cli.shared.common import names_of, print_list, show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.runs.options import WhatIfCommandOptions
@@ -26,7 +26,7 @@ def _run(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     machine = TracedMachine(
         None if source is None else load_gpu(str(source)), None if on is None else load_cluster(str(on)), of_run
     )
-    run, broken = run_of(list(asked.run))
+    run, broken = run_of(names_of(asked.run))
     with show_spinner("replaying"):
         rows = what_if(run, asked.changes, machine, asked.step)
     print_list(broken, "could not be read")

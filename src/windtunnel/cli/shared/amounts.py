@@ -46,10 +46,9 @@ def machines(texts: Sequence[str], option: str) -> list[str]:
 
 def pairs(texts: Sequence[str], option: str, allowed: str = "NAME=VALUE") -> list[tuple[str, str]]:
     """Names with values; SpecError for a text without `=`."""
+    if (wrong := next((text for text in texts if "=" not in text), None)) is not None:
+        raise SpecError(option, wrong, allowed)
     split = [text.partition("=") for text in texts]
-    for text, (name, equals, _) in zip(texts, split, strict=True):
-        if not equals:
-            raise SpecError(option, text, allowed)
     return [(name.strip(), value.strip()) for name, _, value in split]
 
 

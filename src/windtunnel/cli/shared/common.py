@@ -98,6 +98,11 @@ Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of ker
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
 
 
+def names_of(given: Any) -> list[str]:
+    """Names of a command line, of an option for which Python takes objects too."""
+    return [str(name) for name in given]
+
+
 def write(text: str, path: str, option: str) -> None:
     """`text` into the file `path`, or to standard output for `-`; FileError if that fails."""
     if path == "-":
