@@ -11,9 +11,11 @@ Python, the client of a service and the fields of a page are made from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar
+
+from windtunnel.base.fidelity import FIDELITIES
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -30,7 +32,7 @@ class StatedOption:
     text, whole, number or flag, or job, which a command line describes by several options. `many`: several values, with `commas`
     between them or repeated; `joined`: a text with commas, for which Python may give a list; `reads`: the function of
     `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING for one that has to be said; `least`, `most`: of a
-    number; `offers`: what completion and forms offer (jobs, machines, models, fields, fidelities); `allowed`, `example`: what an
+    number; `choices`: those that a form offers; `offers`: what completion and forms offer (jobs, machines, models, fields, fidelities); `allowed`, `example`: what an
     error says, where it is not the parser's own. `short`: its one letter; `request`: its name in a request to a service, where that
     is another one. `writes`: it names a file that is written. `shown`: False for one that Python alone has; `hidden`: the help
     leaves it out.
@@ -46,6 +48,7 @@ class StatedOption:
     metavar: str
     least: float | None
     most: float | None
+    choices: tuple[str, ...]
     offers: str
     allowed: str
     example: str
@@ -75,6 +78,7 @@ def option(
     metavar: str = "",
     least: float | None = None,
     most: float | None = None,
+    choices: Sequence[str] = (),
     commas: bool = False,
     offers: str = "",
     allowed: str = "",
@@ -89,7 +93,8 @@ def option(
 ) -> Any:
     """A field that is an option; see `StatedOption`. `word`: by default `--name-of-the-field`."""
     stated = {
-        "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "commas": commas, "offers": offers,
+        "help": help, "word": word or None, "metavar": metavar, "least": least, "most": most, "choices": tuple(choices),
+        "commas": commas, "offers": offers,
         "allowed": allowed, "example": example, "reads": reads, "writes": writes, "shown": shown, "hidden": hidden,
         "joined": joined, "short": short, "request": request,
     }  # fmt: skip
@@ -124,7 +129,7 @@ def on_option() -> Any:
 
 def network_option() -> Any:
     """The field of a step's network fidelity."""
-    return option("Network fidelity: closed, flow or packet.", "closed", offers="fidelities")
+    return option("Network fidelity: closed, flow or packet.", "closed", offers="fidelities", choices=tuple(FIDELITIES))
 
 
 def seed_option() -> Any:

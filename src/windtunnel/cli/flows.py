@@ -83,5 +83,8 @@ def _check(asked: FlowsCommandOptions) -> None:
         raise SpecError("--sample", asked.sample, "a time such as 10us")
 
 
-ORDER = "fabric flows network routing nic seed mtu until cc pfc credits recovery buffer xoff xon header ack_every threads".split()
+ORDER = (
+    "fabric", "flows", "network", "routing", "nic", "seed", "mtu", "until", "cc", "pfc", "credits", "recovery", "buffer", "xoff", "xon",
+    "header", "ack_every", "threads",
+)  # fmt: skip
 command = command_of(FlowsCommandOptions, _run, order=ORDER)

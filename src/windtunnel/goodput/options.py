@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import job_argument, network_option, option
+from windtunnel.base.options import job_argument, network_option, option, progress_option
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
@@ -25,7 +25,7 @@ class GoodputOptions:
     _: KW_ONLY
     network: str = network_option()
     threads: int = option("Threads of a packet network.", 1, shown=False)
-    progress: Callable[[float], object] | None = option("Called with the share that is done.", None, shown=False)
+    progress: Callable[[float], object] | None = progress_option()
 
 
 @dataclass(frozen=True)

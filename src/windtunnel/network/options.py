@@ -28,13 +28,13 @@ class CollectiveOptions:
     """What the table of a call is asked with."""
 
     cluster: str | Cluster = option("Catalogue name or file.", short="-c", metavar="CLUSTER")
-    op: Comm | str = option(", ".join(OPS), "all_reduce")
+    op: Comm | str = option(", ".join(OPS), "all_reduce", choices=tuple(OPS))
     gpus: int = option("Ranks of the call.", 8, short="-n", least=2)
     sizes: str | float | Iterable[float] = option(
         _SIZES, "8:8G", word="--bytes", short="-b", metavar="MIN:MAX[:FACTOR]", joined=True
     )
     _: KW_ONLY
-    network: str = option(f"Fidelity: {', '.join(FIDELITIES)}.", CLOSED)
+    network: str = option(f"Fidelity: {', '.join(FIDELITIES)}.", CLOSED, choices=tuple(FIDELITIES))
     algorithm: str | Path | Sends | None = option(
         f"{', '.join(ALGORITHMS)}, or sends in a .csv, .json, .toml or .xml (MSCCL).", None, short="-a", metavar="NAME|FILE"
     )

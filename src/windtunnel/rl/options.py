@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.options import argument, option
+from windtunnel.base.options import argument, option, sets_option
 
 if TYPE_CHECKING:
     from windtunnel.rl import RLJob
@@ -24,9 +24,7 @@ class RLOptions:
         example="docs/rl.md has a file to begin with.",
     )
     on: str | Path | None = option("The machine of a script, or another one.", None, metavar="CLUSTER", offers="machines")
-    overrides: Sequence[str] = option(
-        "Change a field, such as plan.tp=4 of a job; repeatable.", (), word="--set", metavar="KEY=VALUE", offers="fields"
-    )
+    overrides: Sequence[str] = sets_option()
     log: str | Path | None = option(
         "verl's console log: its lengths are taken, its phases stand beside predicted ones.", None, metavar="FILE"
     )

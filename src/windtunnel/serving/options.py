@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.dtypes import FORMATS
-from windtunnel.base.options import argument, option
+from windtunnel.base.options import argument, option, progress_option, sets_option
 from windtunnel.serving.engine import ENGINES
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
 _FORMATS = ", ".join(FORMATS)
+_CACHES = ("bf16", "fp8", "nvfp4")
 _DRAFTED = "mtp,drafts=N,accepted=TOKENS"
 
 
@@ -42,11 +43,6 @@ def _seed() -> Any:
     return option("Seed of drawn lengths and arrivals.", 1, least=0)
 
 
-def _overrides() -> Any:
-    help = "Change a field, such as plan.tp=4 of a job; repeatable."
-    return option(help, (), word="--set", metavar="KEY=VALUE", offers="fields")
-
-
 @dataclass(frozen=True)
 class ServeOptions:
     """What `serve-predict` takes."""
@@ -60,9 +56,9 @@ class ServeOptions:
     pp: int = option("Pipeline stages.", 1, least=1)
     dp: int = option("DP attention: groups of tp ranks that share the experts.", 1, least=1)
     ep: int = option("Ranks, of tp x dp, that divide the experts.", 1, least=1)
-    weights: str | None = option(f"Format of the weights: {_FORMATS}; default: the checkpoint's.", None)
+    weights: str | None = option(f"Format of the weights: {_FORMATS}; default: the checkpoint's.", None, choices=tuple(FORMATS))
     attention_weights: str | None = option("Format of attention's projections, where it differs.", None)
-    kv: str | None = option("Format of the cache: bf16, fp8 or nvfp4; default: the checkpoint's, else bf16.", None)
+    kv: str | None = option("Format of the cache: bf16, fp8 or nvfp4; default: the checkpoint's, else bf16.", None, choices=_CACHES)
     isl: int | str = _isl()
     osl: int | str = _osl()
     concurrency: int | None = option("Closed loop: users with one request each at a time; default: 16.", None, least=1)
@@ -83,7 +79,7 @@ class ServeOptions:
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
     seed: int = _seed()
     record: bool = option("The answer has a `detail` for pages: latencies of each request, what passes did.", False, shown=False)
-    overrides: Sequence[str] = _overrides()
+    overrides: Sequence[str] = sets_option()
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,10 @@ class ServeSearchOptions:
     gpus: int | None = option("Most GPUs of a copy; default: those of a node.", None, least=1)
     _: KW_ONLY
     engines: Sequence[str] = option(f"{ENGINES.own_words}; several with commas.", (ENGINES.default,), word="--engine", commas=True)
-    weights: Sequence[str] = option(f"Formats of the weights: {_FORMATS}, with commas; default: the checkpoint's.", (), commas=True)
-    kv: Sequence[str] = option("Formats of the cache: bf16, fp8, nvfp4, likewise.", (), commas=True)
+    weights: Sequence[str] = option(
+        f"Formats of the weights: {_FORMATS}, with commas; default: the checkpoint's.", (), commas=True, choices=tuple(FORMATS)
+    )
+    kv: Sequence[str] = option("Formats of the cache: bf16, fp8, nvfp4, likewise.", (), commas=True, choices=_CACHES)
     isl: int | str = _isl()
     osl: int | str = _osl()
     users: Sequence[int] | None = option(
@@ -108,5 +106,5 @@ class ServeSearchOptions:
     prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
-    progress: Callable[[float], object] | None = option("Called with the share that is done.", None, shown=False)
-    overrides: Sequence[str] = _overrides()
+    progress: Callable[[float], object] | None = progress_option()
+    overrides: Sequence[str] = sets_option()

@@ -19,7 +19,7 @@ class FlowsOptions:
 
     fabric: str = option("Builder such as fat_tree:k=16,link=400Gb/s, name, or file.", short="-f", metavar="FABRIC")
     flows: str = option(_FLOWS, metavar="CSV|PATTERN")
-    network: str = option(", ".join(FIDELITIES), CLOSED)
+    network: str = option(", ".join(FIDELITIES), CLOSED, choices=tuple(FIDELITIES))
     _: KW_ONLY
     routing: str = option(", ".join(ROUTINGS), "ecmp")
     nic: str = option(f"NICs between servers, as NCCL picks them: {', '.join(NICS)}", "nearest")

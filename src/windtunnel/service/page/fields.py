@@ -8,7 +8,8 @@ from typing import Any
 
 from nicegui import events, ui
 
-from windtunnel.base.units import parse_count
+from windtunnel.base.options import StatedOption, options_of
+from windtunnel.base.units import parse_count, parse_time, parse_whole
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.state import ViewState
 
@@ -20,14 +21,53 @@ _INPUT = "outlined dense stack-label hide-bottom-space"
 
 
 class Form:
-    """The fields of one form. `prefix`: what their names in the address begin with, so that forms do not share them."""
+    """The fields of one form. `prefix`: what their names in the address begin with, so that forms do not share them; `options`: the
+    class of the verb that it asks."""
 
-    def __init__(self, context: PageContext, prefix: str) -> None:
+    def __init__(self, context: PageContext, prefix: str, options: type[Any] | None = None) -> None:
         self.context, self._prefix = context, prefix
+        self._options = {} if options is None else {one.request_name: one for one in options_of(options)}
+        self._options_of: dict[str, StatedOption] = {}
         self._first: dict[str, str] = {}
         self._fields: dict[str, ui.input | ui.textarea] = {}
         self._reads: dict[str, Reads] = {}
         context.when_typed(self._with_typed)
+
+    def option(
+        self, option: str, label: str, *, name: str = "", options: type[Any] | None = None, first: str | None = None,
+        hint: str = "", titles: Mapping[str, str] | None = None, wide: bool = False, names: Sequence[str] = (),
+        reads: Reads | None = None, times: float = 1.0,
+    ) -> Any:  # fmt: skip
+        """The field of an option of the form's verb, by its name in a request: with the option's default, choices, range and help.
+
+        `name`: of the field in the address, where that is another one; `options`: of another verb. `first`: its value where it is
+        not the option's default; `titles`: what choices are called, of all or of those that the form has. `reads`: of a number
+        that is typed in another unit, of which the option has one for each `times`.
+        """
+        known = self._options if options is None else {one.request_name: one for one in options_of(options)}
+        one = self._options_of[name or option] = known[option]
+        first = first_of(one) if first is None else first
+        choices = titles or {choice: choice for choice in one.choices}
+        if choices:
+            made: Any = self.choice(name or option, label, choices, first, many=one.commas or one.joined)
+        else:
+            made = self.text(name or option, label, first, names=names, wide=wide, hint=hint, reads=reads_of(one, reads, times))
+        with made:
+            ui.tooltip(one.help)
+        return made
+
+    def asked(self, *names: str) -> dict[str, Any]:
+        """What a request says for these fields of options: those that are filled in."""
+        asked: dict[str, Any] = {}
+        for name in names:
+            one, value, number = self._options_of[name], self.value(name).strip(), self.number(name)
+            if not value:
+                continue
+            if name in self._reads and number is not None:
+                asked[one.request_name] = int(number) if number == int(number) else number
+            else:
+                asked[one.request_name] = value.replace(" ", "") if one.commas else value
+        return asked
 
     def text(
         self, name: str, label: str, first: str = "", *, names: Sequence[str] = (), wide: bool = False, hint: str = "",
@@ -113,6 +153,32 @@ def why_unread(reads: Reads, text: object) -> str | None:
     except ValueError as error:
         return str(error)
     return None
+
+
+def first_of(option: StatedOption) -> str:
+    """What a field has where nothing is typed: the option's default, or the example of one that has to be said."""
+    if option.is_required:
+        return option.example
+    if isinstance(option.default, (tuple, list)):
+        return ",".join(map(str, option.default))
+    return "" if option.default is None else f"{option.default:g}" if isinstance(option.default, float) else str(option.default)
+
+
+def reads_of(option: StatedOption, reads: Reads | None = None, times: float = 1.0) -> Reads | None:
+    """What reads an option's number, in its range; None for an option that is text. `times`: what is typed for 1 of the option."""
+    if option.many or option.reads or option.kind not in ("whole", "number"):
+        return None
+    known: dict[str, Reads] = {"whole": parse_whole, "number": parse_time if option.metavar == "SECONDS" else parse_count}
+    read = reads or known[option.kind]
+
+    def read_in_range(text: str) -> float:
+        value = read(text)
+        if (option.least is not None and value < option.least * times) or (option.most is not None and value > option.most * times):
+            ends = [word for word, end in (("from {:g}", option.least), ("to {:g}", option.most)) if end is not None]
+            raise ValueError(" ".join(ends).format(*(end * times for end in (option.least, option.most) if end is not None)))
+        return value
+
+    return read_in_range
 
 
 def read_percent(text: str) -> float:

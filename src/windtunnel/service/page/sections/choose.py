@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windtunnel.goodput.options import GoodputCommandOptions
+from windtunnel.search.options import PlanOptions, SearchCommandOptions
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form
 from windtunnel.service.page.frame import heading
@@ -17,7 +19,7 @@ def build(context: PageContext) -> None:
     use_looks()
     heading(context.say("choose.title"), context.say("choose.about"))
     job_line(context)
-    build_search(context, Form(context, "s."))
+    build_search(context, Form(context, "s.", SearchCommandOptions))
     build_limits(context)
-    build_whole_run(context, Form(context, "g."))
-    build_sheet(context, Form(context, "b."))
+    build_whole_run(context, Form(context, "g.", GoodputCommandOptions))
+    build_sheet(context, Form(context, "b.", PlanOptions))

@@ -36,7 +36,7 @@ class WholeRunCard:
         with card(say_("choose.run"), say_("choose.run_about"), "run"):
             with ui.element("div").classes("wt-form"):
                 self._law = form.choice("law", say_("choose.law"), [FIRST_LAW], FIRST_LAW)
-                form.text("days", say_("choose.days_of_run"), hint="30")
+                form.option("days", say_("choose.days_of_run"), hint="30")
             with ui.element("div").classes("wt-sliders"):
                 self._slider("rate", say_("choose.rate"), -2.0, 2.0, 0.25, 0.0, lambda v: f"× {2**v:.3g}")
                 self._slider("interval", say_("choose.interval"), 0.0, 14.0, 0.25, 0.0, self._interval_words)
@@ -99,10 +99,7 @@ class WholeRunCard:
         if spares is not None and spares >= 0:
             sets["reliability.spares"] = f"{spares:.0f}"
         arguments = sets_list(job_arguments(self._context), sets)
-        days = form.value("days").strip()
-        return Wanted(
-            "goodput", {**arguments, "closed": True, **({"days": days} if days else {})}, dict(self._context.question.files), SHEET
-        )
+        return Wanted("goodput", {**arguments, "closed": True, **form.asked("days")}, dict(self._context.question.files), SHEET)
 
     async def _draw(self, table: Mapping[str, Any], asked: Asked) -> None:
         if not (self._form.number("rate") or 0.0) or self._law_of_rates != self._form.value("law"):

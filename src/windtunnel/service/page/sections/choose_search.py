@@ -12,6 +12,7 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.base.units import parse_time
+from windtunnel.search.options import SearchCommandOptions
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, show_table
 from windtunnel.service.page.context import PageContext
@@ -20,7 +21,6 @@ from windtunnel.service.page.frame import card
 from windtunnel.service.page.sheets import SHEET, show_sheet
 from windtunnel.service.page.studies import job_arguments
 
-OBJECTIVES = ("time", "tokens", "dollars", "energy", "memory")
 ROUNDS = (2.0, 10.0, 60.0)
 """Seconds of predictions of the rounds before the last, which has no other limit than the reader's: each shows its best plans."""
 
@@ -30,12 +30,12 @@ def build_search(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("choose.search"), say_("choose.search_about"), "search"):
         with ui.element("div").classes("wt-form"):
-            form.text("on", say_("choose.on"), hint="h100-ib, b200-ib")
-            form.text("gpus", say_("choose.gpus"), hint="256, 512")
-            form.choice("objective", say_("choose.objective"), _objectives(context), "time", many=True)
-            form.text("margin", say_("choose.margin"), hint="5.5", reads=read_percent)
-            form.text("gap", say_("choose.gap"), "0", reads=read_percent)
-            form.text("limit", say_("choose.limit"), hint="60", reads=parse_time)
+            form.option("on", say_("choose.on"), hint="h100-ib, b200-ib")
+            form.option("gpus", say_("choose.gpus"), hint="256, 512")
+            form.option("objective", say_("choose.objective"), titles=_objectives(context))
+            form.option("margin", say_("choose.margin"), hint="5.5", reads=read_percent, times=100)
+            form.option("gap", say_("choose.gap"), reads=read_percent, times=100)
+            form.option("limit", say_("choose.limit"), hint="60", reads=parse_time)
             form.text("set", say_("choose.ranges"), wide=True, hint="plan.tp=4,8 runtime.overlap_tp=true,false")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.go"), color=None).props("unelevated").classes("wt-go")
@@ -81,7 +81,7 @@ def wanted_search(context: PageContext, form: Form, most: float | None, only_spa
         arguments["gpus"] = gpus
     if only_space:
         return Wanted("search", {**arguments, "dry-run": True}, files, SHEET[1:])
-    arguments["objective"] = form.value("objective") or "time"
+    arguments["objective"] = form.value("objective") or SearchCommandOptions.objective
     margin, gap = form.number("margin"), form.number("gap")
     if margin is not None:
         arguments["margin"] = margin / 100

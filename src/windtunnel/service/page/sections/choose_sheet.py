@@ -27,14 +27,14 @@ def build_sheet(context: PageContext, form: Form) -> None:
     sheet: dict[str, Any] = {}
     with card(say_("choose.sheet"), say_("choose.sheet_about"), "sheet"):
         with ui.element("div").classes("wt-form"):
-            form.text("budget", say_("choose.budget"), "2M")
-            form.text("days", say_("choose.deadline"), "30")
-            form.text("loss", say_("choose.loss"), hint="2.0")
-            form.text("on", say_("choose.clusters"), "h100-ib,b200-ib")
-            form.text("gpus", say_("choose.gpus"), hint="256, 512, 1024")
-            form.text("model", say_("choose.model"), hint="llama3.1-8b")
-            form.text("tokens", say_("choose.tokens"), hint="2T")
-            form.text("goodput", say_("choose.goodput_share"), "95", reads=read_percent)
+            form.option("budget", say_("choose.budget"), first="2M")
+            form.option("days", say_("choose.deadline"), first="30")
+            form.option("loss", say_("choose.loss"), hint="2.0")
+            form.option("on", say_("choose.clusters"), first="h100-ib,b200-ib")
+            form.option("gpus", say_("choose.gpus"), hint="256, 512, 1024")
+            form.option("model", say_("choose.model"), hint="llama3.1-8b")
+            form.option("tokens", say_("choose.tokens"), hint="2T")
+            form.option("goodput", say_("choose.goodput_share"), first="95", reads=read_percent, times=100)
             form.text("set", say_("choose.sets"), wide=True, hint="cluster.price_per_gpu_hour=1.8")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.sheet_go"), color=None).props("unelevated").classes("wt-go")
@@ -71,16 +71,9 @@ async def _copy_link(context: PageContext) -> None:
 
 def wanted_plan(form: Form, mode: str) -> Wanted:
     """The question of the form. `mode`: rent or buy."""
-    arguments: dict[str, Any] = {}
-    for name in ("budget", "loss", "model", "tokens"):
-        if value := form.value(name).strip():
-            arguments[name] = value
-    if days := form.value("days").strip():
-        arguments["days"] = days
+    arguments = form.asked("budget", "loss", "model", "tokens", "days", "gpus")
     if machines := form.value("on").replace(" ", ""):
         arguments["on"] = [machines]
-    if gpus := form.value("gpus").replace(" ", ""):
-        arguments["gpus"] = gpus
     share = form.number("goodput")
     if share is not None:
         arguments["goodput"] = share / 100

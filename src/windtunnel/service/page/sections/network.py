@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windtunnel.network.flows.options import FlowsCommandOptions
+from windtunnel.network.options import CollectiveCommandOptions
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form
 from windtunnel.service.page.frame import heading
@@ -16,6 +18,6 @@ def build(context: PageContext) -> None:
     use_looks()
     use_sheets()
     heading(context.say("network.title"), context.say("network.about"))
-    build_sweep(context, Form(context, "c."))
-    build_fabric(context, Form(context, "l."))
-    build_flows(context, Form(context, "f."))
+    build_sweep(context, Form(context, "c.", CollectiveCommandOptions))
+    build_fabric(context, Form(context, "l.", CollectiveCommandOptions))
+    build_flows(context, Form(context, "f.", FlowsCommandOptions))

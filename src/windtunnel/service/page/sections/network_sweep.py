@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nicegui import ui
 
-from windtunnel.base.units import parse_whole
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.sheets import SHEET, show_sheet
 
-CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "reduce", "gather", "scatter")
 LOG = "nccl.log"
 
 
@@ -23,8 +19,8 @@ def build_sweep(context: PageContext, form: Form) -> None:
     with card(say_("network.sweep"), say_("network.sweep_about"), "sweep"):
         with ui.element("div").classes("wt-form"):
             _machine_fields(context, form)
-            form.text("bytes", say_("network.bytes"), "1M:8G:4", hint="1M:8G:4")
-            form.text("env", say_("network.env"), hint="NCCL_ALGO=Ring")
+            form.option("bytes", say_("network.bytes"), first="1M:8G:4", hint="1M:8G:4")
+            form.option("env", say_("network.env"), hint="NCCL_ALGO=Ring")
             log = form.lines("log", say_("network.log"), hint=say_("network.log_hint"), kept=False)
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("network.sweep_go"), color=None).props("unelevated").classes("wt-go")
@@ -34,25 +30,19 @@ def build_sweep(context: PageContext, form: Form) -> None:
 
 
 def _machine_fields(context: PageContext, form: Form) -> None:
-    cluster = form.text("cluster", context.say("network.cluster"), "h100-ib")
+    cluster = form.option("cluster", context.say("network.cluster"), first="h100-ib")
 
     async def offer() -> None:
         cluster.set_autocomplete(await context.door.catalogue("clusters"))
 
     ui.timer(0.0, offer, once=True)
-    form.choice("op", context.say("network.op"), CALLS, "all_reduce")
-    form.text("gpus", context.say("network.ranks"), "16", reads=parse_whole)
+    form.option("op", context.say("network.op"))
+    form.option("gpus", context.say("network.ranks"), first="16")
 
 
 def wanted_calls(form: Form, network: str = "closed", log: str = "") -> Wanted:
     """The question of a form of collectives. `log`: text of a log whose calls stand beside them."""
-    arguments: dict[str, Any] = {
-        "cluster": form.value("cluster").strip(),
-        "op": form.value("op"),
-        "bytes": form.value("bytes").strip(),
-    }
-    gpus = form.number("gpus")
-    arguments["gpus"] = int(gpus) if gpus is not None and gpus == int(gpus) else form.value("gpus")
+    arguments = form.asked("cluster", "op", "bytes", "gpus")
     if env := form.value("env").split():
         arguments["env"] = env
     if fault := form.value("fault").split():
@@ -69,10 +59,10 @@ def build_fabric(context: PageContext, form: Form) -> None:
     with card(say_("network.fabric"), say_("network.fabric_about"), "fabric"):
         with ui.element("div").classes("wt-form"):
             _machine_fields(context, form)
-            form.text("bytes", say_("network.one_size"), "64M")
+            form.option("bytes", say_("network.one_size"), first="64M")
             engines = {"flow": say_("network.by_flow"), "packet": say_("network.by_packet")}
-            form.choice("network", say_("network.engine"), engines, "flow")
-            form.text("fault", say_("network.fault"), hint="leaf0.3--spine*:slow=0.5")
+            form.option("network", say_("network.engine"), titles=engines, first="flow")
+            form.option("fault", say_("network.fault"), hint="leaf0.3--spine*:slow=0.5")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("network.fabric_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda _, asked: show_sheet(context, asked), "fabric-answer")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
-from windtunnel.base.units import parse_count, parse_time, parse_whole
+from windtunnel.rl.options import RLPredictOptions
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, sets_list, sets_of
@@ -16,8 +15,7 @@ from windtunnel.service.page.sections.serving_rl import build_rl
 from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import use_looks
 from windtunnel.serving.engine import ENGINES
-
-FORMATS = ("bf16", "fp8", "nvfp4")
+from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 
 def build(context: PageContext) -> None:
@@ -25,12 +23,12 @@ def build(context: PageContext) -> None:
     use_looks()
     use_sheets()
     heading(context.say("serving.title"), context.say("serving.about"))
-    form = Form(context, "v.")
+    form = Form(context, "v.", ServeOptions)
     with card(context.say("serving.load"), context.say("serving.load_about"), "load"), ui.element("div").classes("wt-form"):
         _shared_fields(context, form)
     build_front(context, form)
     build_server(context, form)
-    build_rl(context, Form(context, "r."))
+    build_rl(context, Form(context, "r.", RLPredictOptions))
 
 
 def _titles() -> dict[str, str]:
@@ -39,12 +37,12 @@ def _titles() -> dict[str, str]:
 
 def _shared_fields(context: PageContext, form: Form) -> None:
     say_ = context.say
-    model = form.text("model", say_("serving.model"), "llama3.1-8b")
-    machine = form.text("on", say_("serving.on"), "h100-ib")
-    form.text("isl", say_("serving.isl"), "1024", hint="1024, 200~0.5<4096")
-    form.text("osl", say_("serving.osl"), "1024")
-    form.text("ttft", say_("serving.ttft_limit"), hint="2", reads=parse_time)
-    form.text("tpot", say_("serving.tpot_limit"), hint="0.03", reads=parse_time)
+    model = form.option("model", say_("serving.model"))
+    machine = form.option("on", say_("serving.on"))
+    form.option("isl", say_("serving.isl"), hint="1024, 200~0.5<4096")
+    form.option("osl", say_("serving.osl"))
+    form.option("ttft", say_("serving.ttft_limit"), hint="2")
+    form.option("tpot", say_("serving.tpot_limit"), hint="0.03")
     form.text("set", say_("serving.sets"), wide=True, hint="cluster.price_per_gpu_hour=2")
 
     async def offer() -> None:
@@ -54,23 +52,8 @@ def _shared_fields(context: PageContext, form: Form) -> None:
     ui.timer(0.0, offer, once=True)
 
 
-def _shared_arguments(form: Form) -> dict[str, Any]:
-    arguments: dict[str, Any] = {
-        name: form.value(name).strip() for name in ("model", "on", "isl", "osl") if form.value(name).strip()
-    }
-    for name in ("ttft", "tpot"):
-        if form.value(name).strip():
-            arguments[name] = form.number(name) if form.number(name) is not None else form.value(name)
-    return sets_list(arguments, sets_of(form.value("set")))
-
-
-def _with_numbers(form: Form, arguments: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
-    """Adds fields that are filled in. `fields`: field of the form -> option."""
-    for name, option in fields.items():
-        value = form.number(name)
-        if value is not None:
-            arguments[option] = int(value) if value == int(value) else value
-    return arguments
+def _shared_arguments(form: Form, *names: str) -> dict[str, Any]:
+    return sets_list(form.asked("model", "on", "isl", "osl", "ttft", "tpot", *names), sets_of(form.value("set")))
 
 
 def build_front(context: PageContext, form: Form) -> None:
@@ -78,10 +61,11 @@ def build_front(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("serving.front"), say_("serving.front_about"), "front"):
         with ui.element("div").classes("wt-form"):
-            form.text("most", say_("serving.most_gpus"), "2", reads=parse_whole)
-            form.choice("engines", say_("serving.engines"), _titles(), ENGINES.default, many=True)
-            form.choice("formats", say_("serving.formats"), FORMATS, "bf16", many=True)
-            form.text("users", say_("serving.users_list"), hint="1,8,32,128")
+            search = ServeSearchOptions
+            form.option("gpus", say_("serving.most_gpus"), name="most", options=search, first="2")
+            form.option("engine", say_("serving.engines"), name="engines", options=search, titles=_titles())
+            form.option("weights", say_("serving.formats"), name="formats", options=search)
+            form.option("users", say_("serving.users_list"), options=search, hint="1,8,32,128")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("serving.front_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda _, asked: show_sheet(context, asked), "front-answer")
@@ -91,11 +75,7 @@ def build_front(context: PageContext, form: Form) -> None:
 
 def wanted_front(form: Form) -> Wanted:
     """The question of the search."""
-    arguments = _with_numbers(form, _shared_arguments(form), {"most": "gpus"})
-    arguments |= {"engine": form.value("engines") or ENGINES.default, "weights": form.value("formats") or "bf16"}
-    if users := form.value("users").replace(" ", ""):
-        arguments["users"] = users
-    return Wanted("serve-search", arguments, artefacts=SHEET)
+    return Wanted("serve-search", _shared_arguments(form, "most", "engines", "formats", "users"), artefacts=SHEET)
 
 
 def build_server(context: PageContext, form: Form) -> None:
@@ -103,12 +83,12 @@ def build_server(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("serving.server"), say_("serving.server_about"), "server"):
         with ui.element("div").classes("wt-form"):
-            form.choice("engine", say_("serving.engine"), _titles(), ENGINES.default)
-            form.choice("weights", say_("serving.weights"), FORMATS, "bf16")
-            form.text("tp", say_("serving.tp"), "1", reads=parse_whole)
-            form.text("gpus", say_("serving.gpus"), hint="8", reads=parse_whole)
-            form.text("concurrent", say_("serving.users"), hint="16", reads=parse_whole)
-            form.text("rate", say_("serving.rate"), hint="4", reads=parse_count)
+            form.option("engine", say_("serving.engine"), titles=_titles())
+            form.option("weights", say_("serving.weights"))
+            form.option("tp", say_("serving.tp"), first="1")
+            form.option("gpus", say_("serving.gpus"), hint="8")
+            form.option("concurrency", say_("serving.users"), name="concurrent", hint="16")
+            form.option("rate", say_("serving.rate"), hint="4")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("serving.server_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda _, asked: show_sheet(context, asked), "server-answer")
@@ -118,7 +98,5 @@ def build_server(context: PageContext, form: Form) -> None:
 
 def wanted_server(form: Form) -> Wanted:
     """The question of one server; with a rate the loop is open, and users are left out."""
-    fields = {"tp": "tp", "gpus": "gpus", "rate": "rate"} | ({} if form.number("rate") else {"concurrent": "concurrency"})
-    arguments = _with_numbers(form, _shared_arguments(form), fields)
-    asked = {**arguments, "engine": form.value("engine"), "weights": form.value("weights")}
-    return Wanted("serve-predict", asked, artefacts=SHEET)
+    users = () if form.number("rate") else ("concurrent",)
+    return Wanted("serve-predict", _shared_arguments(form, "tp", "gpus", "rate", *users, "engine", "weights"), artefacts=SHEET)

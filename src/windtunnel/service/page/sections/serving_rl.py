@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nicegui import ui
 
 from windtunnel.service.page.asking import Asking, Wanted
@@ -36,7 +34,7 @@ def build_rl(context: PageContext, form: Form) -> None:
     with card(say_("serving.rl"), say_("serving.rl_about"), "rl"):
         with ui.element("div").classes("wt-form"):
             form.lines("job", say_("serving.rl_job"), EXAMPLE)
-            form.text("on", say_("serving.rl_on"), hint="h100-ib")
+            form.option("on", say_("serving.rl_on"), hint="h100-ib")
             form.text("set", say_("serving.sets"), wide=True, hint="rl.mode=async rl.rollout.gpus=4 cluster.gpus=16")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("serving.rl_go"), color=None).props("unelevated").classes("wt-go")
@@ -49,9 +47,7 @@ def wanted_step(form: Form) -> Wanted:
     """The question of the form: its text becomes a file of the name that its content asks for."""
     text = form.value("job").strip() + "\n"
     name = file_name(text)
-    arguments: dict[str, Any] = {"job": name}
-    if machine := form.value("on").strip():
-        arguments["on"] = machine
+    arguments = {"job": name, **form.asked("on")}
     if sets := sets_of(form.value("set")):
         arguments["set"] = sets
     return Wanted("rl-predict", arguments, {name: text}, SHEET)

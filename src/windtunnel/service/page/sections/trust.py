@@ -9,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.page.labels import NAMES, UNITS
 from windtunnel.service.door import Asked
 from windtunnel.service.page import published
@@ -52,11 +53,13 @@ class PublishedView:
     """Every published row that was scored: filters, points, the support matrix, and one row that was picked."""
 
     def __init__(self, context: PageContext) -> None:
-        self.context, self.form = context, Form(context, PREFIX)
+        self.context, self.form = context, Form(context, PREFIX, ValidateOptions)
         self.rows: tuple[PublishedRow, ...] = ()
         self._shown: dict[str, PublishedRow] = {}
         with ui.element("div").classes("wt-form"):
-            self.only = self.form.choice("only", context.say("trust.only"), {"": context.say("trust.every_family")}, "")
+            self.only = self.form.option(
+                "family", context.say("trust.only"), name="only", titles={"": context.say("trust.every_family")}
+            )
         with ui.element("div").classes("wt-buttons") as self.start:
             ui.button(context.say("trust.score"), on_click=self.score, color=None).classes("wt-go").props("no-caps unelevated")
             ui.label(context.say("trust.score_about")).classes("wt-soft")
