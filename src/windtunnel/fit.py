@@ -6,9 +6,18 @@ the first call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from windtunnel.base.options import asks
+from windtunnel.calibrate.options import (
+    KernelFitOptions,
+    MeasuredFitOptions,
+    PublishedFitOptions,
+    TablesFitOptions,
+    TrainingFitOptions,
+    TransferFitOptions,
+)
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.engines.catalogue import GpuEngines
@@ -17,35 +26,28 @@ if TYPE_CHECKING:
     from windtunnel.calibrate.record import FitRecord
     from windtunnel.calibrate.transfer.study import TransferStudy
     from windtunnel.compute.training import TrainingFactor
-    from windtunnel.records import Dataset
 
 __all__ = ["collectives", "engines", "forward", "host", "kernels", "power", "published", "save_kernels", "training", "transfer"]
 
 
-def kernels(
-    data: Dataset | str | Path | Sequence[Dataset | str | Path],
-    *,
-    relative: str | Path | None = None,
-    only: Sequence[str] = (),
-    report: Callable[[float], object] = lambda share: None,
-) -> Fit:
+@asks(KernelFitOptions)
+def kernels(asked: KernelFitOptions) -> Fit:
     """Kernel constants of one GPU from its datasets (as read, or their files). `save_kernels` writes them for `predict(kernels=…)`.
 
-    `relative`: a GPU, or a file of curves, whose constants fill the gaps; left out: one of its architecture. `only`: classes that
-    must be fitted. `report` gets the finished share. The result has errors of held-out rows by class. SpecError for datasets of two
-    GPUs, without a usable row, or with too few rows of a class of `only`; UnknownName for a relative without curves.
+    `relative`: a GPU, or a file of curves. The result has errors of held-out rows by class. SpecError for datasets of two GPUs,
+    without a usable row, or with too few rows of a class of `only`; UnknownName for a relative without curves.
     """
     from windtunnel.base.errors import UnknownName
     from windtunnel.calibrate.kernels.fit import fit
     from windtunnel.compute.kernel_file import available, is_path, load
     from windtunnel.records import Dataset, read_any
 
-    given = None if relative is None else str(relative)
+    given = None if asked.relative is None else str(asked.relative)
     if given is not None and not is_path(given) and given not in available():
         raise UnknownName("--from", given, list(available()))
-    listed = [data] if isinstance(data, (Dataset, str, Path)) else list(data)
+    listed = [asked.data] if isinstance(asked.data, (Dataset, str, Path)) else list(asked.data)
     sets = [one if isinstance(one, Dataset) else read_any(one) for one in listed]
-    return fit(sets, None if given is None else load(given), only=tuple(only), report=report)
+    return fit(sets, None if given is None else load(given), only=tuple(asked.only), report=asked.report or _tell_nobody)
 
 
 def save_kernels(fitted: Fit, path: str | Path) -> None:
@@ -62,85 +64,75 @@ def save_kernels(fitted: Fit, path: str | Path) -> None:
         raise FileError(str(path), error.strerror or str(error), "a file that can be written") from None
 
 
-def published(folder: str | Path) -> list[Fit]:
-    """The catalogue's kernel constants, refitted from published measurements: a folder with vidur/compute/{a100,h100},
-    simumax/*.json and llmcompass_a100, as their projects publish them. FileError for what is missing."""
+@asks(PublishedFitOptions)
+def published(asked: PublishedFitOptions) -> list[Fit]:
+    """The catalogue's kernel constants, refitted from published measurements. FileError for what is missing."""
     from windtunnel.calibrate.kernels.catalogue import build
 
-    return list(build(Path(folder)))
+    return list(build(Path(asked.folder)))
 
 
-def engines(
-    folder: str | Path | None = None,
-    *,
-    systems: Sequence[str] = (),
-    report: Callable[[float], object] = lambda share: None,
-) -> list[GpuEngines]:
+@asks(MeasuredFitOptions)
+def engines(asked: MeasuredFitOptions) -> list[GpuEngines]:
     """The catalogue's curves of inference engines' kernels, refitted from aiconfigurator's tables: a folder of them, or the wheel
     of `pip install 'windtunnel[measured]'`. `systems`: names of its folders; left out, all that are fitted. Results have errors of
     held-out shapes. Raises as `wt.read_measured`."""
     from windtunnel.calibrate.engines.catalogue import SYSTEMS, fit_engines
 
-    return fit_engines(folder, tuple(systems) or SYSTEMS, report)
+    return fit_engines(asked.folder, tuple(asked.systems) or SYSTEMS, asked.report or _tell_nobody)
 
 
-def forward(
-    folder: str | Path | None = None,
-    *,
-    systems: Sequence[str] = (),
-    report: Callable[[float], object] = lambda share: None,
-) -> ForwardFit:
+@asks(MeasuredFitOptions)
+def forward(asked: MeasuredFitOptions) -> ForwardFit:
     """Recurrences, short convolutions and rates of 8 bits of training steps, refitted from aiconfigurator's tables (a folder, or
     the wheel of `pip install 'windtunnel[measured]'`) and from the catalogue's measured recurrences. `systems`: names of its
     folders; left out, all that are fitted. The result has errors of held-out shapes. Raises as `wt.read_measured`."""
     from windtunnel.calibrate.engines.catalogue import SYSTEMS
     from windtunnel.calibrate.forward.fit import fit_forward
 
-    return fit_forward(folder, tuple(systems) or SYSTEMS, report)
+    return fit_forward(asked.folder, tuple(asked.systems) or SYSTEMS, asked.report or _tell_nobody)
 
 
-def transfer(data: str | Path | Sequence[str | Path] = (), *, leave: Sequence[str] = ()) -> TransferStudy:
+@asks(TransferFitOptions)
+def transfer(asked: TransferFitOptions) -> TransferStudy:
     """Each measured GPU predicted from the others by three methods, with errors by class: published measurements, and those of
-    `data` (datasets, folders of them, or one GPU's files). `leave`: leave these out, together. UnknownName for one that was not
-    measured.
-    """
+    `data`. UnknownName for one that was not measured."""
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
-    return study_transfer(read_cases([data] if isinstance(data, (str, Path)) else list(data)), leave)
+    return study_transfer(read_cases([asked.data] if isinstance(asked.data, (str, Path)) else list(asked.data)), asked.leave)
 
 
-def collectives(tables: Sequence[str | Path] = ()) -> FitRecord:
-    """What collectives reach by GPU generation and fabric: constants stored and refitted on tables of nccl-tests (left out: the
-    catalogue's), with errors before and after. FileError for a table that cannot be read."""
+@asks(TablesFitOptions)
+def collectives(asked: TablesFitOptions) -> FitRecord:
+    """What collectives reach by GPU generation and fabric: constants stored and refitted on tables of nccl-tests, with errors
+    before and after. FileError for a table that cannot be read."""
     from windtunnel.calibrate.collectives import fit_record
     from windtunnel.reality.rows import measurements
     from windtunnel.reality.rows.table import read
 
-    paths = list(tables) or sorted(measurements.FOLDER.glob("collectives*.csv"))
+    paths = list(asked.tables) or sorted(measurements.FOLDER.glob("collectives*.csv"))
     return fit_record([row for path in paths for row in read(path).collective])
 
 
-def training(
-    architecture: str, tables: Sequence[str | Path] = (), *, report: Callable[[float], bool] = lambda share: False
-) -> tuple[TrainingFactor, FitRecord]:
+@asks(TrainingFitOptions)
+def training(asked: TrainingFitOptions) -> tuple[TrainingFactor, FitRecord]:
     """Seconds of kernels in training over their seconds in a loop, for a GPU architecture (hopper, …): factors, and the record of
-    the fit. `tables` of measurements: left out, the catalogue's. `report` gets the finished share. UnknownName for an architecture.
-    """
+    the fit. UnknownName for an architecture."""
     from windtunnel.base.errors import UnknownName
     from windtunnel.calibrate.recipes import fits
     from windtunnel.calibrate.training import fit_factors, rows_of
 
-    if architecture not in fits().training:
-        raise UnknownName("--architecture", architecture, tuple(fits().training))
-    return fit_factors(rows_of(list(tables)), architecture, report)
+    if asked.architecture not in fits().training:
+        raise UnknownName("--architecture", asked.architecture, tuple(fits().training))
+    return fit_factors(rows_of(list(asked.tables)), asked.architecture, asked.report or _tell_nobody)
 
 
-def host(tables: Sequence[str | Path] = ()) -> tuple[dict[str, float], FitRecord]:
-    """What a framework's process spends feeding its GPU: seconds by name, and the record of the fit on `tables` of measurements
-    (left out: the catalogue's)."""
+@asks(TablesFitOptions)
+def host(asked: TablesFitOptions) -> tuple[dict[str, float], FitRecord]:
+    """What a framework's process spends feeding its GPU: seconds by name, and the record of the fit on `tables` of measurements."""
     from windtunnel.calibrate.training import fit_host, rows_of
 
-    values, record = fit_host(rows_of(list(tables)))
+    values, record = fit_host(rows_of(list(asked.tables)))
     return dict(values), record
 
 
@@ -150,3 +142,7 @@ def power() -> tuple[dict[str, float], dict[str, float], FitRecord]:
     from windtunnel.calibrate.power import fit_power
 
     return fit_power()
+
+
+def _tell_nobody(share: float) -> bool:
+    return False

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from windtunnel.cli.fit.common import Record, Tables, show
-from windtunnel.cli.shared.common import show_spinner, writable
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.calibrate.options import CollectivesFitCommandOptions
+from windtunnel.cli.fit.common import show
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -17,23 +15,15 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    tables: Tables = None,
-    store: Annotated[
-        bool,
-        typer.Option("--write", help="Store the record in the catalogue; constants are in its collectives.toml."),
-    ] = False,
-    record: Record = None,
-    *,
-    outputs: Outputs,
-) -> None:
-    writable(("--record", record))
+def _run(asked: CollectivesFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.fit import collectives
 
     with show_spinner("fitting collectives"):
-        outcome = collectives(tables or ())
-    show("collectives", outcome, record, outputs)
-    if store:
+        outcome = collectives(asked.tables)
+    show("collectives", outcome, asked.record, outputs)
+    if asked.write:
         outcome.write(RECORDS / "collectives.json")
+
+
+command = command_of(CollectivesFitCommandOptions, _run)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from windtunnel.cli.fit.common import Systems, TablesFolder, Write
-from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
+from windtunnel.calibrate.options import MeasuredFitCommandOptions
+from windtunnel.cli.shared.common import write_json
+from windtunnel.cli.shared.options import bare_command_of
 
 EXAMPLES = """\b
 Examples:
@@ -14,28 +15,24 @@ Examples:
 """
 
 
-def command(
-    folder: TablesFolder = None,
-    system: Systems = None,
-    write: Write = False,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
-    writable(("--json", json))
-    from windtunnel.calibrate.engines.catalogue import SYSTEMS, error_lines, write_engines
+def _run(asked: MeasuredFitCommandOptions) -> None:
+    from windtunnel.calibrate.engines.catalogue import error_lines, write_engines
     from windtunnel.cli.shared.progress import bar
     from windtunnel.fit import engines
 
     with bar("fitting") as shown:
-        fits = engines(folder, systems=tuple(system or SYSTEMS), report=shown)
-    if write:
+        fits = engines(asked.folder, systems=asked.systems, report=shown)
+    if asked.write:
         write_engines(fits)
-    if json is not None:
-        write_json([one.as_dict() for one in fits], json)
-    if quiet or json == "-":
+    if asked.json is not None:
+        write_json([one.as_dict() for one in fits], asked.json)
+    if asked.quiet or asked.json == "-":
         return
     typer.echo(
         "| GPU | engine | held-out class | tokens | rows | median % | p90 % | bias % |\n|---|---|---|---|---:|---:|---:|---:|"
     )
     for line in error_lines(fits):
         typer.echo("| " + " | ".join(line) + " |")
+
+
+command = bare_command_of(MeasuredFitCommandOptions, _run)

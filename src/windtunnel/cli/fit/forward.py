@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.fit.common import Systems, TablesFolder, Write
-from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
+from windtunnel.calibrate.options import MeasuredFitCommandOptions
+from windtunnel.cli.shared.common import write_json
+from windtunnel.cli.shared.options import bare_command_of
 
 EXAMPLES = """\b
 Examples:
@@ -15,28 +16,24 @@ Examples:
 """
 
 
-def command(
-    folder: TablesFolder = None,
-    system: Systems = None,
-    write: Write = False,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
-    writable(("--json", json))
-    if write and system:
-        raise SpecError("--write", ", ".join(system), "no --system", "The file holds all GPUs.")
+def _run(asked: MeasuredFitCommandOptions) -> None:
+    if asked.write and asked.systems:
+        raise SpecError("--write", ", ".join(asked.systems), "no --system", "The file holds all GPUs.")
     from windtunnel.calibrate.forward.fit import write_forward
     from windtunnel.cli.shared.progress import bar
     from windtunnel.fit import forward
 
     with bar("fitting") as shown:
-        made = forward(folder, systems=tuple(system or ()), report=shown)
-    if write:
+        made = forward(asked.folder, systems=asked.systems, report=shown)
+    if asked.write:
         write_forward(made)
-    if json is not None:
-        write_json(made.as_dict(), json)
-    if quiet or json == "-":
+    if asked.json is not None:
+        write_json(made.as_dict(), asked.json)
+    if asked.quiet or asked.json == "-":
         return
     typer.echo("| GPU | held-out class | source | rows | median % | p90 % | bias % |\n|---|---|---|---:|---:|---:|---:|")
     for line in made.lines:
         typer.echo("| " + " | ".join(map(str, line)) + " |")
+
+
+command = bare_command_of(MeasuredFitCommandOptions, _run)

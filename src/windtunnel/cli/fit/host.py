@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue, show
-from windtunnel.cli.shared.common import show_spinner, writable
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.calibrate.options import TablesFitCommandOptions
+from windtunnel.cli.fit.common import only_catalogue, show
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -13,18 +15,19 @@ Examples:
 """
 
 
-@with_outputs
-def command(tables: Tables = None, write: Write = False, record: Record = None, *, outputs: Outputs) -> None:
-    only_catalogue(tables, write)
-    writable(("--record", record))
+def _run(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
+    only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_host, rows_of, written_host
     from windtunnel.spec.loading.catalog import ROOT
 
     with show_spinner("fitting host costs"):
-        values, outcome = fit_host(rows_of(tables or ()))
-    show("host costs", outcome, record, outputs)
-    if write:
+        values, outcome = fit_host(rows_of(asked.tables))
+    show("host costs", outcome, asked.record, outputs)
+    if asked.write:
         path = ROOT / "frameworks" / f"{fits().host.framework}.toml"
         path.write_text(written_host(path.read_text(encoding="utf-8"), values), encoding="utf-8")
         outcome.write(RECORDS / "host.json")
+
+
+command = command_of(TablesFitCommandOptions, _run)

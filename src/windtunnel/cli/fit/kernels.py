@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write_json
+from windtunnel.calibrate.options import KernelFitCommandOptions
+from windtunnel.cli.shared.common import names_of, notes, write_json
+from windtunnel.cli.shared.options import bare_command_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,38 +22,25 @@ Examples:
 """
 
 
-def command(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Datasets of one GPU: Parquet of `windtunnel profile`.")],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="NAME.json", help="Where the constants go.")],
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="ID", help="The GPU that the datasets must be of.")] = None,
-    relative: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="ID|FILE.json", help="GPU whose constants fill the gaps; default: that of the architecture."
-        ),
-    ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="CLASS", help="A class that must be fitted.")] = None,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
+def _run(asked: KernelFitCommandOptions) -> None:
+    files, out, json = names_of(asked.data), asked.out, asked.json
     if not out.endswith(".json"):
         raise SpecError("--out", out, "a name that ends in .json")
-    writable(("--out", out), ("--json", json))
     from windtunnel.cli.shared.progress import stoppable
     from windtunnel.fit import kernels, save_kernels
     from windtunnel.records import read_any
 
     data = [read_any(file) for file in files]
     for file, each in zip(files, data, strict=True):
-        if gpu is not None and each.about.gpu != gpu:
-            raise SpecError(f"{file}: about.gpu", each.about.gpu, gpu, "Leave --gpu out, or give that GPU's dataset.")
+        if asked.gpu is not None and each.about.gpu != asked.gpu:
+            raise SpecError(f"{file}: about.gpu", each.about.gpu, asked.gpu, "Leave --gpu out, or give that GPU's dataset.")
     with stoppable("fitting") as report:
-        fitted = kernels(data, relative=relative, only=only or (), report=report)
+        fitted = kernels(data, relative=asked.relative, only=asked.only, report=report)
     save_kernels(fitted, out)
     answer = fitted.as_dict()
     if json is not None:
         write_json({"file": out, **answer}, json)
-    if json == "-" or quiet:
+    if json == "-" or asked.quiet:
         return
     from rich.console import Console
     from rich.table import Table
@@ -84,3 +71,6 @@ def _uses(uses: list[Use]) -> Table:
     for each in uses:
         table.add_row(each.what, f"{each.rows:,}", str(each.needed), each.used)
     return table
+
+
+command = bare_command_of(KernelFitCommandOptions, _run, order=("data", "out", "gpu"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.fit.common import Record, Write, show
-from windtunnel.cli.shared.common import show_spinner, writable
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.calibrate.options import PowerFitCommandOptions
+from windtunnel.cli.fit.common import show
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -13,16 +15,17 @@ Examples:
 """
 
 
-@with_outputs
-def command(write: Write = False, record: Record = None, *, outputs: Outputs) -> None:
-    writable(("--record", record))
+def _run(asked: PowerFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.power import fit_power, written_power
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.compute.power import FILE
 
     with show_spinner("fitting power"):
         shared, own, outcome = fit_power()
-    show("power", outcome, record, outputs)
-    if write:
+    show("power", outcome, asked.record, outputs)
+    if asked.write:
         FILE.write_text(written_power(FILE.read_text(encoding="utf-8"), shared, own), encoding="utf-8")
         outcome.write(RECORDS / "power.json")
+
+
+command = command_of(PowerFitCommandOptions, _run)

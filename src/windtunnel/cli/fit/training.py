@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue
-from windtunnel.cli.shared.common import writable
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.calibrate.options import TrainingFitCommandOptions
+from windtunnel.cli.fit.common import only_catalogue
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -20,17 +18,9 @@ Examples:
 """
 
 
-@with_outputs
-def command(
-    tables: Tables = None,
-    architecture: Annotated[str | None, typer.Option("--architecture", metavar="NAME", help="Only this architecture.")] = None,
-    write: Write = False,
-    record: Record = None,
-    *,
-    outputs: Outputs,
-) -> None:
-    only_catalogue(tables, write)
-    writable(("--record", record))
+def _run(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
+    architecture, record = asked.architecture, asked.record
+    only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.fit_sheet import fit_sheet
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_factors, rows_of, written_factors
@@ -40,7 +30,7 @@ def command(
     architectures = tuple(fits().training)
     if architecture is not None and architecture not in architectures:
         raise UnknownName("--architecture", architecture, architectures)
-    rows, fitted = rows_of(tables or ()), {}
+    rows, fitted = rows_of(asked.tables), {}
     for name in architectures if architecture is None else (architecture,):
         with stoppable(f"fitting {name}") as report:
             fitted[name] = fit_factors(rows, name, report)
@@ -48,8 +38,11 @@ def command(
     if record is not None and len(outcomes) == 1:
         outcomes[0].write(Path(record))
     outputs.show(fit_sheet("training factors", *outcomes), [outcome.as_dict() for outcome in outcomes])
-    if write:
+    if asked.write:
         table = dict(training.factors()) | {name: factor for name, (factor, _) in fitted.items()}
         training.FILE.write_text(written_factors(training.FILE.read_text(encoding="utf-8"), table), encoding="utf-8")
         for name, (_, outcome) in fitted.items():
             outcome.write(RECORDS / f"training-{name}.json")
+
+
+command = command_of(TrainingFitCommandOptions, _run, order=("tables", "architecture"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
-from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write, write_json
+from windtunnel.calibrate.options import TransferFitCommandOptions
+from windtunnel.cli.shared.common import names_of, show_spinner, write, write_json
+from windtunnel.cli.shared.options import bare_command_of
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.transfer import Best, Result
@@ -23,28 +24,14 @@ Examples:
 """
 
 
-def command(
-    data: Annotated[
-        list[str] | None,
-        typer.Option("--data", metavar="PATH", help="A dataset, a folder of them, or one GPU's files (see profile import)."),
-    ] = None,
-    leave: Annotated[
-        list[str] | None, typer.Option("--leave", metavar="GPU", help="Leave only this one out; several are left out together.")
-    ] = None,
-    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")] = None,
-    save: Annotated[
-        str | None, typer.Option("--write", metavar="FILE", help="Write the shared curves (catalog/kernels/transfer/joint.json).")
-    ] = None,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
+def _run(asked: TransferFitCommandOptions) -> None:
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
-    writable(("--markdown", markdown), ("--write", save), ("--json", json))
+    save, markdown, json = asked.save, asked.markdown, asked.json
     with show_spinner("reading measurements"):
-        cases = read_cases(data or ())
+        cases = read_cases(names_of(asked.data))
     with show_spinner("leaving GPUs out, one after the other"):
-        study = study_transfer(cases, leave or ())
+        study = study_transfer(cases, asked.leave)
     results, together, bests = study.results, study.together, study.bests
     if save is not None:
         write(study.curves(save), save, "--write")
@@ -53,9 +40,9 @@ def command(
         write("\n".join(lines) + "\n", markdown, "--markdown")
     if json is not None:
         write_json(study.as_dict(), json)
-    if quiet or "-" in (json, markdown):
+    if asked.quiet or "-" in (json, markdown):
         return
-    _show(results, together, bests, bool(data))
+    _show(results, together, bests, bool(asked.data))
 
 
 def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -126,3 +113,6 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
             "\nOnly published attention rates are here. The rest needs datasets:\n"
             "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet."
         )
+
+
+command = bare_command_of(TransferFitCommandOptions, _run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,8 +13,10 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.options import StatedOption, options_of
 from windtunnel.cli.shared import amounts, complete
 from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, writable
-from windtunnel.cli.shared.job import JobSource
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
+
+if TYPE_CHECKING:
+    from windtunnel.cli.shared.job import JobSource
 
 Options = TypeVar("Options")
 
@@ -87,6 +89,8 @@ def _reader(
         writable(*((one.word, values[one.name]) for one in own.values() if one.writes))
         if job is None:
             return options(**values), None
+        from windtunnel.cli.shared.job import JobSource  # here: windtunnel-fleet has no jobs
+
         said = {name: given[name] for name in of_job}
         source = JobSource(**{**said, "sets": said.get("sets") or ()}, of_a_run=of_a_run)
         values[job] = source.load().job if loads else None
