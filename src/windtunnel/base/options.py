@@ -168,6 +168,12 @@ def form_option() -> Any:
     return option("The format, if the content does not show it.", None, word="--as", metavar="FORMAT")
 
 
+def profile_option() -> Any:
+    """The field of measured kernels."""
+    help = "Measurements of the job's GPU; they take precedence over fitted curves."
+    return option(help, None, metavar="PARQUET")
+
+
 def kernels_option() -> Any:
     """The field of fitted curves."""
     return option("Curves of `fit kernels` instead of the catalogue's.", None, metavar="FILE.json")

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.options import asks
+from windtunnel.fleet.options import JudgeOptions
 
 if TYPE_CHECKING:
     from windtunnel.fleet.checkpoint.folder import FoundStep
@@ -40,16 +42,14 @@ class JudgedRun:
     clocks: str
 
 
-def judge_run(run: str | Path, last: int | None = None) -> JudgedRun:
-    """What the records of a watched run say, of its `last` steps where stated: `windtunnel fleet show`.
-
-    `run`: its folder (rings, or what a collector keeps) or the address of its collector. FileError where there is no run.
-    """
+@asks(JudgeOptions)
+def judge_run(asked: JudgeOptions) -> JudgedRun:
+    """What the records of a watched run say: `windtunnel fleet show`. FileError where there is no run."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
     from windtunnel.fleet.sources import read_aligned_run
 
-    recorded, clocks = read_aligned_run(run, last)
+    recorded, clocks = read_aligned_run(asked.run, asked.last)
     return JudgedRun(recorded, judge(recorded.sections, recorded.meshes), stall_report(recorded), clocks)
 
 

@@ -13,6 +13,7 @@ from windtunnel.base.options import (
     kernels_option,
     network_option,
     option,
+    profile_option,
     progress_option,
     seed_option,
     skip_option,
@@ -37,9 +38,7 @@ class PredictOptions:
     job: Job = job_argument()
     network: str = network_option()
     seed: int = seed_option()
-    profile: Profile | Dataset | str | Path | None = option(
-        "Measurements of the job's GPU; they take precedence over fitted curves.", None, metavar="PARQUET"
-    )
+    profile: Profile | Dataset | str | Path | None = profile_option()
     _: KW_ONLY
     kernels: str | Path | None = kernels_option()
     calibration: Calibration | str | Path | None = option(

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.options import asks
+from windtunnel.runs.options import FleetCompareOptions, JobReplayOptions, RunReplayOptions
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
@@ -28,67 +30,59 @@ def show(run: RunSource) -> RunReport:
     return report_of(run_of(run))
 
 
-def compare_fleet(
-    run: str | Path,
-    job: Job,
-    *,
-    last: int | None = None,
-    profile: str | Path | None = None,
-    usual: str | Path | None = None,
-) -> FleetComparison:
+def compare_fleet_of(options: FleetCompareOptions) -> FleetComparison:
     """A watched run beside the prediction of its job, or beside an earlier run of it (`usual`): `windtunnel fleet compare`.
 
-    `run`: its folder, or the address of its collector. `last`: only so many steps. `profile`: measurements of the job's GPU,
-    preferred to fitted curves; not together with `usual`. FileError where there is no run.
+    `run`: its folder, or the address of its collector. `profile`: not together with `usual`. FileError where there is no run.
     """
     from windtunnel.fleet.sources import read_aligned_run
     from windtunnel.runs.fleet.comparison import compare_sections
     from windtunnel.runs.fleet.usual import usual_sections
     from windtunnel.runs.fleet.watching import calls_block, cores_of_rank
+    from windtunnel.spec import Job, load_job
 
-    if usual is not None and profile is not None:
-        raise SpecError("--profile", str(profile), "not together with --usual", "An earlier run needs no measurements of kernels.")
-    recorded, _ = read_aligned_run(run)
+    asked = options
+    job = asked.job if isinstance(asked.job, Job) else load_job(asked.job)
+    if asked.usual is not None and asked.profile is not None:
+        raise SpecError(
+            "--profile", str(asked.profile), "not together with --usual", "An earlier run needs no measurements of kernels."
+        )
+    recorded, _ = read_aligned_run(asked.run)
     blocking, expected = calls_block(recorded), None
-    if usual is not None:
-        expected = usual_sections(read_aligned_run(usual)[0].sections, job, blocking)
+    if asked.usual is not None:
+        expected = usual_sections(read_aligned_run(asked.usual)[0].sections, job, blocking)
     return compare_sections(
-        recorded.sections, job, blocking=blocking, last=last, profile=profile, expected=expected, cores=cores_of_rank(recorded)
-    )
+        recorded.sections, job, blocking=blocking, last=asked.last, profile=asked.profile, expected=expected,
+        cores=cores_of_rank(recorded),
+    )  # fmt: skip
 
 
-def replay_fleet(
-    run: str | Path,
-    *,
-    nodes: int = 1,
-    spares: int = 0,
-    step: float | None = None,
-    interval: float | None = None,
-    node_repair: str | None = None,
-) -> Twin:
-    """What a kept run's own faults say about its ETTR, checkpoint interval and spares: `windtunnel fleet replay RUN`.
+compare_fleet = asks(FleetCompareOptions)(compare_fleet_of)
 
-    `nodes`, `spares`: of the run; `step`, `interval`: seconds of a step and between checkpoints, if no event states them;
-    `node_repair`: time until a replaced node is back, such as "1d", for which spares are computed. Raises as `fleet_run`.
-    """
+
+@asks(RunReplayOptions)
+def replay_fleet(asked: RunReplayOptions) -> Twin:
+    """What a kept run's own faults say about its ETTR, checkpoint interval and spares: `windtunnel fleet replay RUN`. Raises as
+    `fleet_run`."""
     from windtunnel.goodput.measured import twin
     from windtunnel.runs.fleet.kept import fleet_run
     from windtunnel.spec.reliability import Duration
 
-    repair = Duration.model_validate(node_repair) if node_repair is not None else None
-    return twin(fleet_run(run, nodes, step, interval, spares), repair)
+    repair = Duration.model_validate(asked.node_repair) if asked.node_repair is not None else None
+    return twin(fleet_run(asked.run, asked.nodes, asked.step, asked.interval, asked.spares), repair)
 
 
-def replay_job(job: Job, faults: float | FleetRun | str | Path, days: float = 30.0) -> Twin:
+@asks(JobReplayOptions)
+def replay_job(asked: JobReplayOptions) -> Twin:
     """What a job's run of `days` does with the faults of a kept run (as read or its folder), or with so many failures of a node in
     a day: `windtunnel fleet replay JOB --faults`. The job states the kinds of failures (`reliability`). SpecError for a rate that
     is none."""
     from windtunnel.goodput.measured import FleetRun, predict_fleet
     from windtunnel.runs.fleet.kept import fleet_run
 
-    kept = fleet_run(faults) if isinstance(faults, (str, Path)) else faults
-    conditions, counted = fault_conditions(job, kept if isinstance(kept, FleetRun) else float(kept))
-    return predict_fleet(conditions, days * 86400.0, counted)
+    kept = fleet_run(asked.faults) if isinstance(asked.faults, (str, Path)) else asked.faults
+    conditions, counted = fault_conditions(asked.job, kept if isinstance(kept, FleetRun) else float(kept))
+    return predict_fleet(conditions, asked.days * 86400.0, counted)
 
 
 def fault_conditions(job: Job, faults: float | FleetRun) -> tuple[Conditions, int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from windtunnel.cli.shared.common import On, Sets, show_spinner
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.runs.options import FleetReplayOptions
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
@@ -25,31 +25,7 @@ FAILURES = "llama3-2024"
 """Kinds of failures where a rate alone is given, and the job states none."""
 
 
-@with_outputs
-def command(
-    target: Annotated[str, typer.Argument(metavar="RUN|JOB", help="A kept run's folder; or a job, with --faults.")],
-    faults: Annotated[
-        str | None,
-        typer.Option("--faults", metavar="RUN|RATE", help="For a job: a kept run's folder, or failures per node and day."),
-    ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the kept run.")] = 1,
-    spares: Annotated[int, typer.Option("--spares", min=0, help="Spare nodes of the kept run.")] = 0,
-    step: Annotated[
-        float | None, typer.Option("--step", metavar="SECONDS", help="Seconds of a step of the kept run, if no event states them.")
-    ] = None,
-    interval: Annotated[
-        float | None, typer.Option("--interval", metavar="SECONDS", help="Training between checkpoints, if no event states it.")
-    ] = None,
-    node_repair: Annotated[
-        str | None,
-        typer.Option("--node-repair", metavar="TIME", help="Time until a replaced node is back, such as 1d; also computes spares."),
-    ] = None,
-    days: Annotated[float, typer.Option("--days", min=0.001, help="Wall time of a job's run.")] = 30.0,
-    sets: Sets = None,
-    on: On = None,
-    *,
-    outputs: Outputs,
-) -> None:
+def _run(asked: FleetReplayOptions, outputs: Outputs) -> None:
     from pydantic import ValidationError
 
     from windtunnel.base.errors import SpecError
@@ -58,6 +34,8 @@ def command(
     from windtunnel.runs.fleet.kept import fleet_run, is_kept
     from windtunnel.spec.reliability import Duration
 
+    target, faults, node_repair = str(asked.run), asked.faults, asked.node_repair
+    of_run = (asked.nodes, asked.step, asked.interval, asked.spares)
     try:
         repair = Duration.model_validate(node_repair) if node_repair is not None else None
     except ValidationError as error:
@@ -66,20 +44,20 @@ def command(
     if Path(target).is_dir():
         if faults is not None:
             raise SpecError("--faults", faults, "--faults with a job", f"{target} is a run and has faults of its own.")
-        run = fleet_run(target, nodes, step, interval, spares)
+        run = fleet_run(target, *of_run)
         found = twin(run, repair)
     elif faults is None:
         hint = f"Type: windtunnel fleet replay {target} --faults RUN"
         raise SpecError("RUN|JOB", target, "a kept run's folder, or a job with --faults", hint)
     else:
-        kept = fleet_run(faults, nodes, step, interval, spares) if is_kept(faults) else None
+        kept = fleet_run(faults, *of_run) if is_kept(faults) else None
         with show_spinner("predicting"):
-            conditions, counted = _conditions(target, sets, on, faults, kept)
-            found = predict_fleet(conditions, days * 86400.0, counted)
+            conditions, counted = _conditions(target, list(asked.sets), asked.on, faults, kept)
+            found = predict_fleet(conditions, asked.days * 86400.0, counted)
     outputs.show(twin_sheet(found, run), found.as_dict(run))
 
 
-def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:
+def _conditions(job: str, sets: list[str], on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:
     """A job's conditions with a kept run's faults, or with a rate; and how many faults they rest on."""
     from windtunnel.base.errors import SpecError
     from windtunnel.cli.shared.job import job_of, tell_source
@@ -87,7 +65,7 @@ def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, k
 
     loaded = job_of(job, sets, on, of_a_run=True)
     if loaded.job.reliability is None:
-        loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on, of_a_run=True)
+        loaded = job_of(job, [f"reliability={FAILURES}", *sets], on, of_a_run=True)
     tell_source(loaded)
     if kept is not None:
         return fault_conditions(loaded.job, kept)
@@ -96,3 +74,6 @@ def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, k
     except ValueError:
         raise SpecError("--faults", faults, "a kept run's folder, or failures of a node in a day, such as 0.004") from None
     return fault_conditions(loaded.job, rate)
+
+
+command = command_of(FleetReplayOptions, _run, order=("run", "faults"))

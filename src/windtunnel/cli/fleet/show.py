@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from windtunnel.cli.shared.common import Json, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import show_spinner, write_json
+from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.fleet.options import FleetShowOptions
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.hang import HangReport
@@ -26,24 +26,7 @@ FOLLOWED = 200
 """Steps that a page that is followed shows, where nobody says how many."""
 
 
-def command(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|URL", help="A watched run's folder: its rings, or what a collector keeps. Or a collector's address."
-        ),
-    ],
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page: findings, heat map, mesh.")] = None,
-    trace: Annotated[
-        str | None, typer.Option("--trace", metavar="FILE", help="Write all ranks as one Perfetto trace (.pftrace or .json).")
-    ] = None,
-    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Judge and draw the last N steps only.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Rewrite the page until the job ends; the page reloads itself.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=1.0, help="With --follow: seconds between two pages.")
-    ] = 5.0,
-    json: Json = None,
-) -> None:
+def _run(asked: FleetShowOptions) -> None:
     from rich.console import Console
 
     from windtunnel.base.errors import SpecError
@@ -52,14 +35,14 @@ def command(
     from windtunnel.report.fleet.run import fleet_dict, show_fleet
     from windtunnel.report.fleet.timeline import write_fleet_trace
 
-    writable(("--json", json), ("--html", html), ("--trace", trace))
+    run, html, trace, json, follow, every = str(asked.run), asked.html, asked.trace, asked.json, asked.follow, asked.every
     if html is not None:
         check_page(html)
     if follow and html is None:
         raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
     while True:
         with show_spinner("reading and judging"):
-            recorded, judged, hang, notes = _look_at_run(run, last or (FOLLOWED if follow else None))
+            recorded, judged, hang, notes = _look_at_run(run, asked.last or (FOLLOWED if follow else None))
         going = follow and not has_ended(recorded)
         if html is not None:
             _page(run, html, recorded, judged, hang, notes, every if going else 0.0)
@@ -95,3 +78,6 @@ def _page(
         f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms_of(run), reload=reload,
     )  # fmt: skip
     write_fleet_page(text, html)
+
+
+command = bare_command_of(FleetShowOptions, _run, order=("run", "html", "trace"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
+from windtunnel.cli.shared.common import write_json
+from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.fleet.startup.layout import parse_mesh
-from windtunnel.fleet.startup.operation_counts import STORES
-from windtunnel.fleet.startup.start_costs import start_costs
+from windtunnel.fleet.startup.options import StartCostCommandOptions
+from windtunnel.fleet.startup.start_costs import start_costs_of
 
 EXAMPLES = """\b
 Examples:
@@ -19,24 +18,14 @@ Examples:
 """
 
 
-def command(
-    mesh: Annotated[str, typer.Option("--mesh", metavar="AXIS=N,…", help="Ranks of each axis, the last one fastest.")],
-    store: Annotated[str, typer.Option("--store", metavar="|".join(STORES), help="Where ranks meet.")] = "tcp",
-    bare: Annotated[bool, typer.Option("--bare", help="Leave the default group without connections.")] = False,
-    per_node: Annotated[int, typer.Option("--per-node", min=1, help="Ranks of a node, for the hierarchical store.")] = 8,
-    measure: Annotated[bool, typer.Option("--measure", help="Also start it here, over gloo on loopback; needs torch.")] = False,
-    json: Json = None,
-    quiet: Quiet = False,
-) -> None:
-    """Store operations and seconds that starting a job's process groups takes, with torch's own path and with init_mesh."""
-    writable(("--json", json))
-    starts = start_costs(mesh, store, bare=bare, per_node=per_node, measured=measure)
+def _run(asked: StartCostCommandOptions) -> None:
+    starts, json = start_costs_of(asked), asked.json
     rows = starts["starts"]
     if json is not None:
         write_json(starts, json)
-    if quiet or json == "-":
+    if asked.quiet or json == "-":
         return
-    typer.echo(f"{starts['ranks']} ranks: {parse_mesh(mesh)}")
+    typer.echo(f"{starts['ranks']} ranks: {parse_mesh(asked.mesh)}")
     for row in rows:
         seconds = "no law for its seconds" if row["seconds"] is None else f"{row['seconds']:.3g} s"
         told = f"{row['operations']:>12,} operations, {row['keys']:>12,} keys, {seconds}"
@@ -52,3 +41,6 @@ def command(
         "Counted: every key of gloo's groups, whose ranks all connect to each other. `windtunnel predict` counts barriers and "
         "NCCL's ids of Megatron's groups (init_time_s, runtime.startup), and no connections."
     )
+
+
+command = bare_command_of(StartCostCommandOptions, _run)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.options import argument, option
 
 PORT = 8480
 RUN_PATH = "/run/windtunnel"
@@ -26,21 +27,14 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 class JobSetRequest:
     """A job on Kubernetes."""
 
-    name: str
-    """Name of the JobSet."""
-    image: str
-    """Image with windtunnel and the training script."""
-    nodes: int
-    """Pods with an agent."""
-    command: tuple[str, ...]
-    """Command of a process, as an argument list."""
-    spares: int = 0
-    """Additional pods with an agent."""
-    per_node: int = 8
-    """Processes per node, each with a GPU."""
-    claim: str = "windtunnel-run"
-    """PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
-    cpus_only: bool = False
+    name: str = argument("Name of the JobSet and of the run.", metavar="NAME")
+    image: str = option("A container image with windtunnel and the script.")
+    nodes: int = option("Nodes that train.", least=1)
+    command: Sequence[str] = argument("The command of one rank, after --.", metavar="-- COMMAND…", request="program")
+    spares: int = option("Nodes that wait.", 0, least=0)
+    per_node: int = option("Processes of a node, each with a GPU.", 8, word="--nproc-per-node", least=1)
+    claim: str = option("PersistentVolumeClaim that all pods can write: run folder and checkpoints.", "windtunnel-run")
+    cpus_only: bool = option("Ask for no GPUs.", False)
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -55,6 +49,13 @@ class JobSetRequest:
     def driver(self) -> str:
         """HOST:PORT of the driver, as pods of the JobSet resolve it."""
         return f"{self.name}-driver-0-0.{self.name}:{PORT}"
+
+
+@dataclass(frozen=True)
+class JobSetOptions(JobSetRequest):
+    """The same for the command line, which writes the YAML."""
+
+    out: str = option("Where to write the YAML.", "-", metavar="FILE|-", writes=True)
 
 
 def jobset(request: JobSetRequest) -> dict[str, Any]:

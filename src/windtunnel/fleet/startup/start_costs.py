@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.options import asks
 from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
 from windtunnel.fleet.startup.operation_counts import (
     STORES,
@@ -16,19 +17,20 @@ from windtunnel.fleet.startup.operation_counts import (
     ordered_counts,
     torch_counts,
 )
+from windtunnel.fleet.startup.options import StartCostOptions
 
 MOST_MEASURED = 128
 """Ranks that one machine is asked to run at most."""
 
 
-def start_costs(mesh: str, store: str = "tcp", *, bare: bool = False, per_node: int = 8, measured: bool = False) -> dict[str, Any]:
+def start_costs_of(options: StartCostOptions) -> dict[str, Any]:
     """Operations, keys, connections and seconds of starting `mesh`, such as "dp=8,pp=4,tp=2" (the last axis fastest): `starts` by
     torch's own path over TCP, and by `init_mesh` over `store`.
 
-    `bare`: the default group without connections. `per_node`: ranks of a node, for the hierarchical store. `measured`: also start
-    it here, over gloo on loopback; needs torch. Seconds are fitted to loopback, and None where there is no law for the store.
-    SpecError for a mesh that is none or too large to measure, UnknownName for a store.
+    Seconds are fitted to loopback, and None where there is no law for the store. SpecError for a mesh that is none or too large to
+    measure, UnknownName for a store.
     """
+    mesh, store, bare, per_node, measured = options.mesh, options.store, options.bare, options.per_node, options.measured
     layout = parse_mesh(mesh)
     if store not in STORES:
         raise UnknownName("--store", store, STORES)
@@ -41,6 +43,9 @@ def start_costs(mesh: str, store: str = "tcp", *, bare: bool = False, per_node: 
         )
     rows = [_row(layout, "torch", "tcp", False, per_node, measured), _row(layout, "ordered", store, bare, per_node, measured)]
     return {"schema": "windtunnel.fleet.startup/1", "mesh": layout.sizes, "ranks": layout.world, "starts": rows}
+
+
+start_costs = asks(StartCostOptions)(start_costs_of)
 
 
 def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, measured: bool) -> dict[str, Any]:
