@@ -45,7 +45,7 @@ def search(asked: SearchOptions) -> SearchResult:
     )
 
 
-def plan_of(options: PlanOptions) -> Planned:
+def plan_of(asked: PlanOptions) -> Planned:
     """The inverse question: from a `budget` (US dollars), a deadline (`days`) or a `loss` (nats a token) to model, tokens and
     machine.
 
@@ -61,7 +61,6 @@ def plan_of(options: PlanOptions) -> Planned:
     from windtunnel.spec import Model, load_law, load_model
     from windtunnel.workload import parameter_count
 
-    asked = options
     if asked.model is not None and asked.parameters is not None:
         raise SpecError("--parameters", asked.parameters, "left out with --model, which has its own")
     chosen = None

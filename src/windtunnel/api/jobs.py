@@ -79,7 +79,7 @@ def dump(job: Job) -> str:
     return dump_job(job)
 
 
-def read_of(options: ReadOptions) -> Reading:
+def read_of(asked: ReadOptions) -> Reading:
     """What the files of one source hold, known by their content: a job, a cluster, a run, a trace graph, measured calls, a dataset
     of kernels, or settings; a folder stands for the files in it.
 
@@ -95,7 +95,6 @@ def read_of(options: ReadOptions) -> Reading:
     from windtunnel.formats.reading import Content, Context
     from windtunnel.jobs.reading import progress_of, read_source
 
-    asked = options
     if not asked.paths:
         raise SpecError("paths", "no file", "one file or more")
     files, base = [str(path) for path in asked.paths], None if asked.on is None else str(asked.on)
@@ -119,14 +118,13 @@ else:
     read = asks(ReadOptions, spread=True)(read_of)
 
 
-def import_torch_of(options: TorchOptions) -> Imported:
+def import_torch_of(asked: TorchOptions) -> Imported:
     """Any PyTorch module as a graph model, through torch.export; needs torch. `load(imported, on=…)` puts it on a machine.
 
     FileError and SpecError for a target or inputs that are none.
     """
     from windtunnel.formats.jobs.pytorch import import_torch as trace
 
-    asked = options
     return trace(asked.target, list(asked.arguments), list(asked.inputs), asked.dtype, asked.tokens, asked.name)
 
 
@@ -145,7 +143,7 @@ def read_kernel_times(asked: KernelTimesOptions) -> KernelTimes:
     return import_measurements(asked.path, asked.gpu, asked.format, asked.dtype)
 
 
-def read_measured_of(options: MeasuredTablesOptions) -> MeasuredTables:
+def read_measured_of(asked: MeasuredTablesOptions) -> MeasuredTables:
     """The measured kernels that NVIDIA's aiconfigurator publishes, by GPU, engine and release: `windtunnel import aiconfigurator`.
 
     `folder`: left out, the wheel of `pip install 'windtunnel[measured]'`. Each of the result's `engines` has a Dataset in `data`
@@ -153,7 +151,6 @@ def read_measured_of(options: MeasuredTablesOptions) -> MeasuredTables:
     """
     from windtunnel.formats.machines.kernels.measured.importer import read_measured as read_tables
 
-    asked = options
     return read_tables(
         asked.folder, systems=asked.systems, engines=asked.engines, families=asked.families, release=asked.release,
         progress=asked.progress,

@@ -144,7 +144,7 @@ def replay_loggops(schedule: str | Path, parameters: str = "") -> LogGOPSRun:
     return run(schedule, parameters)
 
 
-def simai_of(options: SimaiOptions) -> SimaiRun:
+def simai_of(asked: SimaiOptions) -> SimaiRun:
     """The table of SimAI's analytical mode for a workload that AICB wrote, and where it departs from its own formulas.
 
     `ratios`: a folder with its three CSVs of ratios. The result's `csv` is the text of EndToEnd.csv. FileError and SpecError for
@@ -152,7 +152,6 @@ def simai_of(options: SimaiOptions) -> SimaiRun:
     """
     from windtunnel.replay.simai.run import run_simai
 
-    asked = options
     return run_simai(
         asked.workload, asked.gpus, asked.ratios, asked.name, gpus_per_server=asked.gpus_per_server,
         nics_per_server=asked.nics_per_server, nvlink=asked.nvlink, nic=asked.nic, gpu_type=asked.gpu_type.upper(),

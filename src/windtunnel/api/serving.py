@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from windtunnel.spec import Model
 
 
-def answer_serve(options: ServeOptions) -> Served:
+def answer_serve(asked: ServeOptions) -> Served:
     """How fast a model answers on the GPUs of a machine behind an engine, what it costs, and what fits.
 
     The plan of a copy: `tp` ranks share attention heads, `dp` groups of them share experts (DP attention), `ep` of these divide
@@ -35,7 +35,7 @@ def answer_serve(options: ServeOptions) -> Served:
     from windtunnel.serving.load import drawn_load
     from windtunnel.serving.server import first_plan_of, prefill_of, server_model
 
-    asked, notes = with_launch(options)
+    asked, notes = with_launch(asked)
     whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     changes, tp = list(asked.overrides), asked.tp
@@ -100,7 +100,7 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     return made, launched.notes(where)
 
 
-def answer_search(options: ServeSearchOptions) -> ServeFront:
+def answer_search(asked: ServeSearchOptions) -> ServeFront:
     """Which copies of a model, of at most `gpus` GPUs of a machine (by default a node's), serve most tokens a second and GPU, and
     which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and numbers of
     `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`. `speculate`:
@@ -115,7 +115,6 @@ def answer_search(options: ServeSearchOptions) -> ServeFront:
     from windtunnel.serving.search import USERS
     from windtunnel.serving.server import probe_job
 
-    asked = options
     whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     probe = probe_job(whole, machine, asked.gpus, list(asked.overrides))

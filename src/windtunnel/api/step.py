@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def predict(asked: PredictOptions) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `profile`: a dataset or its file. `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote. `background`: such
-    as "flows.csv@50ms". `sharing` of the answer states what jobs and flows beside it cost, all else is of `job` alone. Raises
+    `profile`: a dataset or its file. `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote. `background`:
+    such as "flows.csv@50ms". `sharing` of the answer states what jobs and flows beside it cost, all else is of `job` alone. Raises
     WindtunnelError for a job that cannot be predicted.
     """
     from windtunnel.jobs.load import job_beside

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar
 
-from windtunnel.base.fidelity import FIDELITIES
-
 P = ParamSpec("P")
 Options = TypeVar("Options")
 Answer = TypeVar("Answer")
@@ -28,14 +26,14 @@ _KEY = "option"
 class StatedOption:
     """An option of a verb.
 
-    `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service takes it too. `kind`:
-    text, whole, number or flag, or job, which a command line describes by several options. `many`: several values, with `commas`
-    between them or repeated; `joined`: a text with commas, for which Python may give a list; `reads`: the function of
-    `cli/shared/amounts.py` that reads its text. `default`: its value, MISSING for one that has to be said; `least`, `most`: of a
-    number; `choices`: those that a form offers; `offers`: what completion and forms offer (jobs, machines, models, fields, fidelities); `allowed`, `example`: what an
-    error says, where it is not the parser's own. `short`: its one letter; `request`: its name in a request to a service, where that
-    is another one. `writes`: it names a file that is written. `shown`: False for one that Python alone has; `hidden`: the help
-    leaves it out.
+    `name`: of the field; `word`: on the command line ("" for a positional argument), under which a service takes it too; `short`:
+    its one letter; `request`: its name in a request, where that is another one. `kind`: text, whole, number or flag, or job, which
+    a command line describes by several options. `many`: several values, with `commas` between them or repeated; `joined`: a text
+    with commas, for which Python may give a list; `reads`: the function of `cli/shared/amounts.py` that reads its text.
+    `default`: its value, MISSING for one that has to be said; `least`, `most`: of a number; `choices`: those that a form offers;
+    `offers`: what completion does (jobs, machines, models, fields, fidelities); `allowed`, `example`: what an error says, where it
+    is not the parser's own. `writes`: it names a file that is written. `shown`: False for one that Python alone has; `hidden`: the
+    help leaves it out.
     """
 
     name: str
@@ -106,111 +104,13 @@ def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
     return option(help, default, word=" ", **more)
 
 
-def job_argument() -> Any:
-    """The field of a job: the command line describes it by a name or a file, changes, a machine, a model or flags."""
-    return option("The job.", metavar="JOB", word=" ", offers="jobs", request="job")
-
-
-def progress_option() -> Any:
-    """The field of what is called while an answer is computed."""
-    return option("Called with the share that is done.", None, shown=False)
-
-
-def sets_option(help: str = "Change a field, such as plan.tp=4 of a job; repeatable.") -> Any:
-    """The field of changes."""
-    return option(help, (), word="--set", metavar="KEY=VALUE", offers="fields")
-
-
-def on_option() -> Any:
-    """The field of a job's machine, where the job is not the command line's own."""
-    help = "A cluster: the machine of a model or a job. A job: its machine, plan and runtime. A profile's .parquet: its device."
-    return option(help, None, word="--on", metavar="JOB|CLUSTER|PROFILE", offers="machines")
-
-
-def network_option() -> Any:
-    """The field of a step's network fidelity."""
-    return option("Network fidelity: closed, flow or packet.", "closed", offers="fidelities", choices=tuple(FIDELITIES))
-
-
-def seed_option() -> Any:
-    """The field of the seed of an engine's routes."""
-    return option("Seed of the hashes that choose among equal-cost paths.", 1, least=0)
-
-
-def threads_option() -> Any:
-    """The field of the threads of a packet network."""
-    return option("packet: threads; the result is the same for any number.", 1, least=1, most=1024)
-
-
-def skip_option() -> Any:
-    """The field of repeated patterns of a packet network."""
-    return option("packet: reuse the result of transfer patterns that repeat.", False)
-
-
-def fault_option() -> Any:
-    """The field of a fabric's faults."""
-    help = "flow, packet: n0.nic0--leaf*:down=10ms,up=11ms, leaf0.3--spine*:slow=0.5; packet: leaf0.3:loss=1e-5; repeatable."
-    return option(help, (), metavar="PATTERN:EFFECT")
-
-
-def gpu_option() -> Any:
-    """The field of the GPU of kernel tables."""
-    return option("GPU of kernel tables: a catalogue name, or a GPU's TOML file.", None, metavar="ID|FILE")
-
-
-def dtype_option() -> Any:
-    """The field of the number format of kernel tables."""
-    return option("Number format of kernel tables that do not state it, such as bf16.", None)
-
-
-def form_option() -> Any:
-    """The field of the format of files."""
-    return option("The format, if the content does not show it.", None, word="--as", metavar="FORMAT")
-
-
-def profile_option() -> Any:
-    """The field of measured kernels."""
-    help = "Measurements of the job's GPU; they take precedence over fitted curves."
-    return option(help, None, metavar="PARQUET")
-
-
-def kernels_option() -> Any:
-    """The field of fitted curves."""
-    return option("Curves of `fit kernels` instead of the catalogue's.", None, metavar="FILE.json")
-
-
-def timeline_option() -> Any:
-    """The field of a step's timeline as a file."""
-    help = "Write the timeline: Perfetto, or Chrome's JSON for a .json name."
-    return option(help, None, word="--trace", metavar="FILE", writes=True)
-
-
-def objective_option() -> Any:
-    """The field of what a search optimises."""
-    return option("What to optimise; several give a Pareto front.", "time", metavar="NAME,...", joined=True)
-
-
-def out_option(help: str, default: str | None = "-", metavar: str = "FILE|-", writes: bool = True) -> Any:
-    """The field of the file that a verb writes."""
-    return option(help, default, word="--out", short="-o", metavar=metavar, writes=writes)
-
-
-def json_option() -> Any:
-    """The field of an answer as JSON."""
-    return option("Write JSON; - prints only that.", None, metavar="FILE|-", writes=True)
-
-
-def quiet_option() -> Any:
-    """The field of a report that is not printed."""
-    return option("Print no report.", False, short="-q")
-
-
 def options_of(kind: type[Any]) -> tuple[StatedOption, ...]:
     """The options of a verb's class, in their order."""
-    return tuple(_state_option(one) for one in fields(kind) if _KEY in one.metadata)
+    return tuple(state_option(one) for one in fields(kind) if _KEY in one.metadata)
 
 
-def _state_option(one: Field[Any]) -> StatedOption:
+def state_option(one: Field[Any]) -> StatedOption:
+    """What a field says of its option."""
     given = dict(one.metadata[_KEY])
     word = given.pop("word")
     many = "Sequence[" in str(one.type) and not given["joined"]
@@ -218,7 +118,7 @@ def _state_option(one: Field[Any]) -> StatedOption:
     return StatedOption(
         name=one.name,
         word=named,
-        kind="job" if given["offers"] == "jobs" else _kind_of(str(one.type)),
+        kind="job" if given["request"] == "job" else _kind_of(str(one.type)),
         many=many,
         default=one.default,
         **given,

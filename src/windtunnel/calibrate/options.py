@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from windtunnel.base.options import argument, json_option, option, quiet_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
@@ -15,22 +17,11 @@ if TYPE_CHECKING:
 Report = Callable[[float], object]
 
 
-def _report_option() -> Any:
-    return option("Called with the share that is done.", None, shown=False)
-
-
-def _write_option(help: str = "Store the constants and the record in the catalogue.") -> Any:
-    return option(help, False, word="--write")
-
-
-def _record_option() -> Any:
-    help = "Write what was fitted on which rows, with errors before and after."
-    return option(help, None, metavar="FILE.json", writes=True)
-
-
-def _tables_argument() -> Any:
-    help = "Tables of measurements, as `validate` reads; default: the catalogue's."
-    return argument(help, (), metavar="[FILE]...")
+_write = partial(option, "Store the constants and the record in the catalogue.", False, word="--write")
+_record = partial(
+    option, "Write what was fitted on which rows, with errors before and after.", None, metavar="FILE.json", writes=True
+)
+_tables = partial(argument, "Tables of measurements, as `validate` reads; default: the catalogue's.", (), metavar="[FILE]...")
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class KernelFitOptions:
         "GPU whose constants fill the gaps; default: that of the architecture.", None, word="--from", metavar="ID|FILE.json"
     )
     only: Sequence[str] = option("A class that must be fitted.", (), metavar="CLASS")
-    report: Report | None = _report_option()
+    report: Report | None = shared.progress()
 
 
 @dataclass(frozen=True)
@@ -54,8 +45,8 @@ class KernelFitCommandOptions(KernelFitOptions):
 
     out: str = option("Where the constants go.", short="-o", metavar="NAME.json", writes=True)
     gpu: str | None = option("The GPU that the datasets must be of.", None, metavar="ID")
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -71,9 +62,9 @@ class PublishedFitOptions:
 class PublishedFitCommandOptions(PublishedFitOptions):
     """The same for the command line, which stores them."""
 
-    write: bool = _write_option()
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    write: bool = _write()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -83,16 +74,16 @@ class MeasuredFitOptions:
     folder: str | Path | None = argument("Holds aiconfigurator's tables; default: the wheel's.", None, metavar="[FOLDER]")
     _: KW_ONLY
     systems: Sequence[str] = option("One system, such as h100_sxm.", (), word="--system", metavar="NAME")
-    report: Report | None = _report_option()
+    report: Report | None = shared.progress()
 
 
 @dataclass(frozen=True)
 class MeasuredFitCommandOptions(MeasuredFitOptions):
     """The same for the command line, which stores them."""
 
-    write: bool = _write_option()
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    write: bool = _write()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -114,39 +105,35 @@ class TransferFitCommandOptions(TransferFitOptions):
     save: str | None = option(
         "Write the shared curves (catalog/kernels/transfer/joint.json).", None, word="--write", metavar="FILE", writes=True
     )
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
 class TablesFitOptions:
     """What a fit to tables of measurements is asked with."""
 
-    tables: Sequence[str | Path] = _tables_argument()
+    tables: Sequence[str | Path] = _tables()
 
 
 @dataclass(frozen=True)
-class TablesFitCommandOptions(TablesFitOptions):
-    """The same for the command line, which stores constants and record."""
-
-    write: bool = _write_option()
-    record: str | None = _record_option()
-
-
-@dataclass(frozen=True)
-class CollectivesFitCommandOptions(TablesFitOptions):
-    """The same for collectives, of which the record alone is stored."""
-
-    write: bool = _write_option("Store the record in the catalogue; constants are in its collectives.toml.")
-    record: str | None = _record_option()
-
-
-@dataclass(frozen=True)
-class PowerFitCommandOptions:
+class PowerFitOptions:
     """What `fit power` takes: its rows are the catalogue's."""
 
-    write: bool = _write_option()
-    record: str | None = _record_option()
+    write: bool = _write()
+    record: str | None = _record()
+
+
+@dataclass(frozen=True)
+class TablesFitCommandOptions(PowerFitOptions, TablesFitOptions):
+    """The same for the command line, which stores constants and record."""
+
+
+@dataclass(frozen=True)
+class CollectivesFitOptions(TablesFitCommandOptions):
+    """The same for collectives, of which the record alone is stored."""
+
+    write: bool = option("Store the record in the catalogue; constants are in its collectives.toml.", False)
 
 
 @dataclass(frozen=True)
@@ -154,9 +141,9 @@ class TrainingFitOptions:
     """What factors of kernels in training are asked with."""
 
     architecture: str = option("Only this architecture.", metavar="NAME")
-    tables: Sequence[str | Path] = _tables_argument()
+    tables: Sequence[str | Path] = _tables()
     _: KW_ONLY
-    report: Callable[[float], bool] | None = _report_option()
+    report: Callable[[float], bool] | None = shared.progress()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
+@command_of(CalibrateCommandOptions)
+def command(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from pathlib import Path
 
     from windtunnel.cli.runs.show import run_of
@@ -40,6 +41,3 @@ def _run(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     outputs.show(calibration_sheet(result), result.as_dict)
     if out is not None and outputs.json != "-":
         notes().print(f"Next: windtunnel predict {asked.job} --calibration {out}", markup=False)
-
-
-command = command_of(CalibrateCommandOptions, _run)

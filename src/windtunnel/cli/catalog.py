@@ -28,7 +28,8 @@ Examples:
 """
 
 
-def _run(asked: CatalogCommandOptions) -> None:
+@bare_command_of(CatalogCommandOptions)
+def command(asked: CatalogCommandOptions) -> None:
     kind, name, json = asked.kind, asked.name, asked.json
     if kind in ("format", "formats"):
         _formats(name, json)
@@ -167,6 +168,3 @@ SHORT: dict[str, Callable[[str], str]] = {
     "reliability": _reliability,
 }
 """One line on an entry, by kind."""
-
-
-command = bare_command_of(CatalogCommandOptions, _run)

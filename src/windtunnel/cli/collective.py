@@ -30,7 +30,11 @@ Examples:
 """
 
 
-def _run(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
+ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
+
+
+@command_of(CollectiveCommandOptions, order=ORDER)
+def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:
         from windtunnel.network.nccl.settings import KNOWN
@@ -128,7 +132,3 @@ def _show(
         write_json(as_json(lowered, sent, op), json)
     if "-" not in (csv, json):
         write(listing(lowered, sent, op), "-", "--show-transfers")
-
-
-ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
-command = command_of(CollectiveCommandOptions, _run, order=ORDER)

@@ -22,7 +22,8 @@ Examples:
 """
 
 
-def _run(asked: CompareCommandOptions, outputs: Outputs) -> None:
+@command_of(CompareCommandOptions)
+def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
     fidelity, things = check_fidelity(asked.network), asked.things
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
@@ -76,6 +77,3 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, o
     print_list(broken, "could not be read")
     outputs.show(comparison_sheet(comparison, broken), comparison.as_dict)
     tell_ignored(loaded)
-
-
-command = command_of(CompareCommandOptions, _run)

@@ -22,7 +22,11 @@ Examples:
 """
 
 
-def _run(asked: DesignCommandOptions, outputs: Outputs) -> None:
+ORDER = ("sets", "on", "objective", "premiums")
+
+
+@command_of(DesignCommandOptions, of_a_run=True, loads=False, order=ORDER)
+def command(asked: DesignCommandOptions, outputs: Outputs) -> None:
     from windtunnel.search.design_sheet import design_sheet
 
     source, outputs = outputs.source, replace(outputs, source=None)
@@ -54,7 +58,3 @@ def _premium(key: str, dollars: str | float, axes: Sequence[DesignField]) -> Pre
     except (ValueError, SpecError):
         ranges = ", ".join(axis.path for axis in axes if not axis.values)
         raise SpecError("--premium", f"{key}={dollars}", f"dollars of a range: {ranges or 'there is none'}") from None
-
-
-ORDER = ("sets", "on", "objective", "premiums")
-command = command_of(DesignCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

@@ -20,7 +20,8 @@ Examples:
 """
 
 
-def _run(asked: ExportCommandOptions, source: JobSource) -> None:
+@job_command_of(ExportCommandOptions, order=("format", "job", "sets"))
+def command(asked: ExportCommandOptions, source: JobSource) -> None:
     form, options, out = asked.format, dict(asked.options or ()), asked.out
     exporter_of(form)  # refuses a wrong name before the job is read
     alone = (source.on, source.model, source.megatron) == (None, None, None)
@@ -48,6 +49,3 @@ def _run(asked: ExportCommandOptions, source: JobSource) -> None:
     (data,) = written.files.values()
     sys.stdout.flush()
     sys.stdout.buffer.write(data if isinstance(data, bytes) else data.encode("utf-8"))
-
-
-command = job_command_of(ExportCommandOptions, _run, order=("format", "job", "sets"))

@@ -26,7 +26,14 @@ Examples:
 """
 
 
-def _run(asked: FlowsCommandOptions, outputs: Outputs) -> None:
+ORDER = (
+    "fabric", "flows", "network", "routing", "nic", "seed", "mtu", "until", "cc", "pfc", "credits", "recovery", "buffer",
+    "xoff", "xon", "header", "ack_every", "threads",
+)  # fmt: skip
+
+
+@command_of(FlowsCommandOptions, order=ORDER)
+def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
     _check(asked)
     packet = PacketSettings(
         asked.cc,
@@ -81,10 +88,3 @@ def _check(asked: FlowsCommandOptions) -> None:
         raise SpecError("--series", series, "a file name that ends in .csv or .json")
     if series is not None and duration(asked.sample, "--sample") <= 0:
         raise SpecError("--sample", asked.sample, "a time such as 10us")
-
-
-ORDER = (
-    "fabric", "flows", "network", "routing", "nic", "seed", "mtu", "until", "cc", "pfc", "credits", "recovery", "buffer", "xoff", "xon",
-    "header", "ack_every", "threads",
-)  # fmt: skip
-command = command_of(FlowsCommandOptions, _run, order=ORDER)

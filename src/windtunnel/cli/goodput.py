@@ -24,7 +24,8 @@ DEFAULT = "llama3-2024"
 DEFAULT_DAYS = 30.0
 
 
-def _run(asked: GoodputCommandOptions, outputs: Outputs) -> None:
+@command_of(GoodputCommandOptions, of_a_run=True)
+def command(asked: GoodputCommandOptions, outputs: Outputs) -> None:
     check_fidelity(asked.network)
     source, job, days = outputs.source, asked.job, asked.days
     assert source is not None
@@ -43,6 +44,3 @@ def _run(asked: GoodputCommandOptions, outputs: Outputs) -> None:
     from windtunnel.goodput.sheet import run_sheet
 
     outputs.show(run_sheet(answer), lambda: run_data(answer))
-
-
-command = command_of(GoodputCommandOptions, _run, of_a_run=True)

@@ -21,7 +21,8 @@ Examples:
 """
 
 
-def _run(asked: MemoryCommandOptions, outputs: Outputs) -> None:
+@command_of(MemoryCommandOptions)
+def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
     if asked.picture is not None and not asked.picture.lower().endswith((".svg", ".html")):
         raise SpecError("--picture", asked.picture, "a name that ends in .svg or .html")
     check_stage(asked.job, asked.stage)
@@ -48,6 +49,3 @@ def _write_picture(counted: MemoryReport, path: str) -> None:
     from windtunnel.draw.page.areas import memory_svg
 
     write(memory_svg(over_time_picture(counted.moments, counted.job.name)), path, "--picture")
-
-
-command = command_of(MemoryCommandOptions, _run)

@@ -18,7 +18,8 @@ Examples:
 """
 
 
-def _run(asked: PlanOptions, outputs: Outputs) -> None:
+@command_of(PlanOptions)
+def command(asked: PlanOptions, outputs: Outputs) -> None:
     from windtunnel.api.choices import plan_of
     from windtunnel.search.budget.data import as_dict
     from windtunnel.search.budget.sheet import plan_sheet
@@ -29,6 +30,3 @@ def _run(asked: PlanOptions, outputs: Outputs) -> None:
     with bar("planning") as progress:
         answer = plan_of(replace(asked, law=load_law(str(asked.law), changes), overrides=own, progress=progress))
     outputs.show(plan_sheet(answer), as_dict(answer))
-
-
-command = command_of(PlanOptions, _run)

@@ -30,7 +30,24 @@ Examples:
 """
 
 
-def _run(asked: PredictCommandOptions, outputs: Outputs) -> None:
+ORDER = (
+    "network",
+    "trace",
+    "on",
+    "model",
+    "megatron",
+    "profile",
+    "kernels",
+    "calibration",
+    "fault",
+    "seed",
+    "beside",
+    "background",
+)
+
+
+@command_of(PredictCommandOptions, of_a_run=True, loads=False, order=ORDER)
+def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
     source, outputs = outputs.source, replace(outputs, source=None)
     assert source is not None
     fidelity, sets = check_fidelity(asked.network), list(source.sets)
@@ -104,20 +121,3 @@ def _only_training(job: str) -> Exception:
 
     allowed = "a training job beside these options: a step of reinforcement learning has --set, --on, --json and --quiet"
     return SpecError("JOB", job, allowed, f"Write windtunnel rl-predict {job}.")
-
-
-ORDER = (
-    "network",
-    "trace",
-    "on",
-    "model",
-    "megatron",
-    "profile",
-    "kernels",
-    "calibration",
-    "fault",
-    "seed",
-    "beside",
-    "background",
-)
-command = command_of(PredictCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

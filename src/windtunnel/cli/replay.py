@@ -21,7 +21,12 @@ Examples:
 MOST_SPANS = 4_000_000
 
 
-def _run(asked: ReplayCommandOptions, outputs: Outputs) -> None:
+ORDER = ("graph", "cluster", "sets", "network", "compute", "calls", "source", "precision", "groups", "system", "wires", "memory",
+         "aware", "loggops")  # fmt: skip
+
+
+@command_of(ReplayCommandOptions, order=ORDER)
+def command(asked: ReplayCommandOptions, outputs: Outputs) -> None:
     files, on, system, wires = names_of(asked.graph), asked.cluster, asked.system, asked.wires
     if asked.loggops is not None:
         from windtunnel.cli.replay_loggops import replay_loggops
@@ -89,8 +94,3 @@ def _write_trace(result: Any, path: str) -> None:
     except OSError as error:
         raise FileError("--trace", path, "a file that can be written", f"{error.strerror}.") from error
     notes().print(f"wrote {path}", markup=False)
-
-
-ORDER = ("graph", "cluster", "sets", "network", "compute", "calls", "source", "precision", "groups", "system", "wires", "memory",
-         "aware", "loggops")  # fmt: skip
-command = command_of(ReplayCommandOptions, _run, order=ORDER)

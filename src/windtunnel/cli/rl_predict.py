@@ -44,4 +44,4 @@ def answer_rl(asked: RLPredictOptions, outputs: Outputs) -> None:
     replace(outputs, html=None, sheet=None).show(splits_sheet(tried), table)
 
 
-command = command_of(RLPredictOptions, answer_rl)
+command = command_of(RLPredictOptions)(answer_rl)

@@ -26,7 +26,25 @@ Examples:
 """
 
 
-def _run(asked: SearchCommandOptions, outputs: Outputs) -> None:
+ORDER = (
+    "on",
+    "gpus",
+    "objective",
+    "deadline",
+    "budget",
+    "space_file",
+    "margin",
+    "gap",
+    "limit",
+    "processes",
+    "out",
+    "network",
+    "top",
+)
+
+
+@command_of(SearchCommandOptions, of_a_run=True, loads=False, order=ORDER)
+def command(asked: SearchCommandOptions, outputs: Outputs) -> None:
     source, outputs = outputs.source, replace(outputs, source=None)
     assert source is not None
     fidelity, top = check_fidelity(asked.network), asked.top
@@ -105,21 +123,3 @@ def _job_words(source: JobSource) -> list[str]:
     for option, value in (("--model", source.model), ("--megatron", source.megatron)):
         words += [] if value is None else [option, value]
     return words
-
-
-ORDER = (
-    "on",
-    "gpus",
-    "objective",
-    "deadline",
-    "budget",
-    "space_file",
-    "margin",
-    "gap",
-    "limit",
-    "processes",
-    "out",
-    "network",
-    "top",
-)
-command = command_of(SearchCommandOptions, _run, of_a_run=True, loads=False, order=ORDER)

@@ -15,13 +15,11 @@ Examples:
 """
 
 
-def _run(asked: SensitivityOptions, outputs: Outputs) -> None:
+@command_of(SensitivityOptions)
+def command(asked: SensitivityOptions, outputs: Outputs) -> None:
     from windtunnel.search.levers.sensitivity import sensitivity
     from windtunnel.search.levers.sensitivity_sheet import sensitivity_sheet
 
     with bar(f"predicting changes of {asked.job.name}") as progress:
         result = sensitivity(asked.job, progress)
     outputs.show(sensitivity_sheet(result), result.as_dict)
-
-
-command = command_of(SensitivityOptions, _run)

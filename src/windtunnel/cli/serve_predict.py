@@ -18,11 +18,9 @@ Examples:
 """
 
 
-def _run(options: ServeOptions, outputs: Outputs) -> None:
+@command_of(ServeOptions)
+def command(options: ServeOptions, outputs: Outputs) -> None:
     answer = answer_serve(replace(options, record=outputs.wants_detail))
     from windtunnel.serving.sheet import server_sheet
 
     outputs.show(server_sheet(answer), answer.as_dict)
-
-
-command = command_of(ServeOptions, _run)

@@ -18,7 +18,8 @@ Examples:
 """
 
 
-def _run(options: ServeSearchOptions, outputs: Outputs) -> None:
+@command_of(ServeSearchOptions)
+def command(options: ServeSearchOptions, outputs: Outputs) -> None:
     from windtunnel.api.serving import answer_search
     from windtunnel.serving.front_sheet import front_sheet
 
@@ -28,6 +29,3 @@ def _run(options: ServeSearchOptions, outputs: Outputs) -> None:
     sets = [word for text in options.overrides for word in ("--set", text)]
     asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
     outputs.show(front_sheet(found, asked), found.as_dict)
-
-
-command = command_of(ServeSearchOptions, _run)

@@ -20,7 +20,8 @@ Examples:
 """
 
 
-def _run(asked: SimaiCommandOptions) -> None:
+@bare_command_of(SimaiCommandOptions)
+def command(asked: SimaiCommandOptions) -> None:
     from windtunnel.api.measured import simai_of
 
     ran, out, json = simai_of(asked), asked.out, asked.json
@@ -43,6 +44,3 @@ def _show(ran: SimaiRun) -> None:
     for one in ran.departures:
         effect = "not known" if one.microseconds is None else f"{one.microseconds:+,.0f} us"
         typer.echo(f"  {effect:>16}  {one.count:,} x {one.what}")
-
-
-command = bare_command_of(SimaiCommandOptions, _run)

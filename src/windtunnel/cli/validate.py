@@ -21,7 +21,11 @@ Examples:
 """
 
 
-def _run(asked: ValidateCommandOptions) -> None:
+ORDER = ("paths", "family", "json", "markdown", "html", "record", "gpu", "dtype", "kernels", "processes")
+
+
+@bare_command_of(ValidateCommandOptions, order=ORDER)
+def command(asked: ValidateCommandOptions) -> None:
     json, markdown, html, record = asked.json, asked.markdown, asked.html, asked.record
     check_html(html)
     console = notes()
@@ -82,7 +86,3 @@ def _founding(path: str) -> str:
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
     on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
     return f"Predicted from {Path(path).name}: curves of {curves.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."
-
-
-ORDER = ("paths", "family", "json", "markdown", "html", "record", "gpu", "dtype", "kernels", "processes")
-command = bare_command_of(ValidateCommandOptions, _run, order=ORDER)

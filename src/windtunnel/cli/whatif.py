@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
+@command_of(WhatIfCommandOptions, order=("run", "changes", "gpu", "cluster", "job", "sets"))
+def command(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.runs.show import run_of
     from windtunnel.cli.shared.job import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
@@ -33,6 +34,3 @@ def _run(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.runs.whatif_sheet import whatif_sheet
 
     outputs.show(whatif_sheet(rows, broken), [row.as_dict() for row in rows])
-
-
-command = command_of(WhatIfCommandOptions, _run, order=("run", "changes", "gpu", "cluster", "job", "sets"))

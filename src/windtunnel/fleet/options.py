@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from windtunnel.base.options import argument, json_option, option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,4 @@ class FleetShowOptions(JudgeOptions):
     trace: str | None = option("Write all ranks as one Perfetto trace (.pftrace or .json).", None, metavar="FILE", writes=True)
     follow: bool = option("Rewrite the page until the job ends; the page reloads itself.", False)
     every: float = option("With --follow: seconds between two pages.", 5.0, metavar="SECONDS", least=1.0)
-    json: str | None = json_option()
+    json: str | None = shared.json()

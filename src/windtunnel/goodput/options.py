@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import job_argument, network_option, option, progress_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import option
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 class GoodputOptions:
     """What a whole run is asked with."""
 
-    job: Job = job_argument()
+    job: Job = shared.job()
     days: float | None = option(
         "Wall time, such as 30, 30d or '3 weeks', of the run; default: as long as the job's tokens take.", None, reads="days"
     )
     replicas: int = option("Simulated runs.", 1000, least=1)
     seed: int = option("Seed of the simulated runs.", 1, least=0)
     _: KW_ONLY
-    network: str = network_option()
+    network: str = shared.network()
     threads: int = option("Threads of a packet network.", 1, shown=False)
-    progress: Callable[[float], object] | None = progress_option()
+    progress: Callable[[float], object] | None = shared.progress()
 
 
 @dataclass(frozen=True)

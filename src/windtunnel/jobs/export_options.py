@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import argument, job_argument, option, out_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 from windtunnel.exports.exporters import EXPORTERS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _FORMATS = "; ".join(f"{one.name}: {one.what}" for one in EXPORTERS)
 class ExportOptions:
     """What a job in the files of another tool is asked with."""
 
-    what: Job | LoadedJob | Cluster = job_argument()
+    what: Job | LoadedJob | Cluster = shared.job()
     format: str = argument(f"{_FORMATS}.", metavar="FORMAT", request="form")
     options: Mapping[str, str] | Sequence[tuple[str, str]] | None = option(
         "An option of the format; repeatable.", None, word="--option", metavar="NAME=VALUE", reads="pairs"
@@ -31,4 +32,6 @@ class ExportOptions:
 class ExportCommandOptions(ExportOptions):
     """The same for the command line, which writes the files."""
 
-    out: str = out_option("Where to write it; a folder if there are several files.", "-", "FILE|FOLDER|-", writes=False)
+    out: str = shared.out(
+        "Where to write it; a folder if there are several files.", default="-", metavar="FILE|FOLDER|-", writes=False
+    )

@@ -6,19 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from windtunnel.base.options import (
-    argument,
-    dtype_option,
-    form_option,
-    gpu_option,
-    json_option,
-    on_option,
-    option,
-    out_option,
-    progress_option,
-    quiet_option,
-    sets_option,
-)
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 from windtunnel.spec.loading.catalog import KINDS
 
 
@@ -30,21 +19,21 @@ class ReadOptions:
         "Files of one source: a configuration, a trace of each rank, logs, a topology.", metavar="FILE..."
     )
     _: KW_ONLY
-    overrides: Sequence[str] = sets_option()
-    on: str | Path | None = on_option()
+    overrides: Sequence[str] = shared.sets()
+    on: str | Path | None = shared.on()
     cluster: str | Path | None = option("The cluster that measured calls belong to.", None, metavar="CLUSTER")
     gpu: str | None = option("The GPU of tables of kernels that do not state it.", None, shown=False)
     dtype: str | None = option("The number format of tables of kernels that do not state it.", None, shown=False)
-    format: str | None = form_option()
-    progress: Callable[[float], object] | None = progress_option()
+    format: str | None = shared.form()
+    progress: Callable[[float], object] | None = shared.progress()
 
 
 @dataclass(frozen=True)
 class ImportOptions(ReadOptions):
     """The same for the command line, which writes what was read."""
 
-    out: str = out_option("Where the result goes.", writes=False)
-    json: str | None = json_option()
+    out: str = shared.out("Where the result goes.", writes=False)
+    json: str | None = shared.json()
 
 
 @dataclass(frozen=True)
@@ -67,9 +56,9 @@ class TorchOptions:
 class TorchCommandOptions(TorchOptions):
     """The same for the command line, which puts the module on a machine and writes a job."""
 
-    on: str | None = on_option()
-    sets: Sequence[str] = sets_option()
-    out: str = out_option("Where the TOML goes.")
+    on: str | None = shared.on()
+    sets: Sequence[str] = shared.sets()
+    out: str = shared.out("Where the TOML goes.")
 
 
 @dataclass(frozen=True)
@@ -84,16 +73,16 @@ class MeasuredTablesOptions:
     engines: Sequence[str] = option("vllm, sglang, trtllm or nccl.", (), word="--engine", metavar="NAME", reads="words")
     families: Sequence[str] = option("gemm, attention, moe, comm and others.", (), word="--family", metavar="NAME", reads="words")
     release: str = option("A release; default: each table's newest.", "newest", metavar="VERSION|all")
-    progress: Callable[[float], object] | None = progress_option()
+    progress: Callable[[float], object] | None = shared.progress()
 
 
 @dataclass(frozen=True)
 class MeasuredTablesCommandOptions(MeasuredTablesOptions):
     """The same for the command line, which writes datasets."""
 
-    out: str | None = out_option("Where the datasets go.", None, "FOLDER", writes=False)
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    out: str | None = shared.out("Where the datasets go.", default=None, metavar="FOLDER", writes=False)
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -102,9 +91,9 @@ class KernelTimesOptions:
 
     path: str | Path = argument("A file, or a folder with the files of one GPU.", metavar="PATH")
     _: KW_ONLY
-    gpu: str | None = gpu_option()
+    gpu: str | None = shared.gpu()
     format: str | None = option("vidur, simumax, llmcompass or table; default: known by the content.", None)
-    dtype: str | None = dtype_option()
+    dtype: str | None = shared.dtype()
 
 
 @dataclass(frozen=True)
@@ -113,8 +102,8 @@ class KernelTimesCommandOptions(KernelTimesOptions):
 
     _: KW_ONLY
     out: str = option("Where the dataset goes; .csv writes it as CSV.", short="-o", metavar="FILE.parquet", writes=True)
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -129,4 +118,4 @@ class CatalogOptions:
 class CatalogCommandOptions(CatalogOptions):
     """The same for the command line, which writes JSON."""
 
-    json: str | None = json_option()
+    json: str | None = shared.json()

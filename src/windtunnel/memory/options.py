@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import job_argument, option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import option
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class MemoryOptions:
     """What a job's memory is asked with."""
 
-    job: Job = job_argument()
+    job: Job = shared.job()
     _: KW_ONLY
     replay: bool = option("Replay PyTorch's caching allocator and print its result beside the model's figures.", False)
     over_time: bool = option("Also replay a whole step, of all stages or of `stage`.", False, shown=False)

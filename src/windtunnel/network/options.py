@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.base import shared_options as shared
 from windtunnel.base.fidelity import CLOSED, FIDELITIES
-from windtunnel.base.options import fault_option, option, sets_option, threads_option
+from windtunnel.base.options import option
 from windtunnel.network.algorithm import ALGORITHMS
 from windtunnel.workload.ops import Comm
 
@@ -45,7 +46,7 @@ class CollectiveOptions:
     per_node: int | None = option("Ranks in each node; default: as many as fit.", None, least=1)
     seed: int = option("Seed of the hashes that choose paths.", 1, least=0)
     skip: bool = option("packet: fast-forward steady states, and say what was skipped.", False)
-    threads: int = threads_option()
+    threads: int = shared.threads()
     mtu: int | None = option("Bytes of a packet; default: depends on the size.", None, least=256, most=65535)
     progress: Callable[[float], bool] | None = option(
         "Called with the share that is done; where it returns true, the rows so far are returned.", None, shown=False
@@ -61,6 +62,6 @@ class CollectiveCommandOptions(CollectiveOptions):
     """The same for the command line, which changes the cluster, lists transfers and reads logs."""
 
     show: bool = option(_SHOW, False, word="--show-transfers")
-    fault: Sequence[str] = fault_option()
-    sets: Sequence[str] = sets_option()
+    fault: Sequence[str] = shared.fault()
+    sets: Sequence[str] = shared.sets()
     measured: Sequence[str] = option("A log of nccl-tests of this call, to stand beside it; repeatable.", (), metavar="FILE")

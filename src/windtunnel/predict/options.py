@@ -7,19 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import (
-    fault_option,
-    job_argument,
-    kernels_option,
-    network_option,
-    option,
-    profile_option,
-    progress_option,
-    seed_option,
-    skip_option,
-    threads_option,
-    timeline_option,
-)
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import option
 
 if TYPE_CHECKING:
     from windtunnel.compute import Factors, Profile
@@ -35,27 +24,27 @@ _FLOWS = "flow, packet: flows between the fabric's GPUs under the step, a CSV fi
 class PredictOptions:
     """What a step is asked with."""
 
-    job: Job = job_argument()
-    network: str = network_option()
-    seed: int = seed_option()
-    profile: Profile | Dataset | str | Path | None = profile_option()
+    job: Job = shared.job()
+    network: str = shared.network()
+    seed: int = shared.seed()
+    profile: Profile | Dataset | str | Path | None = shared.profile()
     _: KW_ONLY
-    kernels: str | Path | None = kernels_option()
+    kernels: str | Path | None = shared.kernels()
     calibration: Calibration | str | Path | None = option(
         "Factors that `windtunnel calibrate` fitted to runs.", None, metavar="FILE"
     )
     factors: Factors | None = option("Training factors in place of the stored ones.", None, shown=False)
-    skip: bool = skip_option()
-    progress: Callable[[float], object] | None = progress_option()
+    skip: bool = shared.skip()
+    progress: Callable[[float], object] | None = shared.progress()
     loads: bool = option("Count the links over time (`traffic.over_time`), which the page draws.", False, shown=False)
     beside: Sequence[Job | str] = option(_BESIDE, (), metavar="'JOB [KEY=VALUE]...'")
     background: Sequence[str] = option(_FLOWS, (), metavar="FLOWS[@PERIOD]")
-    threads: int = threads_option()
+    threads: int = shared.threads()
 
 
 @dataclass(frozen=True)
 class PredictCommandOptions(PredictOptions):
     """The same for the command line, which also writes the timeline, and has a word for faults of the fabric."""
 
-    trace: str | None = timeline_option()
-    fault: Sequence[str] = fault_option()
+    trace: str | None = shared.timeline()
+    fault: Sequence[str] = shared.fault()

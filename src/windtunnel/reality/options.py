@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import argument, dtype_option, gpu_option, json_option, kernels_option, option, quiet_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
     from windtunnel.reality.jobs.blanks import Predict
@@ -27,9 +28,9 @@ class ValidateOptions:
         "Called after each row with rows done, rows in all, the row's id.", None, shown=False
     )
     predict: Predict | None = option("Predicts a job, in place of `windtunnel.predict`.", None, shown=False)
-    gpu: str | None = gpu_option()
-    dtype: str | None = dtype_option()
-    kernels: str | None = kernels_option()
+    gpu: str | None = shared.gpu()
+    dtype: str | None = shared.dtype()
+    kernels: str | None = shared.kernels()
     processes: int | None = option(_PROCESSES, 1, word="--jobs", least=1)
 
 
@@ -38,8 +39,8 @@ class ValidateCommandOptions(ValidateOptions):
     """The same for the command line, which takes all cores, and writes pages."""
 
     processes: int | None = option(_PROCESSES, None, word="--jobs", least=1)
-    json: str | None = json_option()
+    json: str | None = shared.json()
     markdown: str | None = option("Write the accuracy page.", None, metavar="FILE|-", writes=True)
     html: str | None = option("Write a page with every point.", None, metavar="FILE", writes=True)
     record: str | None = option("Write the errors that predictions quote.", None, metavar="FILE|-", writes=True)
-    quiet: bool = quiet_option()
+    quiet: bool = shared.quiet()

@@ -53,7 +53,7 @@ FIRST_RANK = "rank0 "
 """Before a `mem_kind`: the figure is that of rank 0, on the first stage."""
 
 
-def validate_of(options: ValidateOptions) -> Report:
+def validate_of(asked: ValidateOptions) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `fit kernels` wrote, for them.
@@ -62,7 +62,6 @@ def validate_of(options: ValidateOptions) -> Report:
     Raises `SpecError` for a table of unknown columns, for a family that no row has, and for `gpu`, `dtype` or `kernels` without a
     kernel table. A row that the model refuses is skipped with the refusal; any other exception is a bug and is raised.
     """
-    asked = options
     listed = [Path(path) for path in (asked.paths if asked.paths is not None else (*measurements.tables(), *measurements.OTHERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")

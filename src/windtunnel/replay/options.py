@@ -7,23 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.base import shared_options as shared
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, check_threads
-from windtunnel.base.options import (
-    argument,
-    form_option,
-    json_option,
-    network_option,
-    option,
-    out_option,
-    progress_option,
-    quiet_option,
-    seed_option,
-    sets_option,
-    skip_option,
-    threads_option,
-    timeline_option,
-)
+from windtunnel.base.options import argument, option
 from windtunnel.replay.simai.setting import SimaiSetting
 
 if TYPE_CHECKING:
@@ -70,7 +57,7 @@ class GraphReplayOptions:
     graph: TraceGraph | Run | str | Path | Sequence[str | Path] = argument(_FILES, metavar="TRACE...", request="paths")
     cluster: str | Cluster = option(_CLUSTER, word="--on", metavar="CLUSTER")
     _: KW_ONLY
-    network: str = network_option()
+    network: str = shared.network()
     compute: str = option(
         "trace: times as written; kernels: our kernels, by shapes or bytes; roofline: FLOPs and bytes at peak.", COMPUTE[0]
     )
@@ -79,10 +66,10 @@ class GraphReplayOptions:
         "The GPU that the trace is from: its times are scaled to the cluster's.", None, word="--from", metavar="GPU"
     )
     precision: str = option("Number format of computation for --compute and --from.", "bf16")
-    seed: int = seed_option()
-    skip: bool = skip_option()
-    threads: int = threads_option()
-    progress: Callable[[float], object] | None = progress_option()
+    seed: int = shared.seed()
+    skip: bool = shared.skip()
+    threads: int = shared.threads()
+    progress: Callable[[float], object] | None = shared.progress()
 
 
 @dataclass(frozen=True)
@@ -90,15 +77,15 @@ class ReplayCommandOptions(GraphReplayOptions):
     """The same for the command line, which also replays as ASTRA-sim and LogGOPSim do."""
 
     cluster: str | Cluster = option(_CLUSTER, None, word="--on", metavar="CLUSTER")
-    sets: Sequence[str] = sets_option("Change a field of the cluster.")
+    sets: Sequence[str] = option("Change a field of the cluster.", (), word="--set", metavar="KEY=VALUE")
     groups: str | None = option("Ranks of communicator groups, as ASTRA-sim has them.", None, word="--comm-groups", metavar="JSON")
     system: str | None = option("Run it as ASTRA-sim would.", None, word="--astra-sim", metavar="SYSTEM.json")
     wires: str | None = option("Its analytical network.", None, word="--astra-network", metavar="NET.yml")
     memory: str | None = option("Its remote memory.", None, word="--astra-memory", metavar="M.json")
     aware: bool = option("Its congestion-aware backend.", False, word="--astra-congestion-aware")
     loggops: str | None = option("Run a GOAL schedule as LogGOPSim does; ns, S bytes.", None, metavar="L=,o=,g=,G=,O=,S=")
-    form: str | None = form_option()
-    trace: str | None = timeline_option()
+    form: str | None = shared.form()
+    trace: str | None = shared.timeline()
 
 
 @dataclass(frozen=True)
@@ -126,6 +113,6 @@ class SimaiOptions:
 class SimaiCommandOptions(SimaiOptions):
     """The same for the command line, which writes the table."""
 
-    out: str | None = out_option("Write EndToEnd.csv.", None)
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    out: str | None = shared.out("Write EndToEnd.csv.", default=None)
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()

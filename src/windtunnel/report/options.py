@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import argument, network_option, on_option, option, sets_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
     from windtunnel.records.run import Run
@@ -22,7 +23,7 @@ class CompareOptions:
         "A job; or a run, its folder, or the files of its ranks.", shown=False
     )
     b: Job = argument("Another job, or the one that the run is of.", shown=False)
-    network: str = network_option()
+    network: str = shared.network()
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class CompareCommandOptions:
     """The same for the command line, where both are names or files."""
 
     things: Sequence[str] = argument("Two jobs; or a run (its folder, or the traces of its ranks) and its job.", metavar="A... B")
-    sets: Sequence[str] = sets_option()
+    sets: Sequence[str] = shared.sets()
     set_a: Sequence[str] = option("Change a field of A only; repeatable.", (), metavar="KEY=VALUE")
     set_b: Sequence[str] = option("Change a field of B only; repeatable.", (), metavar="KEY=VALUE")
-    on: str | None = on_option()
-    network: str = network_option()
+    on: str | None = shared.on()
+    network: str = shared.network()

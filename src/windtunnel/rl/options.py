@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.options import argument, option, sets_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
     from windtunnel.rl import RLJob
@@ -24,7 +25,7 @@ class RLOptions:
         example="docs/rl.md has a file to begin with.",
     )
     on: str | Path | None = option("The machine of a script, or another one.", None, metavar="CLUSTER", offers="machines")
-    overrides: Sequence[str] = sets_option()
+    overrides: Sequence[str] = shared.sets()
     log: str | Path | None = option(
         "verl's console log: its lengths are taken, its phases stand beside predicted ones.", None, metavar="FILE"
     )

@@ -30,7 +30,7 @@ def show(run: RunSource) -> RunReport:
     return report_of(run_of(run))
 
 
-def compare_fleet_of(options: FleetCompareOptions) -> FleetComparison:
+def compare_fleet_of(asked: FleetCompareOptions) -> FleetComparison:
     """A watched run beside the prediction of its job, or beside an earlier run of it (`usual`): `windtunnel fleet compare`.
 
     `run`: its folder, or the address of its collector. `profile`: not together with `usual`. FileError where there is no run.
@@ -41,7 +41,6 @@ def compare_fleet_of(options: FleetCompareOptions) -> FleetComparison:
     from windtunnel.runs.fleet.watching import calls_block, cores_of_rank
     from windtunnel.spec import Job, load_job
 
-    asked = options
     job = asked.job if isinstance(asked.job, Job) else load_job(asked.job)
     if asked.usual is not None and asked.profile is not None:
         raise SpecError(

@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.options import argument, job_argument, on_option, option, out_option, profile_option, sets_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
     from windtunnel.goodput.measured import FleetRun
@@ -41,7 +42,7 @@ class WhatIfOptions:
 class WhatIfCommandOptions(WhatIfOptions):
     """The same for the command line, which changes the job too."""
 
-    sets: Sequence[str] = sets_option()
+    sets: Sequence[str] = shared.sets()
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class CalibrateOptions:
 class CalibrateCommandOptions(CalibrateOptions):
     """The same for the command line, which changes the job and writes the factors."""
 
-    sets: Sequence[str] = sets_option()
-    on: str | None = on_option()
-    out: str | None = out_option("Where the calibration goes (TOML).", None, "FILE")
+    sets: Sequence[str] = shared.sets()
+    on: str | None = shared.on()
+    out: str | None = shared.out("Where the calibration goes (TOML).", default=None, metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class FleetCompareOptions:
     job: Job | str = argument("The job that it is a run of: a name of the catalogue or a file.", metavar="JOB")
     _: KW_ONLY
     last: int | None = option("Compare the last N steps only.", None, metavar="N", least=1)
-    profile: str | Path | None = profile_option()
+    profile: str | Path | None = shared.profile()
     usual: str | Path | None = option("Compare with this earlier run of the job instead of the prediction.", None, metavar="RUN")
 
 
@@ -79,8 +80,8 @@ class FleetCompareOptions:
 class FleetCompareCommandOptions(FleetCompareOptions):
     """The same for the command line, which changes the job too."""
 
-    sets: Sequence[str] = sets_option()
-    on: str | None = on_option()
+    sets: Sequence[str] = shared.sets()
+    on: str | None = shared.on()
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ _FAULTS = "For a job: a kept run's folder, or failures per node and day."
 class JobReplayOptions:
     """What a job's run with stated faults is asked with."""
 
-    job: Job = job_argument()
+    job: Job = shared.job()
     faults: float | FleetRun | str | Path = option(_FAULTS, metavar="RUN|RATE")
     days: float = option(_DAYS, 30.0, least=0.001)
 
@@ -115,5 +116,5 @@ class FleetReplayOptions(RunReplayOptions):
 
     faults: str | None = option(_FAULTS, None, metavar="RUN|RATE")
     days: float = option(_DAYS, JobReplayOptions.days, least=0.001)
-    sets: Sequence[str] = sets_option()
-    on: str | None = on_option()
+    sets: Sequence[str] = shared.sets()
+    on: str | None = shared.on()

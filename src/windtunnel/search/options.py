@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.options import job_argument, objective_option, option, progress_option, sets_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import option
 
 if TYPE_CHECKING:
     from windtunnel.search.find import SearchLimits
@@ -21,19 +22,19 @@ _STOP = "Called with the share that is done; ends it where it returns true."
 class SensitivityOptions:
     """What limits a job."""
 
-    job: Job = job_argument()
-    progress: Callable[[float], object] | None = progress_option()
+    job: Job = shared.job()
+    progress: Callable[[float], object] | None = shared.progress()
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """What the best plans are asked with."""
 
-    job: Job | Sequence[Job] = job_argument()
+    job: Job | Sequence[Job] = shared.job()
     space: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] | None = option(
         "Open fields by path with the values to try; default: all fields of the plan.", None, shown=False, request="set"
     )
-    objective: str | Sequence[str] = objective_option()
+    objective: str | Sequence[str] = shared.objective()
     _: KW_ONLY
     at_most: Mapping[str, float] | None = option("Limits of objectives: days, bill (US dollars of the run).", None, shown=False)
     margin: float | None = option(
@@ -73,12 +74,12 @@ class SearchCommandOptions(SearchOptions):
 class DesignOptions:
     """What hardware from ranges is asked with."""
 
-    job: Job = job_argument()
+    job: Job = shared.job()
     fields: Mapping[str, str | Sequence[Any]] | Sequence[tuple[str, str]] = option(
         "A field to vary, or as in `windtunnel search`; repeatable.", (), word="--set", metavar="KEY=LOW..HIGH|A,B",
         reads="pairs", allowed="path=value",
     )  # fmt: skip
-    objective: str | Sequence[str] = objective_option()
+    objective: str | Sequence[str] = shared.objective()
     _: KW_ONLY
     trials: int = option("Designs of the study, with those of earlier calls.", 100, least=1)
     seed: int = option("Seed of the sampler.", 0, least=0)
@@ -119,5 +120,5 @@ class PlanOptions:
         "Law of the loss: epoch, hoffmann or a file; --set law.E=1.7 changes it.", "epoch", metavar="NAME|FILE"
     )
     goodput: float = option("Share of the days spent on useful steps.", 1.0, metavar="SHARE")
-    overrides: Sequence[str] = sets_option()
-    progress: Callable[[float], object] | None = progress_option()
+    overrides: Sequence[str] = shared.sets()
+    progress: Callable[[float], object] | None = shared.progress()

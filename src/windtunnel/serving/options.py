@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base import shared_options as shared
 from windtunnel.base.dtypes import FORMATS
-from windtunnel.base.options import argument, option, progress_option, sets_option
+from windtunnel.base.options import argument, option
 from windtunnel.serving.engine import ENGINES
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ServeOptions:
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
     seed: int = _seed()
     record: bool = option("The answer has a `detail` for pages: latencies of each request, what passes did.", False, shown=False)
-    overrides: Sequence[str] = sets_option()
+    overrides: Sequence[str] = shared.sets()
 
 
 @dataclass(frozen=True)
@@ -106,5 +107,5 @@ class ServeSearchOptions:
     prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
-    progress: Callable[[float], object] | None = progress_option()
-    overrides: Sequence[str] = sets_option()
+    progress: Callable[[float], object] | None = shared.progress()
+    overrides: Sequence[str] = shared.sets()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.calibrate.options import CollectivesFitCommandOptions
+from windtunnel.calibrate.options import CollectivesFitOptions
 from windtunnel.cli.fit.common import show
 from windtunnel.cli.shared.common import show_spinner
 from windtunnel.cli.shared.options import command_of
@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: CollectivesFitCommandOptions, outputs: Outputs) -> None:
+@command_of(CollectivesFitOptions)
+def command(asked: CollectivesFitOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.fit import collectives
 
@@ -24,6 +25,3 @@ def _run(asked: CollectivesFitCommandOptions, outputs: Outputs) -> None:
     show("collectives", outcome, asked.record, outputs)
     if asked.write:
         outcome.write(RECORDS / "collectives.json")
-
-
-command = command_of(CollectivesFitCommandOptions, _run)

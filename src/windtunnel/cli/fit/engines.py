@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: MeasuredFitCommandOptions) -> None:
+@bare_command_of(MeasuredFitCommandOptions)
+def command(asked: MeasuredFitCommandOptions) -> None:
     from windtunnel.calibrate.engines.catalogue import error_lines, write_engines
     from windtunnel.cli.shared.progress import bar
     from windtunnel.fit import engines
@@ -33,6 +34,3 @@ def _run(asked: MeasuredFitCommandOptions) -> None:
     )
     for line in error_lines(fits):
         typer.echo("| " + " | ".join(line) + " |")
-
-
-command = bare_command_of(MeasuredFitCommandOptions, _run)

@@ -16,7 +16,8 @@ Examples:
 """
 
 
-def _run(asked: MeasuredFitCommandOptions) -> None:
+@bare_command_of(MeasuredFitCommandOptions)
+def command(asked: MeasuredFitCommandOptions) -> None:
     if asked.write and asked.systems:
         raise SpecError("--write", ", ".join(asked.systems), "no --system", "The file holds all GPUs.")
     from windtunnel.calibrate.forward.fit import write_forward
@@ -34,6 +35,3 @@ def _run(asked: MeasuredFitCommandOptions) -> None:
     typer.echo("| GPU | held-out class | source | rows | median % | p90 % | bias % |\n|---|---|---|---:|---:|---:|---:|")
     for line in made.lines:
         typer.echo("| " + " | ".join(map(str, line)) + " |")
-
-
-command = bare_command_of(MeasuredFitCommandOptions, _run)

@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
+@command_of(TablesFitCommandOptions)
+def command(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
     only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_host, rows_of, written_host
@@ -28,6 +29,3 @@ def _run(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
         path = ROOT / "frameworks" / f"{fits().host.framework}.toml"
         path.write_text(written_host(path.read_text(encoding="utf-8"), values), encoding="utf-8")
         outcome.write(RECORDS / "host.json")
-
-
-command = command_of(TablesFitCommandOptions, _run)

@@ -22,7 +22,8 @@ Examples:
 """
 
 
-def _run(asked: KernelFitCommandOptions) -> None:
+@bare_command_of(KernelFitCommandOptions, order=("data", "out", "gpu"))
+def command(asked: KernelFitCommandOptions) -> None:
     files, out, json = names_of(asked.data), asked.out, asked.json
     if not out.endswith(".json"):
         raise SpecError("--out", out, "a name that ends in .json")
@@ -71,6 +72,3 @@ def _uses(uses: list[Use]) -> Table:
     for each in uses:
         table.add_row(each.what, f"{each.rows:,}", str(each.needed), each.used)
     return table
-
-
-command = bare_command_of(KernelFitCommandOptions, _run, order=("data", "out", "gpu"))

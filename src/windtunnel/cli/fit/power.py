@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.calibrate.options import PowerFitCommandOptions
+from windtunnel.calibrate.options import PowerFitOptions
 from windtunnel.cli.fit.common import show
 from windtunnel.cli.shared.common import show_spinner
 from windtunnel.cli.shared.options import command_of
@@ -15,7 +15,8 @@ Examples:
 """
 
 
-def _run(asked: PowerFitCommandOptions, outputs: Outputs) -> None:
+@command_of(PowerFitOptions)
+def command(asked: PowerFitOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.power import fit_power, written_power
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.compute.power import FILE
@@ -26,6 +27,3 @@ def _run(asked: PowerFitCommandOptions, outputs: Outputs) -> None:
     if asked.write:
         FILE.write_text(written_power(FILE.read_text(encoding="utf-8"), shared, own), encoding="utf-8")
         outcome.write(RECORDS / "power.json")
-
-
-command = command_of(PowerFitCommandOptions, _run)

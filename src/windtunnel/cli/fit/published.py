@@ -17,7 +17,8 @@ Examples:
 """
 
 
-def _run(asked: PublishedFitCommandOptions) -> None:
+@bare_command_of(PublishedFitCommandOptions)
+def command(asked: PublishedFitCommandOptions) -> None:
     from windtunnel.calibrate.kernels.catalogue import build, errors_of, markdown
     from windtunnel.compute.kernel_file import FOLDER, text
 
@@ -33,6 +34,3 @@ def _run(asked: PublishedFitCommandOptions) -> None:
         for fit in fits:
             for message in fit.messages:
                 typer.echo(f"{fit.kernels.id}: {message}", err=True)
-
-
-command = bare_command_of(PublishedFitCommandOptions, _run)

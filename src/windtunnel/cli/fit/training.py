@@ -18,7 +18,8 @@ Examples:
 """
 
 
-def _run(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
+@command_of(TrainingFitCommandOptions, order=("tables", "architecture"))
+def command(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
     architecture, record = asked.architecture, asked.record
     only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.fit_sheet import fit_sheet
@@ -43,6 +44,3 @@ def _run(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
         training.FILE.write_text(written_factors(training.FILE.read_text(encoding="utf-8"), table), encoding="utf-8")
         for name, (_, outcome) in fitted.items():
             outcome.write(RECORDS / f"training-{name}.json")
-
-
-command = command_of(TrainingFitCommandOptions, _run, order=("tables", "architecture"))

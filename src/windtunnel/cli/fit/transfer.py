@@ -24,7 +24,8 @@ Examples:
 """
 
 
-def _run(asked: TransferFitCommandOptions) -> None:
+@bare_command_of(TransferFitCommandOptions)
+def command(asked: TransferFitCommandOptions) -> None:
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
     save, markdown, json = asked.save, asked.markdown, asked.json
@@ -113,6 +114,3 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
             "\nOnly published attention rates are here. The rest needs datasets:\n"
             "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet."
         )
-
-
-command = bare_command_of(TransferFitCommandOptions, _run)

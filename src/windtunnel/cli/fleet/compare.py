@@ -18,7 +18,8 @@ Examples:
 """
 
 
-def _run(asked: FleetCompareCommandOptions, outputs: Outputs) -> None:
+@command_of(FleetCompareCommandOptions, order=("run", "job", "sets", "on", "profile", "usual", "last"))
+def command(asked: FleetCompareCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.runs.api import compare_fleet_of
     from windtunnel.runs.fleet.comparison_sheet import comparison_sheet
@@ -30,6 +31,3 @@ def _run(asked: FleetCompareCommandOptions, outputs: Outputs) -> None:
         comparison = compare_fleet_of(replace(asked, job=loaded.job))
     tell_source(loaded)
     outputs.show(comparison_sheet(comparison), comparison.as_dict)
-
-
-command = command_of(FleetCompareCommandOptions, _run, order=("run", "job", "sets", "on", "profile", "usual", "last"))

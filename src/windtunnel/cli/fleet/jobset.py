@@ -12,8 +12,6 @@ Examples:
 """
 
 
-def _run(asked: JobSetOptions) -> None:
+@bare_command_of(JobSetOptions, order=("name", "command"))
+def command(asked: JobSetOptions) -> None:
     write(jobset_text(asked), asked.out, "--out")
-
-
-command = bare_command_of(JobSetOptions, _run, order=("name", "command"))

@@ -25,7 +25,8 @@ FAILURES = "llama3-2024"
 """Kinds of failures where a rate alone is given, and the job states none."""
 
 
-def _run(asked: FleetReplayOptions, outputs: Outputs) -> None:
+@command_of(FleetReplayOptions, order=("run", "faults"))
+def command(asked: FleetReplayOptions, outputs: Outputs) -> None:
     from pydantic import ValidationError
 
     from windtunnel.base.errors import SpecError
@@ -74,6 +75,3 @@ def _conditions(job: str, sets: list[str], on: str | None, faults: str, kept: Fl
     except ValueError:
         raise SpecError("--faults", faults, "a kept run's folder, or failures of a node in a day, such as 0.004") from None
     return fault_conditions(loaded.job, rate)
-
-
-command = command_of(FleetReplayOptions, _run, order=("run", "faults"))

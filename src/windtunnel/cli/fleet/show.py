@@ -26,7 +26,8 @@ FOLLOWED = 200
 """Steps that a page that is followed shows, where nobody says how many."""
 
 
-def _run(asked: FleetShowOptions) -> None:
+@bare_command_of(FleetShowOptions, order=("run", "html", "trace"))
+def command(asked: FleetShowOptions) -> None:
     from rich.console import Console
 
     from windtunnel.base.errors import SpecError
@@ -78,6 +79,3 @@ def _page(
         f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms_of(run), reload=reload,
     )  # fmt: skip
     write_fleet_page(text, html)
-
-
-command = bare_command_of(FleetShowOptions, _run, order=("run", "html", "trace"))

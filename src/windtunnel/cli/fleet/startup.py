@@ -18,7 +18,8 @@ Examples:
 """
 
 
-def _run(asked: StartCostCommandOptions) -> None:
+@bare_command_of(StartCostCommandOptions)
+def command(asked: StartCostCommandOptions) -> None:
     starts, json = start_costs_of(asked), asked.json
     rows = starts["starts"]
     if json is not None:
@@ -41,6 +42,3 @@ def _run(asked: StartCostCommandOptions) -> None:
         "Counted: every key of gloo's groups, whose ranks all connect to each other. `windtunnel predict` counts barriers and "
         "NCCL's ids of Megatron's groups (init_time_s, runtime.startup), and no connections."
     )
-
-
-command = bare_command_of(StartCostCommandOptions, _run)

@@ -22,7 +22,8 @@ Examples:
 """
 
 
-def _run(asked: MeasuredTablesCommandOptions) -> None:
+@bare_command_of(MeasuredTablesCommandOptions, order=("folder", "out"))
+def command(asked: MeasuredTablesCommandOptions) -> None:
     from windtunnel.api.jobs import read_measured_of
     from windtunnel.cli.shared.progress import bar
 
@@ -76,6 +77,3 @@ def _facts(one: MeasuredEngine) -> dict[str, Any]:
         "gpu": one.gpu, "engine": one.engine, "release": one.release, "kernels": kernels, "modules": rows - kernels,
         "calls": len(one.calls),
     }  # fmt: skip
-
-
-command = bare_command_of(MeasuredTablesCommandOptions, _run, order=("folder", "out"))

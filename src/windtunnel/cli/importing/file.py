@@ -20,7 +20,8 @@ Examples:
 """
 
 
-def _run(asked: ImportOptions) -> None:
+@bare_command_of(ImportOptions, order=("paths", "on", "overrides", "cluster", "format"))
+def command(asked: ImportOptions) -> None:
     from windtunnel.api.jobs import read_of
     from windtunnel.cli.shared.progress import bar
 
@@ -39,6 +40,3 @@ def _run(asked: ImportOptions) -> None:
         show(reading, files, None if out == "-" else out)
     if out != "-":
         save(reading, out)
-
-
-command = bare_command_of(ImportOptions, _run, order=("paths", "on", "overrides", "cluster", "format"))

@@ -11,7 +11,8 @@ from windtunnel.jobs.options import TorchCommandOptions
 from windtunnel.spec import dump_job
 
 
-def _run(asked: TorchCommandOptions) -> None:
+@bare_command_of(TorchCommandOptions)
+def command(asked: TorchCommandOptions) -> None:
     target, on, sets, out = asked.target, asked.on, list(asked.sets), asked.out
     with show_spinner(f"tracing {target}"):
         imported = import_torch_of(asked)
@@ -23,6 +24,3 @@ def _run(asked: TorchCommandOptions) -> None:
     if out != "-":
         print_list(imported.built, f"{imported.model.name} in {out}")
         print_list(imported.assumed, "assumed")
-
-
-command = bare_command_of(TorchCommandOptions, _run)

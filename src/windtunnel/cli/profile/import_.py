@@ -8,7 +8,8 @@ from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.jobs.options import KernelTimesCommandOptions
 
 
-def _run(asked: KernelTimesCommandOptions) -> None:
+@bare_command_of(KernelTimesCommandOptions, order=("path", "out"))
+def command(asked: KernelTimesCommandOptions) -> None:
     from windtunnel.formats.machines.kernels.measurements import import_measurements
     from windtunnel.records import to_csv, write
 
@@ -39,6 +40,3 @@ def _run(asked: KernelTimesCommandOptions) -> None:
     for word, lines in (("ignored", imported.ignored), ("assumed", imported.assumed)):
         for line in lines:
             console.print(Text(f"{word}: {line}", style="dim"))
-
-
-command = bare_command_of(KernelTimesCommandOptions, _run, order=("path", "out"))

@@ -13,74 +13,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.base import shared_options as shared
 from windtunnel.base.errors import FileError
-from windtunnel.cli.shared import complete
+from windtunnel.cli.shared.annotations import stated_alone
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a field, such as plan.tp=4 of a job; repeatable.", autocompletion=complete.fields
-    ),
-]
-Source = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="JOB",
-        help="A job or a model of the catalogue, a job file, a config.json, or Megatron-LM flags.",
-        autocompletion=complete.jobs,
-    ),
-]
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="JOB|CLUSTER|PROFILE",
-        help="A cluster: the machine of a model or a job. A job: its machine, plan and runtime. A profile's .parquet: its device.",
-        autocompletion=complete.machines,
-    ),
-]
-ModelFile = Annotated[
-    str | None, typer.Option("--model", metavar="CONFIG.JSON", help="Take the model from a Hugging Face config.json.")
-]
-Megatron = Annotated[
-    str | None, typer.Option("--megatron", metavar="FLAGS", help="Take model, plan and runtime from Megatron-LM flags.")
-]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints only that.")]
-Network = Annotated[
-    str, typer.Option("--network", help="Network fidelity: closed, flow or packet.", autocompletion=complete.fidelities)
-]
-Fault = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fault",
-        metavar="PATTERN:EFFECT",
-        help="flow, packet: n0.nic0--leaf*:down=10ms,up=11ms, leaf0.3--spine*:slow=0.5; packet: leaf0.3:loss=1e-5; repeatable.",
-    ),
-]
-Beside = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--beside",
-        metavar="'JOB [KEY=VALUE]...'",
-        help="flow, packet: a job that runs on the same fabric at the same time, with changes of its fields; repeatable.",
-    ),
-]
-Background = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--background",
-        metavar="FLOWS[@PERIOD]",
-        help="flow, packet: flows between the fabric's GPUs under the step, a CSV file or a pattern as of `flows`; repeatable.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
-PacketThreads = Annotated[
-    int, typer.Option("--threads", min=1, max=1024, help="packet: threads; the result is the same for any number.")
-]
+if TYPE_CHECKING:
+    Sets = list[str] | None
+    Source = On = ModelFile = Megatron = Json = str | None
+    Quiet = bool
+else:
+    Sets = stated_alone("Sequence[str]", "sets", shared.sets())
+    Source = stated_alone("str", "job", shared.source())
+    On = stated_alone("str", "on", shared.on())
+    ModelFile = stated_alone("str", "model", shared.model())
+    Megatron = stated_alone("str", "megatron", shared.megatron())
+    Json = stated_alone("str", "json", shared.json())
+    Quiet = stated_alone("bool", "quiet", shared.quiet())
 
 
 def fault_sets(faults: Sequence[str] | None, key: str) -> list[str]:
@@ -91,11 +43,6 @@ def fault_sets(faults: Sequence[str] | None, key: str) -> list[str]:
 Modes = Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")]
-Gpu = Annotated[
-    str | None, typer.Option("--gpu", metavar="ID|FILE", help="GPU of kernel tables: a catalogue name, or a GPU's TOML file.")
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of kernel tables that do not state it, such as bf16.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
 
 
 def names_of(given: Any) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.options import StatedOption, options_of
-from windtunnel.cli.shared import amounts, complete
+from windtunnel.cli.shared import amounts
+from windtunnel.cli.shared.annotations import TYPES, annotation_of
 from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, writable
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
@@ -20,53 +19,43 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options")
 
-_TYPES: dict[str, Any] = {"text": str, "whole": int, "number": float, "flag": bool}
-
 
 def command_of(
-    options: Callable[..., Options],
-    run: Callable[[Options, Outputs], None],
-    *,
-    of_a_run: bool = False,
-    loads: bool = True,
-    order: Sequence[str] = (),
-) -> Callable[..., None]:
-    """The function that typer makes a command of: the options of the class, and those of `Outputs`; it calls `run` with both.
+    options: Callable[..., Options], *, of_a_run: bool = False, loads: bool = True, order: Sequence[str] = ()
+) -> Callable[[Callable[[Options, Outputs], None]], Callable[..., None]]:
+    """Makes a function of a verb's options and of `Outputs` into the one that typer makes a command of.
 
     A job is described by the options of `JOB`, unless the class has its own; `of_a_run`: whether the verb reads fields of a whole
     run. What is told of its source goes with the outputs. `loads`: False for a verb that loads its job itself, from
     `outputs.source`. `order`: options that stand first in the help.
     """
     read, parameters = _reader(options, of_a_run, loads, order)
-
-    def command(*, outputs: Outputs, **given: Any) -> None:
-        values, source = read(given)
-        run(values, outputs if source is None else replace(outputs, source=source))
-
     last = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
-    return with_outputs(_with_parameters(command, [*parameters, last]))
+
+    def decorate(run: Callable[[Options, Outputs], None]) -> Callable[..., None]:
+        def command(*, outputs: Outputs, **given: Any) -> None:
+            values, source = read(given)
+            run(values, outputs if source is None else replace(outputs, source=source))
+
+        return _stated(with_outputs(_stated(command, [*parameters, last], options)), None, options)
+
+    return decorate
 
 
 def bare_command_of(
-    options: Callable[..., Options], run: Callable[[Options], None], *, order: Sequence[str] = ()
-) -> Callable[..., None]:
+    options: Callable[..., Options], *, order: Sequence[str] = ()
+) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """The same for a verb whose answer has no sheet."""
     read, parameters = _reader(options, False, False, order)
-    return _with_parameters(lambda **given: run(read(given)[0]), parameters)
+    return lambda run: _stated(lambda **given: run(read(given)[0]), parameters, options)
 
 
 def job_command_of(
-    options: Callable[..., Options], run: Callable[[Options, JobSource], None], *, order: Sequence[str] = ()
-) -> Callable[..., None]:
+    options: Callable[..., Options], *, order: Sequence[str] = ()
+) -> Callable[[Callable[[Options, JobSource], None]], Callable[..., None]]:
     """The same for a verb without a sheet that reads a job of a whole run where it needs one."""
     read, parameters = _reader(options, True, False, order)
-
-    def command(**given: Any) -> None:
-        values, source = read(given)
-        assert source is not None
-        run(values, source)
-
-    return _with_parameters(command, parameters)
+    return lambda run: _stated(lambda **given: run(*read(given)), parameters, options)  # type: ignore[arg-type]
 
 
 JOB: dict[str, Any] = {"job": Source, "sets": Sets, "on": On, "model": ModelFile, "megatron": Megatron}
@@ -96,7 +85,7 @@ def _reader(
         values[job] = source.load().job if loads else None
         return options(**values), source
 
-    parameters = {name: _parameter(name, _default(one), _annotation(one)) for name, one in names.items()}
+    parameters = {name: _parameter(name, _default(one), annotation_of(one)) for name, one in names.items()}
     parameters |= {name: _parameter(name, None, annotation) for name, annotation in of_job.items()}
     first, last = ([name for name in part if name in of_job] for part in (list(JOB)[:2], list(JOB)[2:]))
     called = {one.name: name for name, one in names.items()}
@@ -108,10 +97,12 @@ def _parameter_name(one: StatedOption, of_job: bool) -> str:
     return "sets" if of_job and one.word == "--set" else one.name if one.word else one.request_name
 
 
-def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """A function that typer takes for one with these parameters."""
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+def _stated(command: Callable[..., None], parameters: Sequence[inspect.Parameter] | None, options: Any) -> Callable[..., None]:
+    """A function that typer takes for one with these parameters; `options`: the class that it says them of."""
+    command.options = options  # type: ignore[attr-defined]
+    if parameters is not None:
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 
 
@@ -125,21 +116,6 @@ def _default(one: StatedOption) -> Any:
     if isinstance(one.default, (tuple, list)):
         return ",".join(map(str, one.default)) or None
     return one.default if one.default is None or not one.reads else str(one.default)
-
-
-def _annotation(one: StatedOption) -> Any:
-    offers = getattr(complete, one.offers) if one.offers else None
-    given: dict[str, Any] = {"help": one.help, "autocompletion": offers, "hidden": one.hidden}
-    given |= {"metavar": one.metavar} if one.metavar else {}
-    kind: Any = str if one.commas or (one.reads and not one.many) else _TYPES[one.kind]
-    if kind is str and one.many and not one.commas:
-        kind = list[str]
-    elif kind in (int, float):
-        given |= {name: kind(value) for name, value in (("min", one.least), ("max", one.most)) if value is not None}
-    if kind is not bool and (one.allowed or not one.is_required):
-        kind = kind | None
-    words = [word for word in (one.word, one.short) if word]
-    return Annotated[kind, typer.Option(*words, **given) if words else typer.Argument(**given)]
 
 
 def _value(one: StatedOption, given: Any) -> Any:
@@ -158,7 +134,7 @@ def _value(one: StatedOption, given: Any) -> Any:
     if one.kind == "text":
         return tuple(words)
     try:
-        values = [_TYPES[one.kind](word) for word in words]
+        values = [TYPES[one.kind](word) for word in words]
     except ValueError:
         values = []
     if not values or (one.least is not None and min(values) < one.least):

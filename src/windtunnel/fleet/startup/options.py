@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from windtunnel.base.options import json_option, option, quiet_option
+from windtunnel.base import shared_options as shared
+from windtunnel.base.options import option
 from windtunnel.fleet.startup.operation_counts import STORES
 
 
@@ -24,5 +25,5 @@ class StartCostOptions:
 class StartCostCommandOptions(StartCostOptions):
     """The same for the command line."""
 
-    json: str | None = json_option()
-    quiet: bool = quiet_option()
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()

@@ -23,14 +23,14 @@ MOST_MEASURED = 128
 """Ranks that one machine is asked to run at most."""
 
 
-def start_costs_of(options: StartCostOptions) -> dict[str, Any]:
+def start_costs_of(asked: StartCostOptions) -> dict[str, Any]:
     """Operations, keys, connections and seconds of starting `mesh`, such as "dp=8,pp=4,tp=2" (the last axis fastest): `starts` by
     torch's own path over TCP, and by `init_mesh` over `store`.
 
     Seconds are fitted to loopback, and None where there is no law for the store. SpecError for a mesh that is none or too large to
     measure, UnknownName for a store.
     """
-    mesh, store, bare, per_node, measured = options.mesh, options.store, options.bare, options.per_node, options.measured
+    mesh, store, bare, per_node, measured = asked.mesh, asked.store, asked.bare, asked.per_node, asked.measured
     layout = parse_mesh(mesh)
     if store not in STORES:
         raise UnknownName("--store", store, STORES)

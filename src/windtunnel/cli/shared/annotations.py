@@ -1,0 +1,34 @@
+"""Options as typer reads them: parameters with their help."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from windtunnel.base.options import StatedOption, state_option
+from windtunnel.cli.shared import complete
+
+TYPES: dict[str, Any] = {"text": str, "whole": int, "number": float, "flag": bool}
+
+
+def annotation_of(one: StatedOption) -> Any:
+    """What typer reads of a parameter that is this option."""
+    offers = getattr(complete, one.offers) if one.offers else None
+    given: dict[str, Any] = {"help": one.help, "autocompletion": offers, "hidden": one.hidden}
+    given |= {"metavar": one.metavar} if one.metavar else {}
+    kind: Any = str if one.commas or (one.reads and not one.many) else TYPES[one.kind]
+    if kind is str and one.many and not one.commas:
+        kind = list[str]
+    elif kind in (int, float):
+        given |= {name: kind(value) for name, value in (("min", one.least), ("max", one.most)) if value is not None}
+    if kind is not bool and (one.allowed or not one.is_required):
+        kind = kind | None
+    words = [word for word in (one.word, one.short) if word]
+    return Annotated[kind, typer.Option(*words, **given) if words else typer.Argument(**given)]
+
+
+def stated_alone(kind: str, name: str, option: Any) -> Any:
+    """The same for an option that is no field of a class: `kind` and `name` as of one."""
+    option.name, option.type = name, kind
+    return annotation_of(state_option(option))
