@@ -2,91 +2,284 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
-from typing import Any, get_args
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
 import windtunnel as wt
 from windtunnel.base.options import argument, asks, option, options_of, request_of
-from windtunnel.cli import VERBS
-from windtunnel.cli.shared.options import JOB
+from windtunnel.cli import VERBS, app
+from windtunnel.cli.shared.options import JOB, bare_command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.verbs import verb_module
-from windtunnel.goodput.options import GoodputCommandOptions
-from windtunnel.memory.options import MemoryCommandOptions
-from windtunnel.rl.options import RLPredictOptions
-from windtunnel.search.options import SensitivityOptions
+from windtunnel.cli.shared.verbs import Verbs, verb_module
 from windtunnel.service.client import RemoteService
-from windtunnel.service.questions.offered import offered_verb
+from windtunnel.service.questions.offered import NOT_OFFERED, OTHERWISE, offered_verbs
 from windtunnel.service.web.openapi import describe
-from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
-VERBS_STATED: dict[str, type[Any]] = {
-    "goodput": GoodputCommandOptions,
-    "memory": MemoryCommandOptions,
-    "sensitivity": SensitivityOptions,
-    "serve-predict": ServeOptions,
-    "serve-search": ServeSearchOptions,
-    "rl-predict": RLPredictOptions,
+FUNCTIONS = {
+    "import": "read",
+    "import torch": "import_torch",
+    "import aiconfigurator": "read_measured",
+    "profile import": "read_kernel_times",
+    "profile fit": "fit.kernels",
+    "profile transfer": "fit.transfer",
+    "fleet show": "fleet.judge_run",
+    "fleet compare": "runs.compare_fleet",
+    "fleet replay": "runs.replay_fleet",
+    "fleet startup": "fleet.start_costs",
+    "fleet jobset": "fleet.JobSetRequest",
+    "fleet monitor": "fleet.monitor_run",
+    "fleet collect": "fleet.serve",
+    "fleet hang": "fleet.find_hang",
+    "fleet diagnose": "fleet.run_node_tests",
+    "fleet dashboard": "fleet.grafana_dashboard",
+    "fleet checkpoints verify": "fleet.verify_steps",
+    "fleet checkpoints rm": "fleet.delete_steps",
 }
-"""Verb -> its options."""
-OUTPUTS = [one.name for one in fields(Outputs) if one.metadata.get("option", True)]
+"""Verb -> its function below `windtunnel`, where that has another name."""
+
+BARE = {
+    "serve": "a process: the options are those of its settings, and no function has them",
+    "fleet run": "the words behind its own are a command; no function has its options",
+    "fleet driver": "goes on with what a folder keeps; no function has its options",
+    "fleet ship": "no function has its options: a policy has them in other units",
+    "fleet incidents": "no function has its options",
+    "fleet dashboard": "it has no options",
+    "fleet hang": "its function takes what it is about alone",
+    "fleet diagnose": "its function takes options of each test, which this verb makes of a cluster",
+    "fleet monitor": "an option of it is read from the environment",
+    "fleet collect": "its function takes a policy, which this verb makes of days and GiB",
+    "fleet checkpoints ls": "no function has its options",
+    "fleet checkpoints verify": "a folder of checkpoints is all that it is about",
+    "fleet checkpoints rm": "steps stand as words behind the folder",
+    "fleet checkpoints export": "its function needs torch to be imported",
+    "profile run": "its function takes cases and settings as objects, which this verb makes of words",
+    "profile sweep": "its function takes cases as objects, which this verb makes of words",
+    "profile show": "its function takes what it is about alone",
+    "profile export": "its function takes what it is about alone",
+    "profile gains": "its function takes what it is about alone",
+    "runs show": "its function takes what it is about alone",
+}
+"""Verbs whose options stand in the command's own signature, from which the OpenAPI derives -> why a class would add nothing."""
+
+APART = ("compare",)
+"""Verbs whose class for the command line is not that of the function: names or files of both jobs are one list of words."""
+NO_ARGUMENTS = ("fit power",)
+"""Verbs whose function takes nothing."""
 
 
-@pytest.mark.parametrize("verb", VERBS_STATED)
+def _modules(verbs: Verbs, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ModuleType]]:
+    for name, (module, _) in verbs.items():
+        found, path = verb_module(module), words if name == OTHERWISE else (*words, name)
+        if hasattr(found, "VERBS"):
+            yield from _modules(found.VERBS, path)
+        else:
+            yield " ".join(path), found
+
+
+COMMANDS = dict(_modules(VERBS))
+STATED: dict[str, type[Any]] = {
+    name: module.command.options for name, module in COMMANDS.items() if hasattr(module.command, "options")
+}
+"""Verb -> the class of its options."""
+OUTPUTS = {one.name for one in fields(Outputs) if one.metadata.get("option", True)}
+
+
+def _function_of(verb: str) -> Callable[..., Any] | None:
+    """The function of Python that answers a verb; None where there is none."""
+    found: Any = wt
+    for name in FUNCTIONS.get(verb, verb.replace("-", "_").replace(" ", ".")).split("."):
+        try:
+            found = getattr(found, name)
+        except (AttributeError, ImportError):
+            return None
+    return found if callable(found) else None
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    empty = inspect.Parameter.empty
+    return {name: MISSING if one.default is empty else one.default for name, one in inspect.signature(function).parameters.items()}
+
+
+def _command_of_typer(words: str) -> Any:
+    command: Any = typer.main.get_command(app)
+    for word in words.split():
+        command = command.get_command(None, word)
+    return command.get_command(None, OTHERWISE) if hasattr(command, "list_commands") else command
+
+
+def test_every_verb_says_its_options_in_a_class_or_is_named_with_a_reason() -> None:
+    assert set(COMMANDS) == {*STATED, *BARE} and not set(STATED) & set(BARE)
+    assert all(len(why) > 15 for why in BARE.values())
+    assert set(FUNCTIONS) <= set(COMMANDS) and all(
+        _function_of(verb) is not None for verb in FUNCTIONS if "checkpoints" not in verb
+    )
+
+
+@pytest.mark.parametrize("verb", BARE)
+def test_a_verb_without_a_class_says_no_default_otherwise_than_its_function(verb: str) -> None:
+    function = _function_of(verb)
+    if function is None:
+        return
+    own = _defaults(COMMANDS[verb].command)
+    plain = {name: value for name, value in _defaults(function).items() if isinstance(value, (str, int, float, bool))}
+    assert {name: own[name] for name in plain if name in own} == {name: plain[name] for name in plain if name in own}
+
+
+@pytest.mark.parametrize("verb", STATED)
 def test_the_command_line_has_them(verb: str) -> None:
-    stated = [one for one in options_of(VERBS_STATED[verb]) if one.shown]
-    command = inspect.signature(verb_module(VERBS[verb][0]).command)
-    source = {name for name, _ in JOB} if any(one.kind == "job" for one in stated) else set()
-    named = [one for one in stated if one.kind != "job"]
-    assert [name for name in command.parameters if name not in source] == [*(one.name for one in named), *OUTPUTS]
-    assert source <= set(command.parameters)
-    for one in named:
-        typed = next(part for part in get_args(command.parameters[one.name].annotation) if hasattr(part, "help"))
-        assert typed.help == one.help and (not one.word or one.word in (typed.default, *(typed.param_decls or ())))
-
-
-@pytest.mark.parametrize("verb", VERBS_STATED)
-def test_python_has_them(verb: str) -> None:
-    function = getattr(wt, verb.replace("-", "_"))
-    stated = {one.name: one for one in options_of(VERBS_STATED[verb])}
-    parameters = inspect.signature(function).parameters
-    assert set(parameters) <= set(stated) and set(stated) - set(parameters) <= {"splits", "closed", "snapshot", "picture"}
-    for name, parameter in parameters.items():
-        default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
-        assert default == stated[name].default and f"`{name}`: {stated[name].help}" in (function.__doc__ or "")
-
-
-@pytest.mark.parametrize("verb", VERBS_STATED)
-def test_a_service_offers_them(verb: str) -> None:
-    offered = {one.name.replace("-", "_"): one for one in offered_verb(verb).options}
-    schema = describe()["paths"][f"/api/v1/{verb}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    for one in options_of(VERBS_STATED[verb]):
-        if not one.shown or one.writes or one.request_name == "jobs":
+    stated = [one for one in options_of(STATED[verb]) if one.shown]
+    parameters = {one.name: one for one in _command_of_typer(verb).params if one.name != "help"}
+    of_job = [one for one in stated if one.kind == "job"]
+    known = {word for one in stated for word in (one.word.split("/") if one.word else [])}
+    assert not of_job or set(JOB) <= set(parameters) or "on" in {one.name for one in stated}
+    for one in stated:
+        if one.kind == "job":
             continue
-        assert one.kind == "job" or offered[one.request_name].help == one.help
-        names = {name.replace("-", "_") for name in json.loads(json.dumps(schema))["properties"]}
-        assert one.request_name in names
+        name = "sets" if of_job and one.word == "--set" else one.name if one.word else one.request_name
+        typed = parameters.pop(name)
+        assert typed.help == one.help and typed.required == (one.is_required and not one.allowed)
+        assert not one.word or known & {*typed.opts, *typed.secondary_opts}
+        assert not one.short or one.short in typed.opts
+    assert set(parameters) <= OUTPUTS | (set(JOB) if of_job else set())
 
 
-def test_the_client_sends_what_differs_from_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", [verb for verb in STATED if verb not in NO_ARGUMENTS and _function_of(verb) is not None])
+def test_python_has_them(verb: str) -> None:
+    function = _function_of(verb)
+    assert function is not None
+    kind = getattr(function, "options", function if inspect.isclass(function) else None)
+    assert kind is not None, f"wt.{function.__name__} states the options of `{verb}` once more: make it with `asks`"
+    assert verb in APART or issubclass(STATED[verb], kind)
+    stated = {one.name: one for one in options_of(kind)}
+    assert list(_defaults(function)) == [name for name in inspect.signature(kind).parameters]
+    for name, default in _defaults(function).items():
+        spread = inspect.signature(function).parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        assert spread or default == stated[name].default
+        assert inspect.isclass(function) or f"`{name}`: {stated[name].help}" in (function.__doc__ or "")
+
+
+def test_every_function_of_a_verb_is_made_from_its_options() -> None:
+    for verb in COMMANDS:
+        if verb not in (*BARE, *NO_ARGUMENTS) and (function := _function_of(verb)) is not None:
+            assert hasattr(function, "options") or inspect.isclass(function), verb
+
+
+@pytest.mark.parametrize("verb", [verb for verb in STATED if verb not in NOT_OFFERED])
+def test_a_service_offers_them(verb: str) -> None:
+    offered = offered_verbs()[verb]
+    taken = {one.name.replace("-", "_"): one for one in offered.options}
+    written = {name.replace("-", "_") for name, *_ in offered.outputs}
+    path = f"/api/v1/{verb.replace(' ', '/')}"
+    schema = describe()["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    for one in options_of(STATED[verb]):
+        if not one.shown or one.request_name in written or one.request_name in ("json", "quiet", "write", "jobs"):
+            continue
+        if f"{verb} {one.word}" in ("design --study", "fleet show --follow", "fleet show --every", "fleet startup --measure"):
+            continue
+        told = taken[one.request_name.replace("-", "_")]
+        if one.kind == "job":
+            continue
+        property = schema[told.name]
+        assert told.help == one.help == property["description"]
+        assert one.is_required and not one.allowed or told.required is False
+        if not one.commas and not one.reads and not one.many and one.default not in (MISSING, None, ()):
+            assert property.get("default") == one.default
+        for limit, key in ((one.least, "minimum"), (one.most, "maximum")):
+            assert limit is None or one.commas or property[key] == limit
+
+
+CLIENT = [name for name in dir(RemoteService) if hasattr(getattr(RemoteService, name), "options")]
+
+
+def test_the_client_asks_with_the_classes_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(CLIENT) >= 19
+    for name in CLIENT:
+        module, kind = getattr(RemoteService, name).options.split(":")
+        assert getattr(import_module(f"windtunnel.{module}"), kind) is STATED[name.replace("_", "-")], name
+    verbs = {name.replace("_", "-") for name in CLIENT} | {"compare", "import", "fit", "profile", "runs", "fleet", "serve"}
+    assert set(VERBS) <= verbs
     sent: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(RemoteService, "ask", lambda self, verb, **asked: sent.append((verb, asked)))
     service = RemoteService("http://127.0.0.1:1")
     service.serve_predict("llama3.1-8b", "h100-ib", 8, tp=4, overrides=["cluster.gpus=8"], artefacts=["html"])
     service.serve_search("llama3.1-8b", "h100-ib", engines=("vllm", "sglang"), users=(1, 8), isl=512)
+    service.goodput("llama3-8b-8xh100", days=10, on="b200-ib", set={"plan.tp": 2})
+    service.search("llama3-8b-8xh100", {"plan.tp": (4, 8)}, ("time", "dollars"), top=3, jobs=2)
+    service.collective("h100-ib", sizes=(1e6, 2e6), settings={"NCCL_ALGO": "Ring"}, network="flow", progress=print)
+    service.whatif(Path("run"), "fp8", gpu="a100-sxm-80gb")
+    service.compare(["rank0.json", "rank1.json"], "job.toml", set_b={"plan.tp": 2})
+    service.read("config.json", on="h100-ib", format="hf")
+    service.export("llama3-8b-8xh100", "megatron", {"version": "core"})
     assert sent == [
         ("serve-predict", {"artefacts": ["html"], "model": "llama3.1-8b", "on": "h100-ib", "gpus": 8, "tp": 4,
                            "set": ["cluster.gpus=8"]}),
         ("serve-search", {"model": "llama3.1-8b", "on": "h100-ib", "engine": "vllm,sglang", "users": "1,8", "isl": 512}),
+        ("goodput", {"on": "b200-ib", "set": {"plan.tp": 2}, "job": "llama3-8b-8xh100", "days": 10}),
+        ("search", {"jobs": 2, "job": "llama3-8b-8xh100", "set": {"plan.tp": (4, 8)}, "objective": "time,dollars", "top": 3}),
+        ("collective", {"progress": print, "cluster": "h100-ib", "bytes": "1000000.0,2000000.0", "env": ["NCCL_ALGO=Ring"],
+                        "network": "flow"}),
+        ("whatif", {"paths": [Path("run")], "change": ["fp8"], "from": "a100-sxm-80gb"}),
+        ("compare", {"things": ["rank0.json", "rank1.json", "job.toml"], "set_b": {"plan.tp": 2}}),
+        ("import", {"paths": ["config.json"], "on": "h100-ib", "as": "hf"}),
+        ("export", {"job": "llama3-8b-8xh100", "form": "megatron", "option": ["version=core"]}),
     ]  # fmt: skip
-    sent.clear()
-    service.goodput("llama3-8b-8xh100", days=10, on="b200-ib", set={"plan.tp": 2})
-    assert sent == [("goodput", {"on": "b200-ib", "set": {"plan.tp": 2}, "job": "llama3-8b-8xh100", "days": 10})]
+    with pytest.raises(wt.SpecError, match="a service does not take it"):
+        service.search("llama3-8b-8xh100", limits=wt.SearchLimits(0.1, 5.0))
+
+
+SECTIONS = {
+    "choose_run": ("goodput",),
+    "choose_search": ("search",),
+    "choose_sheet": ("plan",),
+    "network_flows": ("flows",),
+    "network_sweep": ("collective",),
+    "serving": ("serve-predict", "serve-search"),
+    "serving_rl": ("rl-predict",),
+    "trust": ("validate",),
+}
+"""File of the page -> the verbs that its forms ask."""
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_form_has_its_fields_from_the_options(section: str) -> None:
+    folder = Path(wt.__file__).parent / "service" / "page" / "sections"
+    known = {one.request_name for verb in SECTIONS[section] for one in options_of(STATED[verb])}
+    named: dict[str, set[str]] = {"option": set(), "text": set(), "choice": set(), "lines": set()}
+    for call in ast.walk(ast.parse((folder / f"{section}.py").read_text(encoding="utf-8"))):
+        match call:
+            case ast.Call(func=ast.Attribute(attr=made), args=[ast.Constant(value=name), *_]) if made in named:
+                named[made].add(str(name))
+    assert named["option"] and named["option"] <= known
+    assert named["text"] & known <= {"set"}  # changes of a job are words there
+    assert not named["choice"] & known and named["lines"] & known <= {"job"}  # a job is written out
+
+
+def test_every_form_of_a_verb_is_looked_at() -> None:
+    folder = Path(wt.__file__).parent / "service" / "page" / "sections"
+    assert {path.stem for path in folder.glob("*.py") if ".option(" in path.read_text(encoding="utf-8")} == set(SECTIONS)
+
+
+def test_a_field_of_a_form_reads_what_its_option_allows() -> None:
+    from windtunnel.service.page.fields import first_of, read_percent, reads_of, why_unread
+
+    search = {one.name: one for one in options_of(STATED["search"])}
+    serve = {one.name: one for one in options_of(STATED["serve-predict"])}
+    assert [first_of(one) for one in (serve["model"], serve["isl"], serve["tp"], search["gap"])] == ["llama3.1-8b", "1024", "", "0"]
+    assert reads_of(serve["isl"]) is None and reads_of(search["on"]) is None
+    percent = reads_of(search["margin"], read_percent, 100)
+    assert percent is not None and percent("5.5 %") == 5.5
+    assert why_unread(percent, "91") == "from 0 to 90"
+    gpus = reads_of(serve["gpus"])
+    assert gpus is not None and gpus("8") == 8 and why_unread(gpus, "0") == "from 1"
 
 
 @dataclass(frozen=True)
@@ -109,4 +302,21 @@ def test_a_function_takes_what_its_options_say() -> None:
     assert [(one.kind, one.word, one.is_required) for one in options_of(ToyOptions)] == [
         ("whole", "", True), ("number", "--times", False), ("text", "--tags", False),
     ]  # fmt: skip
-    assert import_module("windtunnel.base.options") is not None
+    assert double.options is ToyOptions  # type: ignore[attr-defined]
+
+
+def test_an_option_stated_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def double(number: int, times: float = 2.0) -> float:
+        return number * times
+
+    module = ModuleType("windtunnel.cli.double")
+    module.command = bare_command_of(ToyOptions)(lambda asked: None)  # type: ignore[attr-defined]
+    monkeypatch.setitem(COMMANDS, "double", module)
+    monkeypatch.setattr(wt, "double", double, raising=False)
+    with pytest.raises(AssertionError):
+        test_every_verb_says_its_options_in_a_class_or_is_named_with_a_reason()
+    monkeypatch.setitem(STATED, "double", ToyOptions)
+    with pytest.raises(AssertionError, match="once more"):
+        test_python_has_them("double")
+    with pytest.raises(AssertionError):
+        test_every_function_of_a_verb_is_made_from_its_options()

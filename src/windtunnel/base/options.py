@@ -148,6 +148,7 @@ def asks(options: Callable[P, Options], *, spread: bool = False) -> Callable[[Ca
         lines = [f"`{one.name}`: {one.help}" for one in options_of(kind)]
         ask.__name__ = ask.__qualname__ = answer.__name__
         ask.__module__ = answer.__module__
+        ask.options = kind  # type: ignore[attr-defined]
         ask.__doc__ = "\n".join([inspect.getdoc(answer) or "", "", *lines])
         signature = inspect.signature(kind)
         if spread:
@@ -170,7 +171,7 @@ def request_of(options: Any) -> dict[str, Any]:
         value = getattr(options, one.name)
         if not (one.shown or one.request) or value == one.default:
             continue
-        if one.many and not one.commas and one.word != "--set":
+        if one.many and not one.commas and one.kind != "job" and not one.request_name.startswith("set"):
             value = _list_of(value)
         is_joined = (one.commas or one.joined) and isinstance(value, (list, tuple))
         asked[one.request_name] = ",".join(map(str, value)) if is_joined else value

@@ -147,7 +147,7 @@ class TrainingFitOptions:
 
 
 @dataclass(frozen=True)
-class TrainingFitCommandOptions(TablesFitCommandOptions):
+class TrainingFitCommandOptions(PowerFitOptions, TrainingFitOptions):
     """The same for the command line, which fits all architectures where none is named."""
 
-    architecture: str | None = option("Only this architecture.", None, metavar="NAME")
+    architecture: str = option("Only this architecture.", None, metavar="NAME")

@@ -63,6 +63,7 @@ def _asks(verb: str, options: str) -> Callable[..., RemoteAnswer]:
         return self._ask_stated(verb, options, given, named)
 
     ask.__doc__ = f"`wt.{verb.replace('-', '_')}`; options that the command line alone has are taken too."
+    ask.options = options  # type: ignore[attr-defined]
     return ask
 
 

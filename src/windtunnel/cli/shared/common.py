@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Sets = list[str] | None
-    Source = On = ModelFile = Megatron = Json = str | None
+    On = str | None
+    Json = str | None
+    Source = ModelFile = Megatron = None
     Quiet = bool
 else:
     Sets = stated_alone("Sequence[str]", "sets", shared.sets())
