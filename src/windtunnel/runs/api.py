@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.options import asks
-from windtunnel.runs.options import FleetCompareOptions, JobReplayOptions, RunReplayOptions
+from windtunnel.fleet.options import FleetCompareOptions, RunReplayOptions
+from windtunnel.runs.options import JobReplayOptions
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base import shared_options as shared
 from windtunnel.base.options import argument, option
+from windtunnel.fleet.options import replay_days, replay_faults
 
 if TYPE_CHECKING:
     from windtunnel.goodput.measured import FleetRun
@@ -65,56 +66,9 @@ class CalibrateCommandOptions(CalibrateOptions):
 
 
 @dataclass(frozen=True)
-class FleetCompareOptions:
-    """What a watched run beside its job is asked with."""
-
-    run: str | Path = argument("The folder of a watched run: its rings, or what a collector keeps.", metavar="RUN")
-    job: Job | str = argument("The job that it is a run of: a name of the catalogue or a file.", metavar="JOB")
-    _: KW_ONLY
-    last: int | None = option("Compare the last N steps only.", None, metavar="N", least=1)
-    profile: str | Path | None = shared.profile()
-    usual: str | Path | None = option("Compare with this earlier run of the job instead of the prediction.", None, metavar="RUN")
-
-
-@dataclass(frozen=True)
-class FleetCompareCommandOptions(FleetCompareOptions):
-    """The same for the command line, which changes the job too."""
-
-    sets: Sequence[str] = shared.sets()
-    on: str | None = shared.on()
-
-
-@dataclass(frozen=True)
-class RunReplayOptions:
-    """What a kept run's own faults are asked with."""
-
-    run: str | Path = argument("A kept run's folder; or a job, with --faults.", metavar="RUN|JOB", request="target")
-    _: KW_ONLY
-    nodes: int = option("Nodes of the kept run.", 1, least=1)
-    spares: int = option("Spare nodes of the kept run.", 0, least=0)
-    step: float | None = option("Seconds of a step of the kept run, if no event states them.", None, metavar="SECONDS")
-    interval: float | None = option("Training between checkpoints, if no event states it.", None, metavar="SECONDS")
-    node_repair: str | None = option("Time until a replaced node is back, such as 1d; also computes spares.", None, metavar="TIME")
-
-
-_DAYS = "Wall time of a job's run."
-_FAULTS = "For a job: a kept run's folder, or failures per node and day."
-
-
-@dataclass(frozen=True)
 class JobReplayOptions:
     """What a job's run with stated faults is asked with."""
 
     job: Job = shared.job()
-    faults: float | FleetRun | str | Path = option(_FAULTS, metavar="RUN|RATE")
-    days: float = option(_DAYS, 30.0, least=0.001)
-
-
-@dataclass(frozen=True)
-class FleetReplayOptions(RunReplayOptions):
-    """The same for the command line, where a run or a job stands in one place."""
-
-    faults: str | None = option(_FAULTS, None, metavar="RUN|RATE")
-    days: float = option(_DAYS, JobReplayOptions.days, least=0.001)
-    sets: Sequence[str] = shared.sets()
-    on: str | None = shared.on()
+    faults: float | FleetRun | str | Path = replay_faults()
+    days: float = replay_days()

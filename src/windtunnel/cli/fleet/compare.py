@@ -8,7 +8,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.runs.options import FleetCompareCommandOptions
+from windtunnel.fleet.options import FleetCompareCommandOptions
 
 EXAMPLES = """\b
 Examples:

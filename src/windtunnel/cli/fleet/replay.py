@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windtunnel.cli.shared.common import show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.runs.options import FleetReplayOptions
+from windtunnel.fleet.options import FleetReplayOptions
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
