@@ -1,8 +1,8 @@
-"""From one job to better ones: a first plan for a model, priced advice, changes that make a job fit."""
+"""From one job to better ones: a first plan for a model, priced advice, changes that make a job fit. Names are imported on first
+use."""
 
-from windtunnel.search.change import Change
-from windtunnel.search.levers.advice import Advice, advise
-from windtunnel.search.levers.fixes import Fix, fixes
-from windtunnel.search.start import Start, start
+from __future__ import annotations
 
-__all__ = ["Advice", "Change", "Fix", "Start", "advise", "fixes", "start"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
