@@ -55,9 +55,8 @@ def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
 
         machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
     check_ranks(machine, per_node)
-    algorithm = None if asked.algorithm is None else str(asked.algorithm)
-    sends = None if algorithm is None else sends_of(algorithm)
-    chosen = algorithm_of(algorithm) if sends is None else None
+    sends = None if (algorithm := asked.algorithm) is None else sends_of(algorithm)
+    chosen = algorithm_of(str(algorithm)) if algorithm is not None and sends is None else None
     check_sends(sends, sizes, asked.sizes)
     if asked.show:
         _show(asked, machine, name, sizes[0], variables, chosen, sends, outputs)

@@ -37,7 +37,7 @@ def command_of(
             values, source = read(given)
             run(values, outputs if source is None else replace(outputs, source=source))
 
-        return _stated(with_outputs(_stated(command, [*parameters, last], options)), None, options)
+        return _with_parameters(with_outputs(_with_parameters(command, [*parameters, last], options)), None, options)
 
     return decorate
 
@@ -47,7 +47,7 @@ def bare_command_of(
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """The same for a verb whose answer has no sheet."""
     read, parameters = _reader(options, False, False, order)
-    return lambda run: _stated(lambda **given: run(read(given)[0]), parameters, options)
+    return lambda run: _with_parameters(lambda **given: run(read(given)[0]), parameters, options)
 
 
 def job_command_of(
@@ -55,7 +55,7 @@ def job_command_of(
 ) -> Callable[[Callable[[Options, JobSource], None]], Callable[..., None]]:
     """The same for a verb without a sheet that reads a job of a whole run where it needs one."""
     read, parameters = _reader(options, True, False, order)
-    return lambda run: _stated(lambda **given: run(*read(given)), parameters, options)  # type: ignore[arg-type]
+    return lambda run: _with_parameters(lambda **given: run(*read(given)), parameters, options)  # type: ignore[arg-type]
 
 
 JOB: dict[str, Any] = {"job": Source, "sets": Sets, "on": On, "model": ModelFile, "megatron": Megatron}
@@ -97,7 +97,9 @@ def _parameter_name(one: StatedOption, of_job: bool) -> str:
     return "sets" if of_job and one.word == "--set" else one.name if one.word else one.request_name
 
 
-def _stated(command: Callable[..., None], parameters: Sequence[inspect.Parameter] | None, options: Any) -> Callable[..., None]:
+def _with_parameters(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter] | None, options: Any
+) -> Callable[..., None]:
     """A function that typer takes for one with these parameters; `options`: the class that it says them of."""
     command.options = options  # type: ignore[attr-defined]
     if parameters is not None:

@@ -56,7 +56,7 @@ class Form:
             ui.tooltip(one.help)
         return made
 
-    def asked(self, *names: str) -> dict[str, Any]:
+    def arguments(self, *names: str) -> dict[str, Any]:
         """What a request says for these fields of options: those that are filled in."""
         asked: dict[str, Any] = {}
         for name in names:

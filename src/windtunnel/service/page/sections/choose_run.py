@@ -99,7 +99,7 @@ class WholeRunCard:
         if spares is not None and spares >= 0:
             sets["reliability.spares"] = f"{spares:.0f}"
         arguments = sets_list(job_arguments(self._context), sets)
-        return Wanted("goodput", {**arguments, "closed": True, **form.asked("days")}, dict(self._context.question.files), SHEET)
+        return Wanted("goodput", {**arguments, "closed": True, **form.arguments("days")}, dict(self._context.question.files), SHEET)
 
     async def _draw(self, table: Mapping[str, Any], asked: Asked) -> None:
         if not (self._form.number("rate") or 0.0) or self._law_of_rates != self._form.value("law"):

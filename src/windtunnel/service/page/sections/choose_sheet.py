@@ -71,7 +71,7 @@ async def _copy_link(context: PageContext) -> None:
 
 def wanted_plan(form: Form, mode: str) -> Wanted:
     """The question of the form. `mode`: rent or buy."""
-    arguments = form.asked("budget", "loss", "model", "tokens", "days", "gpus")
+    arguments = form.arguments("budget", "loss", "model", "tokens", "days", "gpus")
     if machines := form.value("on").replace(" ", ""):
         arguments["on"] = [machines]
     share = form.number("goodput")

@@ -34,7 +34,7 @@ def build_flows(context: PageContext, form: Form) -> None:
 def wanted_flows(form: Form) -> Wanted:
     """The question of the form; with packets it has queues over time, which a run has whose series is asked for."""
     engine = form.value("network")
-    arguments = form.asked("fabric", "flows", "network", *(("cc",) if engine == "packet" else ()))
+    arguments = form.arguments("fabric", "flows", "network", *(("cc",) if engine == "packet" else ()))
     if fault := form.value("fault").split():
         arguments["fault"] = fault
     return Wanted("flows", arguments, artefacts=(*SHEET, "series") if engine == "packet" else SHEET)

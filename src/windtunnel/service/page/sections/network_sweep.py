@@ -42,7 +42,7 @@ def _machine_fields(context: PageContext, form: Form) -> None:
 
 def wanted_calls(form: Form, network: str = "closed", log: str = "") -> Wanted:
     """The question of a form of collectives. `log`: text of a log whose calls stand beside them."""
-    arguments = form.asked("cluster", "op", "bytes", "gpus")
+    arguments = form.arguments("cluster", "op", "bytes", "gpus")
     if env := form.value("env").split():
         arguments["env"] = env
     if fault := form.value("fault").split():

@@ -53,7 +53,7 @@ def _shared_fields(context: PageContext, form: Form) -> None:
 
 
 def _shared_arguments(form: Form, *names: str) -> dict[str, Any]:
-    return sets_list(form.asked("model", "on", "isl", "osl", "ttft", "tpot", *names), sets_of(form.value("set")))
+    return sets_list(form.arguments("model", "on", "isl", "osl", "ttft", "tpot", *names), sets_of(form.value("set")))
 
 
 def build_front(context: PageContext, form: Form) -> None:

@@ -47,7 +47,7 @@ def wanted_step(form: Form) -> Wanted:
     """The question of the form: its text becomes a file of the name that its content asks for."""
     text = form.value("job").strip() + "\n"
     name = file_name(text)
-    arguments = {"job": name, **form.asked("on")}
+    arguments = {"job": name, **form.arguments("on")}
     if sets := sets_of(form.value("set")):
         arguments["set"] = sets
     return Wanted("rl-predict", arguments, {name: text}, SHEET)
