@@ -51,6 +51,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("memory-timeline", "traces.memory_timeline", "PyTorch's memory timelines, the raw form"),
     Importer("primus-timings", "traces.primus_timings", "Primus' pipeline timings, a file a rank"),
     Importer("flight-recorder", "traces.flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
+    Importer("served", "logs.served", "what inference servers and their benchmarks print: tables, JSON, the cache at start-up"),
     Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
     Importer("training-log", "logs", "training logs: Megatron-LM, NeMo, torchtitan, DeepSpeed, llm-foundry, MaxText, …"),
     Importer("nccl-watchdog", "logs.failures.watchdog", "lines of PyTorch's NCCL watchdog: calls that timed out, by rank"),

@@ -26,6 +26,7 @@ class Content(Enum):
     DATASET = "dataset"  # records.Dataset
     EVIDENCE = "evidence"  # of a failure: facts alone, with a `hang` that says who is to blame
     SERVER = "server"  # formats.jobs.servers.launch.LaunchedServer: what `windtunnel serve-predict` takes
+    SERVED = "served"  # formats.logs.served.MeasuredServer: what `windtunnel serve-predict --measured` takes
     SETTINGS = "settings"  # part of another input: algorithms, a schedule, a communicator file
 
 

@@ -16,6 +16,7 @@ NEXT = {
     Content.EVIDENCE: "windtunnel fleet hang {files}",
     Content.CLUSTER: "windtunnel predict MODEL --on {out}",
     Content.SERVER: "windtunnel serve-predict {files} --on CLUSTER",
+    Content.SERVED: "windtunnel serve-predict MODEL --on CLUSTER --measured {files}",
     Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
 }
 """What a user does next with a source, as a command."""
@@ -25,6 +26,7 @@ HINTS = {
     Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
     Content.EVIDENCE: "These are facts alone: leave -o out; --json FILE keeps them.",
     Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
+    Content.SERVED: "`windtunnel serve-predict MODEL --measured FILE` sets it beside a prediction.",
     Content.SERVER: "`windtunnel serve-predict FILE` takes it as it is.",
 }
 """What to write in place of --out, for content that has no file."""
