@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.options import asks
 from windtunnel.serving.options import ServeOptions, ServeSearchOptions
@@ -38,6 +39,12 @@ def answer_serve(asked: ServeOptions) -> Served:
     asked, notes = with_launch(asked)
     whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
+    found = None
+    if asked.measured is not None:
+        from windtunnel.formats.logs.served import read_served
+
+        found = read_served(Path(asked.measured))
+        asked = replace(asked, **_not_stated(asked, found.load))
     changes, tp = list(asked.overrides), asked.tp
     if tp is None:
         tp = first_plan_of(whole, machine, asked.gpus, changes, asked.dp * asked.pp).tp
@@ -67,7 +74,16 @@ def answer_serve(asked: ServeOptions) -> Served:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
-    return replace(served, notes=(*notes, *served.notes)) if notes else served
+    return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+
+
+def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `said` that nothing states."""
+    defaults = {one.name: one.default for one in fields(ServeOptions)}
+    stated = {name for name, default in defaults.items() if name != "model" and getattr(options, name) != default}
+    if {"rate", "concurrency"} & stated:
+        stated |= {"rate", "concurrency"}
+    return {name: value for name, value in said.items() if name not in stated}
 
 
 def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
@@ -90,11 +106,7 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     copies = said.pop("copies", 1)
     if not whole.experts and said.get("dp", 1) > 1:  # engines start copies of a dense model
         copies *= said.pop("dp")
-    defaults = {one.name: one.default for one in fields(ServeOptions)}
-    stated = {name for name, default in defaults.items() if name != "model" and getattr(options, name) != default}
-    if {"rate", "concurrency"} & stated:
-        stated |= {"rate", "concurrency"}
-    made = replace(options, **{name: value for name, value in said.items() if name not in stated})
+    made = replace(options, **_not_stated(options, said))
     tp = made.tp or 1
     made = replace(made, tp=tp, gpus=made.gpus if made.gpus is not None else copies * tp * made.pp * made.dp)
     return made, launched.notes(where)

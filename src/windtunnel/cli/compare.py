@@ -19,6 +19,7 @@ Examples:
   windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
   windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
   windtunnel compare trace-rank*.json.gz job.toml
+  windtunnel compare bench.log start.sh --on h100-ib       what a server's benchmark printed, beside its prediction
 """
 
 
@@ -30,7 +31,9 @@ def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
     *first, last = things
     if len(things) > 2 and all(one in names("jobs") for one in things):
         raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
-    if len(first) > 1 or _is_run(first[0]):
+    if len(first) == 1 and _is_served(first[0]):
+        _result_and_server(first[0], last, asked, outputs)
+    elif len(first) > 1 or _is_run(first[0]):
         _run_and_job(first, last, [*asked.sets, *asked.set_b], asked.on, outputs)
     else:
         _two_jobs((first[0], last), (asked.set_a, asked.set_b), asked, fidelity, outputs)
@@ -48,6 +51,30 @@ def _is_run(given: str) -> bool:
     if path.is_dir():
         return is_run(path) or not (path / "config.json").is_file()
     return path.is_file() and importer_of(head_of(path)).name not in CONFIGURATIONS
+
+
+def _is_served(given: str) -> bool:
+    """Whether an argument is what an inference server or its benchmark printed."""
+    from windtunnel.formats.door import importer_of
+    from windtunnel.formats.head import head_of
+
+    path = Path(given)
+    return path.is_file() and importer_of(head_of(path)).name == "served"
+
+
+def _result_and_server(result: str, server: str, asked: CompareCommandOptions, outputs: Outputs) -> None:
+    """A result beside the prediction of the server that a line or a model's name says."""
+    from windtunnel.api.serving import answer_serve
+    from windtunnel.serving.options import ServeOptions
+    from windtunnel.serving.sheet import server_sheet
+
+    if asked.on is None:
+        raise SpecError(
+            "--on", "nothing", "the machine of the server", "For example: windtunnel compare RESULT start.sh --on h100-ib."
+        )
+    options = ServeOptions(server, asked.on, measured=result, overrides=(*asked.sets, *asked.set_b), record=outputs.wants_detail)
+    answer = answer_serve(options)
+    outputs.show(server_sheet(answer), answer.as_dict)
 
 
 def _two_jobs(

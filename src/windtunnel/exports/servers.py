@@ -174,7 +174,7 @@ _STARTS = {"vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_
 def _write_one(tool: str) -> Callable[[Server, str, Any, int | None], Written]:
     def write(server: Server, model: str, prefill: Any, context: int | None) -> Written:
         line = _WRITERS[tool](server, model, server.plan, context, _STARTS[tool])
-        return _written(f"launch_{tool}.sh", [(line, server.replicas)], "--extra_llm_api_options")
+        return _write_script(f"launch_{tool}.sh", [(line, server.replicas)], "--extra_llm_api_options")
 
     return write
 
@@ -194,7 +194,7 @@ def _write_dynamo(server: Server, model: str, prefill: tuple[ServePlan, int] | N
     if prefill is not None and engine == "vllm":
         back.words += ["--is-decode-worker"]
     lines.append((back, server.replicas))
-    return _written("launch_dynamo.sh", lines, "--extra-engine-args", ["python -m dynamo.frontend --http-port 8000 &"])
+    return _write_script("launch_dynamo.sh", lines, "--extra-engine-args", ["python -m dynamo.frontend --http-port 8000 &"])
 
 
 TOOLS: Mapping[str, Callable[[Server, str, Any, int | None], Written]] = {
@@ -204,7 +204,7 @@ TOOLS: Mapping[str, Callable[[Server, str, Any, int | None], Written]] = {
 """What a served job is written for."""
 
 
-def _written(name: str, lines: list[tuple[_Line, int]], flag: str, before: list[str] | None = None) -> Written:
+def _write_script(name: str, lines: list[tuple[_Line, int]], flag: str, before: list[str] | None = None) -> Written:
     """The script of all lines; a copy that is started several times stands so often in it."""
     import yaml
 

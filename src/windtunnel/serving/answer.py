@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.formats.logs.served import MeasuredServer
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import FigureErrors, PublishedServers, ServerKind, servers_like
@@ -81,6 +82,26 @@ class ServedDetail:
 
 
 @dataclass(frozen=True)
+class MeasuredRow:
+    """A figure as predicted and as measured, in SI units; `error`: the stated relative one."""
+
+    figure: str
+    predicted: float
+    measured: float
+    error: float | None
+
+    @property
+    def off(self) -> float:
+        """Predicted / measured - 1."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def holds_error(self) -> bool | None:
+        """Whether what was measured lies inside the stated error; None without one."""
+        return None if self.error is None else abs(self.measured / self.predicted - 1.0) <= self.error
+
+
+@dataclass(frozen=True)
 class Served:
     """How a server answers a load.
 
@@ -90,7 +111,8 @@ class Served:
     the decoding side then, on all GPUs. `dollars`, `joules`: for a million output tokens. `limits`: what keeps them, if
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
-    server kept up, so that throughput and price are those of the arrivals.
+    server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
+    printed.
     """
 
     server: Server
@@ -120,6 +142,7 @@ class Served:
     accepted: float | None = None
     detail: ServedDetail | None = None
     paced: bool = False
+    measured: MeasuredServer | None = None
 
     @cached_property
     def kind(self) -> ServerKind:
@@ -181,7 +204,29 @@ class Served:
             "relative_errors": self.relative_errors(),
             "published": None if self.published_servers is None else self.published_servers.as_dict(),
             "notes": list(self.notes),
+            **({"measured": [asdict(row) for row in self.measured_rows]} if self.measured is not None else {}),
         }
+
+    @cached_property
+    def measured_rows(self) -> tuple[MeasuredRow, ...]:
+        """Each figure that was measured, beside the prediction; none without a measurement."""
+        if self.measured is None:
+            return ()
+        found, errors = self.measured.figures, self.relative_errors()
+        rows: list[MeasuredRow] = []
+        names = ("tokens_per_s", "total_tokens_per_s", "requests_per_s", "tokens_per_s_gpu", "seconds")
+        plain = {name: float(getattr(self, name)) for name in names}
+        for name, value in plain.items():
+            if found.get(name):
+                rows.append(MeasuredRow(name, value, found[name], errors["throughput"]))
+        for name in ("ttft", "tpot", "e2e"):
+            spread = getattr(self, name)
+            for part, seen in found.get(name, {}).items():
+                if seen > 0.0 and hasattr(spread, part):
+                    rows.append(MeasuredRow(f"{name}.{part}", getattr(spread, part), seen, errors[name]))
+        if tokens := self.measured.engine.get("cache_tokens"):
+            rows.append(MeasuredRow("cache_tokens", self.room.lane_tokens * self.server.plan.pp, tokens, None))
+        return tuple(rows)
 
     def _silicon(self) -> dict[str, float] | None:
         """Tokens/s for a mm2 of dies and for a US dollar of dies, memory and package; None where these are not known."""

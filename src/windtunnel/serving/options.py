@@ -68,6 +68,9 @@ class ServeOptions:
     requests: int | None = option("How many requests; default: ten for each user.", None, least=1)
     trace: str | Path | None = option("Requests of a trace: Azure's, Mooncake's or BurstGPT's columns.", None, metavar="FILE")
     speed: float = option("Of --trace: 2 plays it twice as fast.", 1.0)
+    measured: str | Path | None = option(
+        "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
+    )
     ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
     tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
     step_tokens: int | None = option("Most tokens of a forward pass; default: the engine's.", None, least=1)

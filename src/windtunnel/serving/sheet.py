@@ -60,11 +60,35 @@ def server_sheet(answer: Served) -> Sheet:
             Section("Where a pass's time goes", _passes(answer)),
             Section("Memory of a GPU", _memory(answer)),
             Section("Money and energy", _money(answer)),
+            *((Section("Beside what was measured", _measured_table(answer)),) if answer.measured_rows else ()),
             Section("How good", (Lines(tuple(server_record(answer)), "record"),) if server_record(answer) else ()),
             Section("Notes", (Lines(answer.notes, "note"),) if answer.notes else ()),
         ),
         (f"{server.engine.name} · {cluster.gpus} × {cluster.gpu.name} ({cluster.id})", _setup(answer)),
     )
+
+
+_MEASURED = {
+    "tokens_per_s": "output tokens/s", "total_tokens_per_s": "tokens/s with prompts", "requests_per_s": "requests/s",
+    "tokens_per_s_gpu": "output tokens/s a GPU", "seconds": "seconds of all", "ttft": "first token", "tpot": "each further token",
+    "e2e": "whole request", "cache_tokens": "tokens of cache",
+}  # fmt: skip
+
+
+def _measured_table(answer: Served) -> tuple[Block, ...]:
+    """Predicted and measured figures side by side."""
+    rows = []
+    for row in answer.measured_rows:
+        name, _, part = row.figure.partition(".")
+        words = Sentence("{figure}, {part}, ms", figure=Sentence(_MEASURED[name]), part=part) if part else Sentence(_MEASURED[name])
+        scale = 1e3 if part else 1.0
+        inside = Sentence("") if row.holds_error is None else Sentence("inside ±") if row.holds_error else Sentence("outside ±")
+        values = (Cell(f"{value * scale:,.4g}", value) for value in (row.predicted, row.measured))
+        rows.append((Cell(words), *values, Cell(f"{100.0 * row.off:+.0f} %", row.off), Cell(inside)))
+    columns = (Column("figure"), Column("predicted", True), Column("measured", True), Column("off", True), Column(""))
+    assert answer.measured is not None
+    note = Lines((Sentence("printed by {source}", source=answer.measured.source),), "measured")
+    return (Table("measured", columns, tuple(rows)), note)
 
 
 def _headline(answer: Served) -> Sentence:

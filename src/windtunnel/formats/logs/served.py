@@ -102,7 +102,7 @@ def recognises(head: Head) -> bool:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """The figures of the last result in the files. FileError for a text without one."""
-    found, broken = _read_all(files, context)
+    found, broken = _read_results(files, context)
     facts: dict[str, Any] = {"printed by": found.source}
     for name, value in found.figures.items():
         facts |= {f"{name} {key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
@@ -112,10 +112,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 def read_served(path: Path) -> MeasuredServer:
     """As `read`, of one file."""
-    return _read_all([path], Context())[0]
+    return _read_results([path], Context())[0]
 
 
-def _read_all(files: Sequence[Path], context: Context) -> tuple[MeasuredServer, list[str]]:
+def _read_results(files: Sequence[Path], context: Context) -> tuple[MeasuredServer, list[str]]:
     found: MeasuredServer | None = None
     broken: list[str] = []
     for path in files:
@@ -143,11 +143,11 @@ def _take_lines(lines: Iterator[str] | Any, found: MeasuredServer) -> None:
     for line in lines:
         for name, pattern in patterns.items():
             if (match := pattern.search(line)) is not None:
-                seen.setdefault(name, []).append(_number(next(filter(None, match.groups()))) or 0.0)
+                seen.setdefault(name, []).append(_number_of(next(filter(None, match.groups()))) or 0.0)
         match = _LINE.match(line)
         if match is not None:
             known = words.get(match["words"].strip().lower())
-            value = _number(match["value"])
+            value = _number_of(match["value"])
             if known is not None and value is not None:
                 found.put(known[0], value * (1e-3 if (match["unit"] or "").strip().lower() in _MILLI else 1.0))
             continue
@@ -167,7 +167,7 @@ def _take_box(cells: Sequence[str], heads: Sequence[str], boxes: Mapping[str, st
         return
     scale = 1e-3 if unit is not None and unit["unit"].strip().lower() in _MILLI else 1.0
     for head, cell in zip(heads, cells[1:], strict=False):
-        value = _number(cell)
+        value = _number_of(cell)
         if value is None or head not in _SPREADS:
             continue
         if name in ("ttft", "tpot", "e2e"):
@@ -199,8 +199,8 @@ def _take_engine(seen: Mapping[str, Sequence[float]], found: MeasuredServer) -> 
 def _take_json(text: str, found: MeasuredServer) -> None:
     """The last object of a JSON or JSONL text. FileError for another text."""
     tables = []
-    for part in [text] if _loads(text) is not None else text.splitlines():
-        table = _loads(part)
+    for part in [text] if _json_of(text) is not None else text.splitlines():
+        table = _json_of(part)
         if isinstance(table, Mapping):
             tables.append(table)
     if not tables:
@@ -208,7 +208,7 @@ def _take_json(text: str, found: MeasuredServer) -> None:
     table = tables[-1]
     keys = served_words()["keys"]
     for name, value in table.items():
-        number = _plain(value)
+        number = _finite_number(value)
         spread = _JSON_SPREAD.fullmatch(name)
         if number is None:
             if isinstance(value, Mapping):
@@ -228,7 +228,7 @@ def _take_genai(name: str, table: Mapping[str, Any], found: MeasuredServer) -> N
         return
     scale = 1e-3 if str(table.get("unit", "ms" if figure in ("ttft", "tpot", "e2e") else "")).lower() in _MILLI else 1.0
     for head, value in table.items():
-        number = _plain(value)
+        number = _finite_number(value)
         if number is None or head not in _SPREADS:
             continue
         if figure in ("ttft", "tpot", "e2e"):
@@ -237,22 +237,22 @@ def _take_genai(name: str, table: Mapping[str, Any], found: MeasuredServer) -> N
             found.put(figure, number)
 
 
-def _loads(text: str) -> Any:
+def _json_of(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _plain(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     """A finite number; None for anything else, as Infinity and NaN are."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def _number(text: str) -> float | None:
+def _number_of(text: str) -> float | None:
     try:
-        return _plain(float(text.replace(",", "")))
+        return _finite_number(float(text.replace(",", "")))
     except ValueError:
         return None

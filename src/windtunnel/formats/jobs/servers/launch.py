@@ -222,7 +222,9 @@ def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Ma
             else:
                 raw[key] = value
         else:
-            (unread if _listed(head, tool.unread) else harmless if _listed(head, tool.harmless) else unknown).append(f"--{head}")
+            (unread if _is_among(head, tool.unread) else harmless if _is_among(head, tool.harmless) else unknown).append(
+                f"--{head}"
+            )
     if "config" in raw:
         _read_config(tool, str(raw.pop("config")), path, files, raw, made, unread)
     if loose and "model" not in raw:
@@ -234,7 +236,7 @@ def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Ma
     return made
 
 
-def _listed(name: str, listed: Sequence[str]) -> bool:
+def _is_among(name: str, listed: Sequence[str]) -> bool:
     return any(name == one or one.endswith("-") and name.startswith(one) for one in listed)
 
 
@@ -305,7 +307,7 @@ def _read_config(
             raw.setdefault("eager", "true" if value in (None, False) else "false")
         elif field_name is not None:
             raw.setdefault(field_name, value)
-        elif not _listed(head, tool.harmless):
+        elif not _is_among(head, tool.harmless):
             unread.append(key)
 
 

@@ -43,7 +43,7 @@ def _walk(value: Any, copies: int, side: str | None, where: str) -> Iterator[Com
             yield from _walk(one, copies, side, where)
     if not isinstance(value, Mapping):
         return
-    many = value.get("replicas", _deep_replicas(value))
+    many = value.get("replicas", _replicas_of_service(value))
     copies *= many if isinstance(many, int) and many > 0 else 1
     side = _side_of(value) or side
     if "image" in value or "modelCommand" in value or ("args" in value and ("command" in value or "env" in value)):
@@ -62,7 +62,7 @@ def _walk(value: Any, copies: int, side: str | None, where: str) -> Iterator[Com
                 yield from _walk(below, copies, role, where)
 
 
-def _deep_replicas(value: Mapping[str, Any]) -> Any:
+def _replicas_of_service(value: Mapping[str, Any]) -> Any:
     """Replicas of a Compose service."""
     deploy = value.get("deploy")
     return deploy.get("replicas") if isinstance(deploy, Mapping) else None
@@ -83,17 +83,17 @@ def _side_of(value: Mapping[str, Any]) -> str | None:
 
 def _words_of(value: Mapping[str, Any]) -> list[str]:
     """The words of a container: its command with its arguments, or those of its image."""
-    words = [str(one) for key in ("entrypoint", "command", "args") for one in _listed(value.get(key))]
+    words = [str(one) for key in ("entrypoint", "command", "args") for one in _words_listed(value.get(key))]
     if value.get("modelCommand") == "vllmServe":
         words = ["vllm", "serve", *words]
     shell = bool(words) and words[0].rpartition("/")[2] in ("bash", "sh")
     starts = words and not words[0].startswith("-")
     if not shell and not starts and isinstance(value.get("image"), str):
         words = ["image", str(value["image"]), *words]
-    return _filled(words, value.get("env"), value.get("environment"))
+    return _fill_variables(words, value.get("env"), value.get("environment"))
 
 
-def _listed(value: Any) -> list[Any]:
+def _words_listed(value: Any) -> list[Any]:
     if isinstance(value, str):
         import shlex
 
@@ -104,7 +104,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _filled(words: list[str], *tables: Any) -> list[str]:
+def _fill_variables(words: list[str], *tables: Any) -> list[str]:
     """Words with $(NAME) and ${NAME} of the container's environment filled in."""
     known: dict[str, str] = {}
     for table in tables:
