@@ -1,0 +1,404 @@
+"""Answers of other verbs than predict whose numbers are watched: searches, levers, plans, servers, RL steps, calls, fabrics,
+replays, runs and fits. Each takes a fraction of a second; long lists are folded to their sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import windtunnel as wt
+from windtunnel.engine.routes import route
+from windtunnel.network.fabrics import cluster_graph, parse_fabric
+from windtunnel.search.bound.bounds import bounds
+from windtunnel.search.space import Space
+
+LONG = 8
+"""Items of a list from which on its sums are watched."""
+
+CLOCKS = ("bound_s", "predict_s", "cpu_s")
+"""Seconds that an answer took."""
+
+
+def folded(value: Any) -> Any:
+    """Plain data with numbers, None and names: texts of several words are left out, long lists are sums of their columns."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): folded(item) for key, item in value.items() if not _is_text(item) and key not in CLOCKS}
+    if isinstance(value, (list, tuple)):
+        return _folded_list([item for item in value if not _is_text(item)])
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+
+
+def _is_text(value: Any) -> bool:
+    """Words for people, and paths."""
+    return isinstance(value, str) and (" " in value or "/" in value)
+
+
+def _folded_list(items: Sequence[Any]) -> Any:
+    if len(items) <= LONG:
+        return [folded(item) for item in items]
+    if all(isinstance(item, (bool, int, float, np.number)) for item in items):
+        numbers = np.asarray(items, np.float64)
+        known = numbers[np.isfinite(numbers)]
+        return {
+            "count": len(items),
+            "finite": len(known),
+            "sum": float(known.sum()),
+            "in_order": float(known @ np.arange(1, len(known) + 1)),
+        }
+    if all(isinstance(item, (list, tuple, np.ndarray)) and len(item) == len(items[0]) for item in items):
+        return [_folded_list(column) for column in zip(*items, strict=True)]
+    if all(isinstance(item, Mapping) or dataclasses.is_dataclass(item) for item in items):
+        tables = [
+            item if isinstance(item, Mapping) else {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+            for item in items
+        ]
+        names = {str(name): None for table in tables for name in table}
+        return {name: _folded_list([table[name] for table in tables if table.get(name) is not None]) for name in names}
+    return [len(items), *(folded(item) for item in items[:LONG])]
+
+
+def data_of(answer: Any) -> Any:
+    """Folded plain data of an answer, as its JSON has it; without the job that it repeats."""
+    plain = wt.as_dict(answer) if not isinstance(answer, (list, tuple, dict)) else answer
+    return folded({key: item for key, item in plain.items() if key not in _REPEATED} if isinstance(plain, dict) else plain)
+
+
+_REPEATED = ("job", "graph", "version")
+SMALL = ["model.layers=4", "plan.global_batch=16"]
+RL: dict[str, Any] = {
+    "workload": "rl",
+    "name": "small",
+    "model": "qwen2.5-1.5b",
+    "cluster": {"base": "h100-ib", "gpus": 16},
+    "rl": {
+        "prompts": 64,
+        "samples": 4,
+        "mini_batch": 32,
+        "prompt": "100-300",
+        "response": "600~0.8<4096",
+        "rollout": {"tp": 1},
+    },
+}
+APART = ["rl.mode=async", "rl.rollout.gpus=8"]
+RL_CHANGES: dict[str, list[str]] = {
+    "colocated": ["rl.pack_tokens=5000", "rl.critic=true", "rl.offload=all"],
+    "split": ["rl.mode=split", "rl.rollout.gpus=8", "rl.turns=3", "rl.tool_tokens=300", "rl.tool_seconds=2.0"],
+    "one step off": ["rl.mode=one_step_off", "rl.rollout.gpus=4", "rl.rollout.engine=sglang", "rl.reward_seconds=3.0"],
+    "async": [*APART, "rl.sync_every=2", "rl.keep=0.5"],
+    "async whole": [*APART, "rl.partial=false", "rl.staleness=0.5", "rl.rollout.pp=2"],
+    "colocated mixture": [
+        "model=qwen3-30b-a3b",
+        "rl.rollout.tp=8",
+        "rl.rollout.ep=8",
+        "plan.ep=8",
+        "rl.samples=2",
+        "rl.rollout.weights=fp8",
+    ],
+    "colocated tight": [
+        "rl.rollout.running=4",
+        "rl.rollout.step_tokens=512",
+        "rl.rollout.memory=0.3",
+        "rl.epochs=2",
+        "rl.rollout.dp=2",
+    ],
+}
+SERVED: dict[str, tuple[str, str, int, dict[str, Any]]] = {
+    "vllm": ("llama3.1-8b", "h100-ib", 2, {"isl": "900~1<4000", "osl": "120~1<600", "requests": 60, "concurrency": 24}),
+    "sglang": (
+        "llama3.1-8b",
+        "h100-ib",
+        2,
+        {"engine": "sglang", "tp": 2, "isl": "900~1<4000", "osl": "120~1<600", "requests": 60, "rate": 9.0},
+    ),
+    "trtllm": (
+        "llama3-70b",
+        "h200-ib",
+        4,
+        {"engine": "trtllm", "tp": 4, "weights": "fp8", "isl": 700, "osl": "90~1<300", "requests": 40},
+    ),
+    "latent": (
+        "deepseek-v3",
+        "h200-ib",
+        8,
+        {"engine": "sglang", "tp": 1, "ep": 8, "dp": 8, "weights": "fp8", "isl": 300, "osl": 40, "requests": 40, "concurrency": 16},
+    ),
+    "stages": ("llama3-70b", "h100-ib", 8, {"tp": 4, "pp": 2, "isl": 500, "osl": 50, "requests": 30, "concurrency": 12}),
+    "mixture": ("qwen3-30b-a3b", "h100-ib", 4, {"tp": 4, "ep": 4, "isl": 500, "osl": 50, "requests": 30, "concurrency": 12}),
+    "hybrid": ("qwen3-next-80b-a3b", "h100-ib", 4, {"tp": 4, "isl": 500, "osl": 50, "requests": 30, "concurrency": 12}),
+    "window": ("gemma3-27b", "a100-ib", 2, {"tp": 2, "isl": 3000, "osl": 50, "requests": 20, "concurrency": 6}),
+    "drafts": (
+        "llama3.1-8b",
+        "h100-ib",
+        1,
+        {"isl": 300, "osl": 80, "requests": 30, "concurrency": 12, "speculate": "draft=llama3.2-1b,drafts=3,rate=0.7"},
+    ),
+    "apart": (
+        "llama3.1-8b",
+        "h100-ib",
+        3,
+        {"prefill": "gpus=1,tp=1", "isl": "600~1<2000", "osl": "90~1<300", "requests": 40, "rate": 12.0},
+    ),
+    "no kernel of its own": ("llama2-13b", "l40s", 4, {"tp": 4, "isl": 400, "osl": 30, "requests": 20, "concurrency": 8}),
+    "two nodes": (
+        "deepseek-v3",
+        "h100-ib",
+        16,
+        {"tp": 16, "ep": 16, "weights": "fp8", "isl": 300, "osl": 20, "requests": 20, "concurrency": 8},
+    ),
+}
+FABRICS = (
+    "fat_tree:k=8,oversubscription=2",
+    "fat_tree:k=4,tiers=2",
+    "rail:servers=4,leaf_servers=2",
+    "hpn",
+    "dcn",
+    "megascale",
+    "dragonfly",
+    "dragonfly_plus",
+    "torus:sizes=4x4x2",
+    "mesh:sizes=3x4",
+    "ndim",
+    "nvlink",
+    "pcie",
+)
+MACHINES = ("h100-ib", "aws-p5", "dgx-1v", "gb200-nvl72", "tpu-v5p", "mi300x-roce", "a100-pcie")
+CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+SEARCHED = {
+    "dense": (
+        ["cluster.gpus=32", "plan.global_batch=32", "runtime.framework=megatron-core", "model.layers=8"],
+        {
+            "plan.tp": (1, 2, 4),
+            "plan.pp": (1, 2),
+            "plan.vpp": (1, 2),
+            "plan.micro_batch": (1, 2),
+            "plan.sharding": ("none", "zero1"),
+            "plan.recompute": ("none", "selective", "full"),
+            "runtime.overlap_grad_reduce": (False, True),
+        },
+    ),
+    "money": (
+        ["cluster.gpus=16", "plan.global_batch=32", "model.layers=8"],
+        {
+            "plan.tp": (1, 2),
+            "plan.pp": (1, 2),
+            "plan.recompute": ("none", "full"),
+            "plan.sharding": ("fsdp", "zero2"),
+            "plan.micro_batch": (1, 2, 4),
+        },
+    ),
+}
+
+
+def _sum_rows(cluster: str, op: str, gpus: int, network: str) -> Any:
+    rows = wt.collective(cluster, op, gpus=gpus, sizes=[3e3, 2e5, 5e7], network=network)
+    return [{key: row[key] for key in ("time_us", "busbw_GBs", "channels", "relative_error") if key in row} for row in rows]
+
+
+def _fabric(text: str) -> Any:
+    graph = parse_fabric(text)
+    return _graph(graph)
+
+
+def _graph(graph: Any) -> Any:
+    ends = np.arange(min(graph.endpoints, 64))
+    paths = route(graph, ends, np.roll(ends, 5))
+    columns = (
+        "node_kind",
+        "node_site",
+        "link_from",
+        "link_to",
+        "link_rate",
+        "link_latency",
+        "link_axis",
+        "endpoint",
+        "nic_start",
+        "nics",
+        "rail",
+    )
+    return folded({**{name: getattr(graph, name) for name in columns}, "hops": np.diff(paths.start), "links": paths.links})
+
+
+def _bounds(name: str) -> Any:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
+    from test_search_bounds import COMMON, PLANS, SPACES
+
+    source, overrides, fields = SPACES[name]
+    columns = Space(wt.load(source, overrides), COMMON | fields).columns()
+    columns = columns.take(np.sort(np.random.default_rng(1).permutation(len(columns))[:PLANS]))
+    return folded(bounds(columns))
+
+
+def bounds_of_spaces() -> dict[str, Callable[[], Any]]:
+    """Bounds of the spaces that tests/laws compares with predictions."""
+    spaces = (
+        "dense",
+        "sharded",
+        "mixture",
+        "mixed GPUs",
+        "slow network",
+        "large caches",
+        "ranks of a micro batch apart",
+        "offload",
+    )
+    return {f"bounds of {name}": partial(_bounds, name) for name in spaces}
+
+
+def _search(name: str, objective: Any) -> Any:
+    overrides, fields = SEARCHED[name]
+    result = wt.search(wt.load("llama3-8b-8xh100", overrides), fields, objective, processes=1)
+    return data_of(result)
+
+
+def _levers(source: str, *overrides: str) -> Any:
+    from windtunnel.search.facts import facts_of
+    from windtunnel.search.levers.pricing import price_levers
+
+    return folded(list(price_levers(facts_of(wt.load(source, list(overrides))))))
+
+
+def _plan(overrides: Sequence[str] = (), gpus: Sequence[int] = (64,), cluster: str = "h100-ib", **wish: float) -> Any:
+    from windtunnel.search.budget.planner import plan
+    from windtunnel.search.budget.wish import Wish
+    from windtunnel.spec import load_law
+
+    return data_of(plan(Wish(load_law("epoch"), **wish), [cluster], gpus, overrides))
+
+
+def _rl(changes: Sequence[str]) -> Any:
+    return data_of(wt.rl_predict(RL, None, changes))
+
+
+def _served(name: str) -> Any:
+    model, on, gpus, more = SERVED[name]
+    return data_of(wt.serve_predict(model, on, gpus, **more))
+
+
+def _predicted(source: str, *overrides: str, network: str = "closed") -> Any:
+    p = wt.predict(wt.load(source, list(overrides)), network=network)
+    stages = [folded(stage) for stage in p.memory]
+    return {"step": p.step_time_s, "breakdown": dict(p.breakdown), "overlapped": dict(p.overlapped), "memory": stages[:2]}
+
+
+@cache
+def _traced(folder: str, *overrides: str) -> Any:
+    """A predicted step as the profiler's trace of a run, read again."""
+    path = Path(folder) / f"{len(overrides)}.json"
+    wt.export(wt.load("llama3-8b-8xh100", [*SMALL, *overrides]), "kineto").save(path)
+    return wt.read(path).value
+
+
+def _of_run(do: Callable[[Any, Any], Any]) -> Any:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = wt.load("llama3-8b-8xh100", SMALL)
+        return do(_traced(folder, "plan.recompute=full", "cluster.node.gpu.memory_bandwidth=2.9TB/s"), job)
+
+
+def _exported(format: str, do: Callable[[Path, list[Path]], Any], *overrides: str, **options: Any) -> Any:
+    """What becomes of a small job's step in the files of another tool."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = wt.load("llama3-8b-8xh100", [*SMALL, "model.layers=2", "plan.tp=2", "plan.sharding=zero1", *overrides])
+        wt.export(job, format, **options).save(Path(folder) / format)
+        found = Path(folder) / format
+        return do(found, sorted(found.rglob("*.*")) if found.is_dir() else [found])
+
+
+def _replayed(path: Path, files: list[Path], **options: Any) -> Any:
+    return data_of(wt.replay(path if path.is_file() else files[0].parent, "h100-ib", **options))
+
+
+def _whatif(run: Any, job: Any) -> Any:
+    changes = ["no-host-gaps", "scale:gemm=0.5", "scale:attention=1.5", "no-stragglers"]
+    return [data_of(row.as_dict()) for row in wt.whatif(run, changes)]
+
+
+def cases() -> dict[str, Callable[[], Any]]:
+    """Name → what computes its figures."""
+    table: dict[str, Callable[[], Any]] = bounds_of_spaces()
+    table |= {f"serve {name}": partial(_served, name) for name in SERVED}
+    table |= {f"rl {name}": partial(_rl, changes) for name, changes in RL_CHANGES.items()}
+    table |= {f"fabric {text}": partial(_fabric, text) for text in FABRICS}
+    table |= {
+        f"graph of {name}": lambda name=name: _graph(cluster_graph(wt.load_cluster(name, ["gpus=16"])).graph) for name in MACHINES
+    }
+    for network in ("closed", "flow", "packet"):
+        for name in MACHINES:
+            gpus = 8 if name == "dgx-1v" else 4 if name == "a100-pcie" else 16
+            for op in CALLS:
+                table[f"{op} {name} {network}"] = partial(_sum_rows, name, op, gpus, network)
+    table |= {
+        "search by time": partial(_search, "dense", "time"),
+        "search by money and memory": partial(_search, "money", ["dollars", "gpus"]),
+        "levers": partial(_levers, "llama3-8b-8xh100", "plan.global_batch=32"),
+        "levers of a pipeline": partial(_levers, "gpt3-175b-64"),
+        "levers of a mixture": partial(_levers, "mixtral-8x7b-64xh100"),
+        "plan in days": partial(_plan, days=10.0),
+        "plan for a loss": partial(_plan, ["cluster.economics.mode=buy"], loss=2.3, days=5.0),
+        "plan for money": partial(_plan, [], (8,), budget=9600.0, parameters=1e9),
+        "sensitivity": lambda: data_of(wt.sensitivity(wt.load("llama3-8b-8xh100", ["model.layers=8"]))),
+        "room in memory": lambda: data_of(wt.memory(wt.load("llama3-8b-8xh100", ["plan.micro_batch=4", "plan.recompute=none"]))),
+        "serve search": lambda: data_of(
+            wt.serve_search("llama3.1-8b", "h100-ib", 2, isl=256, osl=64, users=[1, 8, 64], processes=1, engines=["vllm", "sglang"])
+        ),
+        "serve search apart": lambda: data_of(
+            wt.serve_search(
+                "llama3.1-8b", "h100-ib", 4, isl=900, osl=64, users=[4, 32], processes=1, prefill=True, ttft=2.0, tpot=0.03
+            )
+        ),
+        "rl splits": lambda: [data_of(step) if hasattr(step, "step_time_s") else "refused" for _, step in wt.rl_splits(RL)],
+        "flows of a permutation": lambda: data_of(wt.flows("fat_tree:k=4,link=400Gb/s", "permutation:bytes=1MiB", "flow")),
+        "packets of an incast": lambda: data_of(wt.flows("fat_tree:k=4,link=400Gb/s", "incast:bytes=256KiB", "packet")),
+        "step over flows": partial(_predicted, "llama3-8b-8xh100", *SMALL, "cluster.gpus=16", network="flow"),
+        "step over packets": partial(
+            _predicted,
+            "llama3-8b-8xh100",
+            *SMALL,
+            "model.layers=1",
+            "model.vocab=2048",
+            "plan.seq=512",
+            "cluster.gpus=16",
+            network="packet",
+        ),
+        "step of unequal ranks": partial(
+            _predicted,
+            "gpt3-175b-64",
+            "plan.global_batch=32",
+            "unequal.slow=[{nodes=[2],factor=1.2}]",
+            "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]",
+        ),
+        "step of a mixture": partial(
+            _predicted, "mixtral-8x7b-64xh100", "plan.global_batch=64", "model.layers=8", "runtime.moe_a2a_overlap=true"
+        ),
+        "what if": partial(_of_run, _whatif),
+        "comparison of a run": partial(_of_run, lambda run, job: data_of(wt.compare(run, job))),
+        "calibrated run": partial(_of_run, lambda run, job: folded(wt.calibrate(run, job).fit)),
+        "report of a run": partial(_of_run, lambda run, job: data_of(wt.runs.show(run))),
+        "replay of chakra": partial(_exported, "chakra", _replayed),
+        "replay of chakra over flows": partial(_exported, "chakra", partial(_replayed, network="flow")),
+        "replay of goal": partial(_exported, "goal", _replayed),
+        "goal by LogGOPS": partial(
+            _exported, "goal", lambda path, _: folded(wt.replay_loggops(path, "L=2500,o=1500,g=1000,G=4,O=0,S=0"))
+        ),
+        "simai": partial(_exported, "simai", lambda path, _: folded(wt.simai(path, 8))),
+        "fit of power": lambda: folded(wt.fit.power()),
+        "fit of collectives": lambda: folded(wt.fit.collectives()),
+    }
+    return table
