@@ -101,7 +101,7 @@ def test_a_bound_is_no_larger_where_something_is_faster(faster: str) -> None:
 
 
 def test_twice_the_micro_batches_take_twice_the_work() -> None:
-    """What a step computes is linear in its micro batches; what follows them, and what a GPU holds but for 1F1B's warm-up, is not."""
+    """What a step computes is linear in its micro batches; what follows them is not, nor what a GPU holds beyond the warm-up."""
     once, twice, four = (bound(f"plan.global_batch={batch}") for batch in (32, 64, 128))
     assert twice.computing == pytest.approx(2.0 * once.computing)
     assert four.seconds - twice.seconds == pytest.approx(2.0 * (twice.seconds - once.seconds), rel=1e-6)
@@ -260,8 +260,8 @@ def test_workers_on_ray_give_trials_back_and_end_what_they_began(monkeypatch: py
         return lambda call: SimpleNamespace(remote=lambda *rest: (len(log), rest[2], call(*rest)))
 
     ray = SimpleNamespace(
-        is_initialized=lambda: False, init=lambda **_: log.append("init"), cluster_resources=lambda: {"CPU": 4.0}, put=lambda it: it,
-        remote=remote, wait=lambda all, num_returns: (all[:num_returns], all[num_returns:]), get=lambda done: done[2],
+        is_initialized=lambda: False, init=lambda **_: log.append("init"), cluster_resources=lambda: {"CPU": 4.0},
+        put=lambda it: it, remote=remote, wait=lambda all, num_returns: (all[:num_returns], all[num_returns:]), get=lambda done: done[2],
         cancel=lambda reference, force: log.append(f"cancel {force}"), shutdown=lambda: log.append("shutdown"),
         exceptions=SimpleNamespace(RayError=KeyError),
     )  # fmt: skip
