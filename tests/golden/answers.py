@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,11 @@ def data_of(answer: Any) -> Any:
 
 _REPEATED = ("job", "graph", "version")
 SMALL = ["model.layers=4", "plan.global_batch=16"]
+TINY = (
+    "llama3-8b-8xh100", "model.layers=2", "model.hidden=512", "model.ffn=1024", "model.heads=8", "model.kv_heads=8",
+    "model.vocab=4096", "plan.seq=512", "cluster.gpus=16", "plan.dp=8", "plan.tp=2", "plan.global_batch=16", "tokens=1e11",
+    "cluster.fabric.leaf_nodes=1",
+)  # fmt: skip
 RL: dict[str, Any] = {
     "workload": "rl",
     "name": "small",
@@ -264,6 +270,26 @@ def _search(name: str, objective: Any) -> Any:
     return data_of(result)
 
 
+def _words(lines: Iterable[Any]) -> list[list[str]]:
+    """The numbers that sentences say."""
+    return [re.findall(r"\d[\d.,]*", str(line)) for line in lines]
+
+
+def _reasons(objective: str, at_most: dict[str, float] | None = None) -> Any:
+    from windtunnel.search.reasons import reason_lines
+
+    overrides, fields = SEARCHED["money"]
+    job = wt.load("llama3-8b-8xh100", [*overrides, "tokens=1e11", "plan.recompute=full"])
+    result = wt.search(job, fields, objective, at_most=at_most, processes=1)
+    lines = [line for why in result.explanations for line in reason_lines(result, why)]
+    return {"values": result.best.values, "said": _words(lines), **_decided(result)}
+
+
+def _decided(result: Any) -> dict[str, Any]:
+    decisions = [decision for why in result.explanations for decision in why.decisions]
+    return {"decisions": [[decision.path, decision.loss, decision.least] for decision in decisions]}
+
+
 def _levers(source: str, *overrides: str) -> Any:
     from windtunnel.search.facts import facts_of
     from windtunnel.search.levers.pricing import price_levers
@@ -273,10 +299,12 @@ def _levers(source: str, *overrides: str) -> Any:
 
 def _plan(overrides: Sequence[str] = (), gpus: Sequence[int] = (64,), cluster: str = "h100-ib", **wish: float) -> Any:
     from windtunnel.search.budget.planner import plan
+    from windtunnel.search.budget.reasons import reasons
     from windtunnel.search.budget.wish import Wish
     from windtunnel.spec import load_law
 
-    return data_of(plan(Wish(load_law("epoch"), **wish), [cluster], gpus, overrides))
+    answer = plan(Wish(load_law("epoch"), **wish), [cluster], gpus, overrides)
+    return {**data_of(answer), "said": _words(reasons(answer))}
 
 
 def _rl(changes: Sequence[str]) -> Any:
@@ -321,6 +349,21 @@ def _exported(format: str, do: Callable[[Path, list[Path]], Any], *overrides: st
         return do(found, sorted(found.rglob("*.*")) if found.is_dir() else [found])
 
 
+def _astra_sim() -> Any:
+    def run(path: Path, files: list[Path]) -> Any:
+        configured = path.parent / "astra"
+        wt.export(wt.load("llama3-8b-8xh100", [*SMALL, "model.layers=2", "plan.tp=2", "plan.sharding=zero1"]), "astra-sim").save(
+            configured
+        )
+        names = {file.name: file for file in configured.rglob("*.*")}
+        system, network = (next(names[name] for name in names if word in name) for word in ("system", "network"))
+        memory = next((names[name] for name in names if "memory" in name), None)
+        groups = next((names[name] for name in names if "group" in name), None)
+        return folded(wt.replay_astra_sim(files, system, network, memory))
+
+    return _exported("chakra", run)
+
+
 def _replayed(path: Path, files: list[Path], **options: Any) -> Any:
     return data_of(wt.replay(path if path.is_file() else files[0].parent, "h100-ib", **options))
 
@@ -347,6 +390,8 @@ def cases() -> dict[str, Callable[[], Any]]:
     table |= {
         "search by time": partial(_search, "dense", "time"),
         "search by money and memory": partial(_search, "money", ["dollars", "gpus"]),
+        "search by joules": partial(_reasons, "joules"),
+        "search by money until a day": partial(_reasons, "bill", {"days": 40.0}),
         "levers": partial(_levers, "llama3-8b-8xh100", "plan.global_batch=32"),
         "levers of a pipeline": partial(_levers, "gpt3-175b-64"),
         "levers of a mixture": partial(_levers, "mixtral-8x7b-64xh100"),
@@ -384,6 +429,17 @@ def cases() -> dict[str, Callable[[], Any]]:
             "unequal.slow=[{nodes=[2],factor=1.2}]",
             "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]",
         ),
+        "step beside a save": partial(
+            _predicted, *TINY, "reliability=llama3-2024", "cluster.fabric.storage.servers=2", network="flow"
+        ),
+        "step beside flows": lambda: data_of(
+            {
+                "s": wt.predict(
+                    wt.load(*TINY[:1], list(TINY[1:])), network="flow", background=["ring:shift=8,bytes=1MiB@5ms"]
+                ).step_time_s
+            }
+        ),
+        "tests of a node": lambda: folded(wt.runs.expected_options(wt.load_cluster("h100-ib"))),
         "step of a mixture": partial(
             _predicted, "mixtral-8x7b-64xh100", "plan.global_batch=64", "model.layers=8", "runtime.moe_a2a_overlap=true"
         ),
@@ -397,6 +453,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         "goal by LogGOPS": partial(
             _exported, "goal", lambda path, _: folded(wt.replay_loggops(path, "L=2500,o=1500,g=1000,G=4,O=0,S=0"))
         ),
+        "astra-sim": _astra_sim,
         "simai": partial(_exported, "simai", lambda path, _: folded(wt.simai(path, 8))),
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),

@@ -261,7 +261,8 @@ def test_workers_on_ray_give_trials_back_and_end_what_they_began(monkeypatch: py
 
     ray = SimpleNamespace(
         is_initialized=lambda: False, init=lambda **_: log.append("init"), cluster_resources=lambda: {"CPU": 4.0},
-        put=lambda it: it, remote=remote, wait=lambda all, num_returns: (all[:num_returns], all[num_returns:]), get=lambda done: done[2],
+        put=lambda it: it, remote=remote,
+        wait=lambda all, num_returns: (all[:num_returns], all[num_returns:]), get=lambda done: done[2],
         cancel=lambda reference, force: log.append(f"cancel {force}"), shutdown=lambda: log.append("shutdown"),
         exceptions=SimpleNamespace(RayError=KeyError),
     )  # fmt: skip
