@@ -358,7 +358,6 @@ def _astra_sim() -> Any:
         names = {file.name: file for file in configured.rglob("*.*")}
         system, network = (next(names[name] for name in names if word in name) for word in ("system", "network"))
         memory = next((names[name] for name in names if "memory" in name), None)
-        groups = next((names[name] for name in names if "group" in name), None)
         return folded(wt.replay_astra_sim(files, system, network, memory))
 
     return _exported("chakra", run)
