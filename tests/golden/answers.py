@@ -3,16 +3,17 @@ replays, runs and fits. Each takes a fraction of a second; long lists are folded
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from folding import folded, folded_list
 
 import windtunnel as wt
 from windtunnel.engine.routes import route
@@ -20,57 +21,8 @@ from windtunnel.network.fabrics import cluster_graph, parse_fabric
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.space import Space
 
-LONG = 8
-"""Items of a list from which on its sums are watched."""
-
-CLOCKS = ("bound_s", "predict_s", "cpu_s")
-"""Seconds that an answer took."""
-
-
-def folded(value: Any) -> Any:
-    """Plain data with numbers, None and names: texts of several words are left out, long lists are sums of their columns."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Mapping):
-        return {str(key): folded(item) for key, item in value.items() if not _is_text(item) and key not in CLOCKS}
-    if isinstance(value, (list, tuple)):
-        return _folded_list([item for item in value if not _is_text(item)])
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
-
-
-def _is_text(value: Any) -> bool:
-    """Words for people, and paths."""
-    return isinstance(value, str) and (" " in value or "/" in value)
-
-
-def _folded_list(items: Sequence[Any]) -> Any:
-    if len(items) <= LONG:
-        return [folded(item) for item in items]
-    if all(isinstance(item, (bool, int, float, np.number)) for item in items):
-        numbers = np.asarray(items, np.float64)
-        known = numbers[np.isfinite(numbers)]
-        return {
-            "count": len(items),
-            "finite": len(known),
-            "sum": float(known.sum()),
-            "in_order": float(known @ np.arange(1, len(known) + 1)),
-        }
-    if all(isinstance(item, (list, tuple, np.ndarray)) and len(item) == len(items[0]) for item in items):
-        return [_folded_list(column) for column in zip(*items, strict=True)]
-    if all(isinstance(item, Mapping) or dataclasses.is_dataclass(item) for item in items):
-        tables = [
-            item if isinstance(item, Mapping) else {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-            for item in items
-        ]
-        names = {str(name): None for table in tables for name in table}
-        return {name: _folded_list([table[name] for table in tables if table.get(name) is not None]) for name in names}
-    return [len(items), *(folded(item) for item in items[:LONG])]
+UNIT = Path(__file__).parents[1] / "unit"
+"""What builds tables and calls for tests of other questions."""
 
 
 def data_of(answer: Any) -> Any:
@@ -367,6 +319,133 @@ def _replayed(path: Path, files: list[Path], **options: Any) -> Any:
     return data_of(wt.replay(path if path.is_file() else files[0].parent, "h100-ib", **options))
 
 
+def _unit(name: str) -> Any:
+    """A file of tests/unit, for what it builds."""
+    if str(UNIT) not in sys.path:
+        sys.path.insert(0, str(UNIT))
+    return import_module(name)
+
+
+def _helper(name: str) -> Any:
+    """A module that tests share."""
+    if str(UNIT.parents[1]) not in sys.path:
+        sys.path.insert(0, str(UNIT.parents[1]))
+    return import_module(name)
+
+
+def _astra_calls(aware: bool) -> Any:
+    leave = _unit("test_astrasim_collectives").leave
+    found = {}
+    for shape, count, algorithm in product(
+        ("Ring", "Switch", "FullyConnected"), (4, 8, 16), ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
+    ):
+        for call in ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"):
+            for entered in (None, np.arange(count) * 700.0):
+                key = f"{shape} {count} {algorithm} {call} {entered is None}".replace(" ", "-")
+                try:
+                    found[key] = folded(leave(shape, count, call, 2**18, algorithm, aware, entered))
+                except wt.WindtunnelError:
+                    found[key] = "refused"
+    return [
+        sum(value == "refused" for value in found.values()),
+        folded_list([sum(map(float, _numbers(value))) for value in found.values()]),
+    ]
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in _numbers(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in _numbers(item)]
+    return [float(value)] if isinstance(value, (int, float)) else []
+
+
+def _simai_rates() -> Any:
+    from windtunnel.replay.simai.busbw import group_rate
+    from windtunnel.replay.simai.setting import SimaiSetting
+
+    setting, rates = SimaiSetting(256, nvlink=360, nic=48.5), []
+    for group, call, parts in product(("TP", "EP", "DP", "DP_EP"), ("allreduce", "allgather", "alltoall"), (False, True)):
+        for tp, ep, ranks in product((1, 2, 4, 8, 16), (1, 2, 8), (1, 2, 4, 16)):
+            rate = group_rate(setting, call, group, tp, ep, ranks, parts)
+            rates.append([-2.0, 0.0] if rate is None else [float(rate[0]), float(rate[1])])
+    return [folded_list(rates[at : at + 60]) for at in range(0, len(rates), 60)]
+
+
+def _fitted_engines() -> Any:
+    import tempfile
+
+    from windtunnel.calibrate.engines.catalogue import error_lines, fit_gpu
+
+    with tempfile.TemporaryDirectory() as folder:
+        _unit("test_fit_engines").tables(Path(folder))
+        fitted = fit_gpu(wt.read_measured(folder))
+    return {"fitted": folded(fitted), "errors": folded([list(line) for line in error_lines([fitted])])}
+
+
+def _fitted_kernels() -> Any:
+    tiny_cpu = _helper("tests.helpers.fit_rows").tiny_cpu
+    from windtunnel.calibrate.kernels.fit import fit
+
+    return folded(fit([tiny_cpu()]))
+
+
+def _late_rank() -> Any:
+    runs = _helper("tests.synthetic_runs")
+    sets = [
+        "cluster.gpus=8",
+        "plan.dp=none",
+        "plan.global_batch=8",
+        "plan.seq=4096",
+        "model.layers=4",
+        "plan.vpp=1",
+        "plan.tp=2",
+        "plan.pp=2",
+    ]
+    job = wt.load("llama2-70b-64xh100", [*sets, "model=llama3.1-8b"])
+    run = runs.with_slow_tasks(job, runs.graph_of_job(job), rank=5, value=1.3)
+    return {
+        "shown": data_of(wt.runs.show(run)),
+        "compared": data_of(wt.compare(run, job)),
+        "what": [data_of(row.as_dict()) for row in wt.whatif(run, ["no-stragglers", "scale:gemm=0.5", "no-host-gaps"])],
+    }
+
+
+def _logged(times: float) -> Any:
+    from windtunnel.records.run import Run, Steps
+
+    job = wt.load("mixtral-8x7b-64xh100", ["model.layers=8", "plan.global_batch=64"])
+    step = wt.predict(job).step_time_s
+    seconds = np.full(24, times * step) * (1.0 + 0.01 * np.cos(np.arange(24)))
+    seconds[[9, 19]] *= 1.4
+    return data_of(wt.compare(Run(Steps.of(-1, range(1, 25), seconds=seconds), (), {}), job))
+
+
+PLANS = (
+    ("gpt3-175b-64", "plan.offload.activations=2", "plan.offload.optimizer=nvme",
+     "plan.offload.parameters=nvme", "plan.global_batch=32"),
+    ("llama3-8b-8xh100", "plan.offload.optimizer=host", "plan.offload.gradients=host", "plan.global_batch=16"),
+    ("gpt3-175b-64", "plan.sharding=fsdp", "plan.global_batch=64", "plan.vpp=1"),
+    ("gpt3-175b-64", "plan.sharding=zero2", "plan.global_batch=64", "plan.vpp=3", "runtime.overlap_p2p=false"),
+    ("gpt3-175b-64", "plan.sharding=hsdp", "plan.shard_group=2", "plan.global_batch=64", "plan.schedule=1f1b",
+     "plan.vpp=1", "runtime.overlap_p2p=true"),
+    ("gpt3-175b-64", "plan.global_batch=512", "plan.vpp=1", "plan.schedule=zb-h1", "runtime.overlap_p2p=true"),
+    ("llama2-70b-64xh100", "plan.sharding=zero1", "runtime.overlap_grad_reduce=false",
+     "runtime.overlap_param_gather=false", "plan.global_batch=32"),
+    ("mixtral-8x7b-64xh100", "plan.global_batch=64", "model.layers=8", "plan.schedule=dualpipe", "plan.pp=4", "plan.vpp=1"),
+    ("llama3-8b-8xh100", "runtime.launch=eager", "runtime.launch_blocking=true", "plan.global_batch=16",
+     "unequal.jitter.sigma=0.02", "unequal.draws=2"),
+    ("deepseek-v3-2048xh800", "plan.global_batch=1024", "model.layers=16"),
+)  # fmt: skip
+
+
+def _plan_or_words(*job: str) -> Any:
+    try:
+        return _predicted(*job)
+    except wt.WindtunnelError as error:
+        return type(error).__name__
+
+
 def _whatif(run: Any, job: Any) -> Any:
     changes = ["no-host-gaps", "scale:gemm=0.5", "scale:attention=1.5", "no-stragglers"]
     return [data_of(row.as_dict()) for row in wt.whatif(run, changes)]
@@ -453,6 +532,15 @@ def cases() -> dict[str, Callable[[], Any]]:
             _exported, "goal", lambda path, _: folded(wt.replay_loggops(path, "L=2500,o=1500,g=1000,G=4,O=0,S=0"))
         ),
         "astra-sim": _astra_sim,
+        "steps of plans": lambda: [_plan_or_words(*job) for job in PLANS],
+        "astra-sim's collectives": partial(_astra_calls, False),
+        "astra-sim's collectives that meet": partial(_astra_calls, True),
+        "simai's rates": _simai_rates,
+        "fit of engines": _fitted_engines,
+        "fit of kernels": _fitted_kernels,
+        "late rank": _late_rank,
+        "log of a slow run": partial(_logged, 1.3),
+        "log of a fast run": partial(_logged, 0.9),
         "simai": partial(_exported, "simai", lambda path, _: folded(wt.simai(path, 8))),
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),

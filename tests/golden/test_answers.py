@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answers import cases, folded
+from answers import cases
+from folding import folded
 from test_golden import moved
 
 EXPECTED = Path(__file__).parent / "expected_answers.json"

@@ -151,7 +151,8 @@ def files_of(room: str) -> list[Path]:
 def near(room: str) -> list[Path]:
     """The tests of a room, nearest first; those of rooms without wide tests have the watched answers besides."""
     paths: list[Path] = []
-    for pattern in (*ROOMS[room], *(("golden/answers",) if room in LIGHT or room == "spec" else ())):
+    watched = ("golden/answers", *(("golden/golden",) if room.startswith("predict/") else ()))
+    for pattern in (*ROOMS[room], *(watched if room in LIGHT or room == "spec" else ())):
         folder, _, name = pattern.rpartition("/")
         paths += sorted((ROOT / "tests" / (folder or "unit")).glob(f"test_{name}.py"))
     return list(dict.fromkeys(paths))
