@@ -106,7 +106,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "runs": ("runs_*", "fleet_compare", "fleet_kept", "laws/step_changes"),
     "calibrate": ("calibrate_*", "compute_fit", "fit_*", "network_calibrate", "reality_fit", "reality_energy", "transfer_*"),
     "traces": ("linked_traces", "other_traces", "formats_analyses", "runs_alone", "runs_waits", "laws/scanned_traces"),
-    "spec": ("spec_*", "schedules", "hybrids", "loss", "families", "moe", "vision", "unequal", "offload"),
+    "spec": ("spec_*", "schedules", "hybrids", "loss", "families", "moe", "vision", "unequal", "offload", "goodput_job"),
 }
 """Room -> tests/unit/test_<pattern>.py that are near to it, or tests/<folder>/test_<pattern>.py: they run first."""
 
