@@ -27,8 +27,8 @@ def moved(old: Any, new: Any, path: str = "") -> list[str]:
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in moved(a, b, f"{path}[{i}]")]
     if isinstance(old, (int, float)) and isinstance(new, (int, float)) and new == pytest.approx(old, rel=TOLERANCE, abs=1e-12):
         return []
-    if old is None and new is None:
-        return []  # no price, no tokens: no figure
+    if old == new:
+        return []  # names, and no figure where there is no price
     change = f" ({new / old - 1:+.3%})" if isinstance(old, float) and isinstance(new, float) and old else ""
     return [f"{path}: {old} -> {new}{change}"]
 

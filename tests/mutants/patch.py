@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 
@@ -18,6 +19,7 @@ def put_in(mutant: Mutant) -> int:
     was told to leave alone are found too. What functions remember of earlier calls is forgotten.
     """
     path = SRC / mutant.file
+    importlib.import_module(f"windtunnel.{mutant.file.removesuffix('.py').replace('/', '.')}")  # some are loaded by tests alone
     code = compile(mutated(path.read_text(encoding="utf-8"), mutant), str(path), "exec", dont_inherit=True)
     new = {(each.co_qualname, each.co_firstlineno): each for each in codes_within(code)}
     gc.unfreeze()

@@ -54,7 +54,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "engines/lanes_closed",
     ),
     "network/grids": ("network_dimensions", "grid_*", "laws/grids"),
-    "network/fabrics": ("fabric_*", "machine_fabric", "network_bad_files", "laws/fabric_laws", "laws/grids"),
+    "network/fabrics": (
+        "fabric_*",
+        "machine_fabric",
+        "network_bad_files",
+        "laws/fabric_laws",
+        "laws/grids",
+        "engines/drawn_fabrics",
+        "engines/imported_topologies",
+    ),
     "memory": ("memory*", "allocator", "offload", "sharding", "ddp_buckets", "moe"),
     "predict/price": ("predict_by_hand", "prediction_data", "network_calibrate", "graph_model", "moe", "context", "slow_calls"),
     "predict/answer": ("money", "power", "silicon", "predict_by_hand", "predict_spans", "prediction_data", "startup", "moe_runs"),
@@ -68,6 +76,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "laws/predict_folded",
         "laws/recorded_passes",
         "laws/live_traffic",
+        "engines/storage_traffic",
     ),
     "predict/program": (
         "lower_*",
@@ -88,7 +97,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "goodput": ("goodput_*", "reality_goodput", "cli_goodput"),
     "serving": ("serving_*", "served_accuracy", "laws/serving_*", "laws/speculation_laws", "laws/meeting_laws"),
     "rl": ("rl_*", "served_accuracy"),
-    "service": ("service_*", "page_state", "service/store"),
+    "service": ("service_*", "page_state", "service/store", "service/abuse", "service/sign_in", "service/confined"),
     "fleet/findings": ("fleet_findings", "fleet_clocks", "fleet_hang", "fleet_detect", "fleet_compare", "fleet_batch"),
     "workload/mixers": ("hybrids", "workload*", "models", "catalog", "serving_predict", "context", "fit_forward"),
     "workload/optimizers": ("optimizers", "offload", "workload*", "sharding"),
@@ -97,7 +106,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "runs": ("runs_*", "fleet_compare", "fleet_kept", "laws/step_changes"),
     "calibrate": ("calibrate_*", "compute_fit", "fit_*", "network_calibrate", "reality_fit", "reality_energy", "transfer_*"),
     "traces": ("linked_traces", "other_traces", "formats_analyses", "runs_alone", "runs_waits", "laws/scanned_traces"),
-    "spec": ("spec_*", "schedules", "hybrids", "loss", "families", "moe", "vision", "unequal", "offload"),
+    "spec": ("spec_*", "schedules", "hybrids", "loss", "families", "moe", "vision", "unequal", "offload", "goodput_job"),
 }
 """Room -> tests/unit/test_<pattern>.py that are near to it, or tests/<folder>/test_<pattern>.py: they run first."""
 
@@ -140,9 +149,10 @@ def files_of(room: str) -> list[Path]:
 
 
 def near(room: str) -> list[Path]:
-    """The tests of a room, nearest first."""
+    """The tests of a room, nearest first; those of rooms without wide tests have the watched answers besides."""
     paths: list[Path] = []
-    for pattern in ROOMS[room]:
+    watched = ("golden/answers", *(("golden/golden",) if room.startswith("predict/") else ()))
+    for pattern in (*ROOMS[room], *(watched if room in LIGHT or room == "spec" else ())):
         folder, _, name = pattern.rpartition("/")
         paths += sorted((ROOT / "tests" / (folder or "unit")).glob(f"test_{name}.py"))
     return list(dict.fromkeys(paths))

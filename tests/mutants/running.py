@@ -208,8 +208,8 @@ def _watching(runner: Runner, tests: list[str]) -> Callable[[], Any]:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
             if runner.session.testsfailed > failed:
                 failing.append(test)
-            else:
-                functions[test] = sorted({name for code in seen if (name := _function(code.co_filename, outermost(code)))})
+            else:  # threads of the test that still run may add to `seen`
+                functions[test] = sorted({name for code in list(seen) if (name := _function(code.co_filename, outermost(code)))})
                 seconds[test] = spent
             failed = runner.session.testsfailed
             _keep(Path(os.environ["TMPDIR"]), calls)  # that of the fork: it may run out of time

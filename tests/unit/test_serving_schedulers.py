@@ -214,3 +214,11 @@ def test_passes_in_one_piece_end_where_blocks_do(blocks: int, output: int, passe
     assert decode is not None
     booked = Booked(ServedRank(lane, rules, LaneClock(lane.load)), decode, Passing(0, 0, 0.0, 1, 9.0), 1)
     assert _most_repeats(booked) == passes
+
+
+def test_an_open_loop_begins_with_a_request_and_has_its_rate() -> None:
+    load = drawn_load(10, 10, requests=4000, rate=5.0, seed=3)
+    assert load.arrival[0] == 0.0 and np.all(np.diff(load.arrival) >= 0.0)
+    assert load.arrival[-1] == pytest.approx(4000 / 5.0, rel=0.05)
+    bursty = np.diff(drawn_load(10, 10, requests=4000, rate=5.0, burstiness=0.25, seed=3).arrival)
+    assert np.std(bursty) / np.mean(bursty) == pytest.approx(2.0, rel=0.1)  # 1 / sqrt(0.25)

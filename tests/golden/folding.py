@@ -1,0 +1,63 @@
+"""Plain data of an answer, folded so that a file of expected figures stays small."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+LONG = 8
+"""Items of a list from which on its sums are watched."""
+
+CLOCKS = ("bound_s", "predict_s", "cpu_s")
+"""Seconds that an answer took."""
+
+
+def folded(value: Any) -> Any:
+    """Plain data with numbers, None and names: texts of several words are left out, long lists are sums of their columns."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): folded(item) for key, item in value.items() if not _is_text(item) and key not in CLOCKS}
+    if isinstance(value, (list, tuple)):
+        return folded_list([item for item in value if not _is_text(item)])
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+
+
+def _is_text(value: Any) -> bool:
+    """Words for people, and paths."""
+    return isinstance(value, str) and (" " in value or "/" in value)
+
+
+def folded_list(items: Sequence[Any]) -> Any:
+    """A list, or sums of its columns where it is long."""
+    if len(items) <= LONG:
+        return [folded(item) for item in items]
+    if all(isinstance(item, (bool, int, float, np.number)) for item in items):
+        numbers = np.asarray(items, np.float64)
+        known = numbers[np.isfinite(numbers)]
+        return {
+            "count": len(items),
+            "finite": len(known),
+            "sum": float(known.sum()),
+            "in_order": float(known @ np.arange(1, len(known) + 1)),
+        }
+    if all(isinstance(item, (list, tuple, np.ndarray)) and len(item) == len(items[0]) for item in items):
+        return [folded_list(column) for column in zip(*items, strict=True)]
+    if all(isinstance(item, Mapping) or dataclasses.is_dataclass(item) for item in items):
+        tables = [
+            item if isinstance(item, Mapping) else {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+            for item in items
+        ]
+        names = {str(name): None for table in tables for name in table}
+        return {name: folded_list([table[name] for table in tables if table.get(name) is not None]) for name in names}
+    return [len(items), *(folded(item) for item in items[:LONG])]
