@@ -1,24 +1,26 @@
-"""Sentences of the page by key, in the language of whoever reads it."""
+"""Sentences of the page by key, in the language of whoever reads it. words/ has a file for each section, in which every key has its
+text in all languages side by side."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from pathlib import Path
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 """Code of a language -> its own name."""
-PARTS = ("frame", "compose", "answer", "choose", "network", "serving", "trust", "run")
-"""Files of words: those of the frame, and of each section."""
 
 
 @cache
 def words_of(code: str) -> dict[str, str]:
-    """Key -> sentence with {facts}, of all parts together. A key begins with its part: `compose.title`."""
-    found: dict[str, str] = {}
-    for part in PARTS:
-        found |= import_module(f"windtunnel.service.page.language.{code}_{part}").WORDS
-    return found
+    """Key -> sentence with {facts}, of all files together. A key begins with the name of its file: `compose.title`."""
+    return {
+        f"{file.stem}.{key}": texts[code]
+        for file in sorted((Path(__file__).parent / "words").glob("*.toml"))
+        for key, texts in tomllib.loads(file.read_text(encoding="utf-8")).items()
+        if code in texts
+    }
 
 
 @dataclass(frozen=True)
