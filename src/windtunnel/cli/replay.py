@@ -64,7 +64,7 @@ def command(asked: ReplayCommandOptions, outputs: Outputs) -> None:
 def _astra_sim(
     files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, outputs: Outputs
 ) -> None:
-    from windtunnel.replay.astrasim.files import replay_astra_sim
+    from windtunnel_oracles.astrasim.files import replay_astra_sim
 
     with show_spinner("Replaying as ASTRA-sim does"):
         ran = replay_astra_sim(files, system, wires, memory, groups, aware)

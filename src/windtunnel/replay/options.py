@@ -11,7 +11,7 @@ from windtunnel.base import shared_options as shared
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, check_threads
 from windtunnel.base.options import argument, option
-from windtunnel.replay.simai.setting import SimaiSetting
+from windtunnel_oracles.simai.setting import SimaiSetting
 
 if TYPE_CHECKING:
     from windtunnel.records.run import Run

@@ -7,11 +7,11 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.simulators.astrasim.configuration import System
-from windtunnel.replay.astrasim.blocks import Blocks
-from windtunnel.replay.astrasim.members import Members
-from windtunnel.replay.astrasim.messages import Step, bundle, chain, direct
-from windtunnel.replay.astrasim.phases import RingPhase
-from windtunnel.replay.astrasim.wires import Wires
+from windtunnel_oracles.astrasim.blocks import Blocks
+from windtunnel_oracles.astrasim.members import Members
+from windtunnel_oracles.astrasim.messages import Step, bundle, chain, direct
+from windtunnel_oracles.astrasim.phases import RingPhase
+from windtunnel_oracles.astrasim.wires import Wires
 
 
 def lower(blocks: Blocks, system: System, phase: RingPhase, members: Members, begin: Int64s) -> Int64s:

@@ -33,11 +33,11 @@ from windtunnel.formats.traces.chakra.schema import COLLECTIVES
 from windtunnel.formats.traces.chakra.source import sources
 from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
 from windtunnel.records.trace_graph import TaskKind
-from windtunnel.replay.astrasim.blocks import Blocks
-from windtunnel.replay.astrasim.collective import Collectives
-from windtunnel.replay.astrasim.members import Members
-from windtunnel.replay.astrasim.unfolded import send
-from windtunnel.replay.astrasim.wires import Wires
+from windtunnel_oracles.astrasim.blocks import Blocks
+from windtunnel_oracles.astrasim.collective import Collectives
+from windtunnel_oracles.astrasim.members import Members
+from windtunnel_oracles.astrasim.unfolded import send
+from windtunnel_oracles.astrasim.wires import Wires
 
 MODELLED = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 _COMPUTE, _COMMUNICATE, _HOST = range(3)

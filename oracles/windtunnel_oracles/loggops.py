@@ -15,7 +15,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.traces.goal import read_schedule
 from windtunnel.formats.traces.goal.schedule import ANY, GoalKind, GoalRank, GoalSchedule
-from windtunnel.replay.introsort import by_key
+from windtunnel_oracles.introsort import by_key
 
 MESSAGE = 4
 _MASK = 2**64 - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.replay.simai.setting import SimaiSetting, single
+from windtunnel_oracles.simai.setting import SimaiSetting, single
 
 NO_RATE = -1.0
 """What SimAI computes with where less than one NIC is left for a GPU."""

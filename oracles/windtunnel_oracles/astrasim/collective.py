@@ -12,12 +12,12 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.formats.simulators.astrasim.configuration import System
-from windtunnel.replay.astrasim.blocks import Blocks
-from windtunnel.replay.astrasim.members import Members
-from windtunnel.replay.astrasim.messages import Direct, Step, bundle, chain, direct
-from windtunnel.replay.astrasim.phases import RingPhase, chunks, phases_of
-from windtunnel.replay.astrasim.unfolded import lower
-from windtunnel.replay.astrasim.wires import Wires
+from windtunnel_oracles.astrasim.blocks import Blocks
+from windtunnel_oracles.astrasim.members import Members
+from windtunnel_oracles.astrasim.messages import Direct, Step, bundle, chain, direct
+from windtunnel_oracles.astrasim.phases import RingPhase, chunks, phases_of
+from windtunnel_oracles.astrasim.unfolded import lower
+from windtunnel_oracles.astrasim.wires import Wires
 
 Custom = Callable[[str, Members, np.ndarray], np.ndarray]
 """(call, members, entries) -> exits of a collective that a trace describes."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.simulators.astrasim.configuration import System
-from windtunnel.replay.astrasim.phases import AG, AR, RS, RingPhase
+from windtunnel_oracles.astrasim.phases import AG, AR, RS, RingPhase
 
 FAST = 10
 """ns of a bundle inside a group's own ring, whatever the endpoint delay (MemBus.cc, Transmition::Fast)."""

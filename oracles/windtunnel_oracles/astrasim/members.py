@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.replay.astrasim.phases import Ring
-from windtunnel.replay.astrasim.wires import Wires
+from windtunnel_oracles.astrasim.phases import Ring
+from windtunnel_oracles.astrasim.wires import Wires
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, Ratios, ratio, read_ratios
 from windtunnel.formats.simulators.simai.workload import POLICIES, SimaiLayer, SimaiWorkload, read_workload
-from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
-from windtunnel.replay.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scale_ns, single, ticks
+from windtunnel_oracles.simai.busbw import NO_RATE, bus_bandwidth, group_rate
+from windtunnel_oracles.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scale_ns, single, ticks
 
 GIB = 2**30
 SMALL = 2**20
