@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, Ratios, ratio, read_ratios
+from windtunnel.formats.simulators.simai.ratios import MULTI, Ratios, ratio, read_ratios
 from windtunnel.formats.simulators.simai.workload import POLICIES, SimaiLayer, SimaiWorkload, read_workload
 from windtunnel_oracles.simai.busbw import NO_RATE, bus_bandwidth, group_rate
 from windtunnel_oracles.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scale_ns, single, ticks
 
+DEFAULT = read_ratios(Path(__file__).parent / "ratios")
+"""SimAI's own tables: aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio (Apache-2.0), commit cef83f9d."""
 GIB = 2**30
 SMALL = 2**20
 SMALL_NS = {2: 10_000, 4: 12_000, 8: 15_000, 16: 66_000, 32: 135_000, 64: 200_000, 128: 320_000}

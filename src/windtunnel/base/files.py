@@ -10,8 +10,11 @@ import gzip
 import io
 import os
 import stat
+import tomllib
 import zlib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import FileError
 
@@ -99,3 +102,14 @@ def _kind(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a pipe"
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+@cache
+def table_beside(module: str) -> dict[str, Any]:
+    """Facts that a module reads: the TOML file of its name beside it. `module`: its `__file__`. No caller may change them."""
+    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def words_by_meaning(table: dict[str, list[str]]) -> dict[str, str]:
+    """Word -> what it means, of a table that lists words by their meaning."""
+    return {word: meaning for meaning, words in table.items() for word in words}
