@@ -18,7 +18,7 @@ from windtunnel.goodput.reasons import reasons, run_data
 from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.host_copies import legs
-from windtunnel.memory.saved_state import state_bytes_of
+from windtunnel.memory.state import state_bytes_of
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
 from windtunnel.report.sheet import head_figures

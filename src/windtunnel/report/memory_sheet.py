@@ -13,7 +13,7 @@ from windtunnel.predict.sheet.job import describe_job
 from windtunnel.report.memory import MemoryReport
 from windtunnel.search.levers.fixes import Fix
 from windtunnel.search.levers.flags import flags_of, framework_name
-from windtunnel.search.verdict import verdict
+from windtunnel.search.margin import verdict
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Figure, Lines, Picture, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, capital, join, quote

@@ -17,7 +17,7 @@ from windtunnel.predict.sheet.parts import COLOUR, COMMUNICATION, OFFLOAD, OPTIM
 from windtunnel.predict.sheet.step import breakdown_blocks, call_table, kernel_table, path_blocks
 from windtunnel.report.timeline.tracks import direction, is_receive, is_send
 from windtunnel.search.levers.reasons import reasons
-from windtunnel.search.verdict import verdict
+from windtunnel.search.margin import verdict
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Figure, Item, Items, Lines, Picture, Section, Sheet
 from windtunnel.sheet.sentence import Sentence, join, quote

@@ -9,8 +9,7 @@ import numpy as np
 
 from windtunnel.compute.curves import AttentionCurve, Basis, Choice, KernelCurves, Provenance
 from windtunnel.compute.transfer.joint import Stored, stored_curves
-from windtunnel.compute.transfer.law import sheet, sheet_of
-from windtunnel.compute.transfer.moved import attention_for, gemm_for
+from windtunnel.compute.transfer.law import attention_for, gemm_for, sheet, sheet_of
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.machine.cluster import GPU

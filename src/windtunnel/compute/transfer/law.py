@@ -18,15 +18,20 @@ because a score costs c k FLOP and one exponential (Shah et al. 2024, arXiv 2407
 **Cut-down chips.** Where an SM of the same architecture has a slower tensor core (H20), its memories and other units keep up
 better: `head` goes with FLOP per clock and SM, and `tile_cost` below half of it (above, the power limit could make more FLOP/s
 slower). A faster one is taken to have memories that keep up.
+
+One GPU's curves for another GPU: a relative's, scaled by the laws of `law.py`, or those shared by all measured GPUs.
+
+A best matrix product measured on the GPU caps the rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windtunnel.compute.attention import FULL
 from windtunnel.compute.curves import AttentionCurve, GemmCurve, KernelCurves
+from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.machine.cluster import GPU
@@ -187,3 +192,27 @@ def distance(a: str, b: str) -> float:
     if a not in YEAR or b not in YEAR:
         return 100.0
     return max(0.5, float(abs(YEAR[a] - YEAR[b])))
+
+
+WAYS = ("forward", "backward")
+
+
+def gemm_for(gpu: GPU, joint: JointCurves, base: tuple[GemmCurve, Sheet] | None) -> GemmCurve:
+    """The curve of products on `gpu`: `base`'s scaled, or the shared one."""
+    on = sheet(gpu)
+    curve = gemm_held(joint.gemm, on, joint.energy) if base is None else gemm_moved(*base, on, joint.energy)
+    best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
+    if best is None:
+        return curve
+    return replace(curve, fraction=curve.fraction * min(1.0, best * (1.0 + curve.throttle) / (reach(curve) * on.peak)))
+
+
+def attention_for(
+    gpu: GPU, joint: JointCurves, base: tuple[Mapping[str, AttentionCurve], Sheet] | None
+) -> dict[str, AttentionCurve]:
+    """The curves of fused attention on `gpu`, by direction."""
+    on = sheet(gpu)
+    if base is None:
+        return {way: attention_with(joint.attention[way], way, on, joint.exposed) for way in WAYS}
+    curves, there = base
+    return {way: attention_moved(curves[way], way, there, on, joint.exposed) for way in WAYS}

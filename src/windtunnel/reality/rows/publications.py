@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import table_beside
-from windtunnel.base.package_data import CATALOG
-from windtunnel.base.strict import Strict
+from windtunnel.base.files import CATALOG, table_beside
+from windtunnel.base.quantities import Strict
 from windtunnel.reality.rows.table import TrainingRow
 
 FOLDER = CATALOG / "publications"

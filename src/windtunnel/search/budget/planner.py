@@ -27,9 +27,8 @@ from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.api import search
-from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of
+from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of, ownership_of
 from windtunnel.search.budget.counts import CountSearch, rank
-from windtunnel.search.budget.ownership import ownership_of
 from windtunnel.search.budget.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
 from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.search.defaults import default_fields

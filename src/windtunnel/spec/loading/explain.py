@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.base.files import table_beside, words_by_meaning
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 
 _BOUND = {
     "greater_than": ("gt", "above"),

@@ -1,9 +1,15 @@
-"""Adam and momentum SGD: element-wise, in one pass over gradient, weight and moments."""
+"""Adam and momentum SGD: element-wise, in one pass over gradient, weight and moments.
+
+LAMB (You et al. 2020, arXiv:1904.00962): Adam's step scaled for each tensor by the norm of the weight over that of the step.
+
+As in Apex' FusedLAMB: one kernel writes the step over the gradient, one takes the norms of weights and steps, one applies them.
+If a tensor is sharded, its two norms are summed over the ranks, all tensors in one call (Apex' DistributedFusedLAMB).
+"""
 
 from __future__ import annotations
 
 from windtunnel.workload.identity import Role
-from windtunnel.workload.ops import Op
+from windtunnel.workload.ops import Axis, Comm, Kind, Op
 from windtunnel.workload.optimizers.update import ParameterUpdate
 
 
@@ -38,3 +44,21 @@ def _rows(update: ParameterUpdate, name: str, elements: float, moments: float, r
     passes = 1 if update.job.runtime.fused_optimizer else 5
     width = update.grad + 2 * update.main + 2 * moments + 4 * 2 * (passes - 1)
     return [update.moving_kernel(f"{name} update", elements, width, update.launches(elements) * passes)._replace(role=role)]
+
+
+def lamb_rows(update: ParameterUpdate) -> list[Op]:
+    job, n = update.job, update.elements
+    passes = 1 if job.runtime.fused_optimizer else 5
+    moments = update.first_moment_width + update.second_moment_width
+    rows = [
+        update.moving_kernel(
+            "lamb step", n, update.grad + update.main + 2 * moments + 4 + 8 * (passes - 1), update.launches(n) * passes
+        ),
+        update.moving_kernel("lamb norms", n, update.main + 4, 2 * update.launches(n), Kind.REDUCE),
+    ]
+    norms = 2 * 4.0 * update.held.tensors
+    if job.plan.sharding != "none" and job.shard_ranks > 1 and norms:
+        rows.append(update.call("lamb norms over shards", Comm.ALL_REDUCE, Axis.SHARD, norms))
+    if job.plan.tp > 1 and norms:
+        rows.append(update.call("lamb norms over tp", Comm.ALL_REDUCE, Axis.TP, norms))
+    return [*rows, update.moving_kernel("lamb update", n, 2 * update.main + 4)]

@@ -16,10 +16,8 @@ from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import layers_of
-from windtunnel.formats.jobs.megatron.numerics import numerics_of
-from windtunnel.formats.jobs.megatron.offload import offload_of
-from windtunnel.formats.jobs.megatron.optimizer import optimizer_of
-from windtunnel.formats.jobs.megatron.precision import precision_of
+from windtunnel.formats.jobs.megatron.numerics import numerics_of, precision_of
+from windtunnel.formats.jobs.megatron.optimizer import offload_of, optimizer_of
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.formats.jobs.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type

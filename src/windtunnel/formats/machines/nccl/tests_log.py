@@ -25,8 +25,7 @@ from windtunnel.base.units import show_size
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, add_facts
 from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
 
 LARGEST_JSON = 256 * MIB

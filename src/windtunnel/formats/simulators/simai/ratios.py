@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.files import lines_of
 
 NODES = (1, 2, 4, 8, 16, 32, 64, 128)
 MULTI = 9
