@@ -16,3 +16,9 @@ SHORTER = words_by_meaning(_TABLE["cut_short"])
 """Flags cut short, which argparse takes too: AICB's command line has these."""
 LAUNCHER = words_by_meaning(_TABLE["launcher"])
 """torchrun's and deepspeed's own flags, before the training script's name."""
+FLAG_OF: dict[str, str] = _TABLE["set"]
+"""Fields of a job that a user may state with --set, by the flag that they take the place of."""
+LORA_TARGETS = words_by_meaning(_TABLE["lora_targets"])
+"""Name of a target of adapters: Megatron-Bridge's."""
+OF_A_CHECKPOINT, OF_SLIME, NOT_A_DECODER = (tuple(_TABLE["elsewhere"][kind]) for kind in ("checkpoint", "slime", "not_a_decoder"))
+"""Flags that name a model's checkpoint, flags of slime, and begins of flags of other networks than a decoder."""
