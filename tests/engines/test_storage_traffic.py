@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.draw.page.sheet import page
 from windtunnel.engine.graph import NodeKind
@@ -15,7 +16,6 @@ from windtunnel.memory.state import state_bytes_of
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.predict import Prediction, predict
 from windtunnel.predict.sheet.others import saving_sentence
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Job, check, load_cluster, load_job
 
 SMALL = (

@@ -42,7 +42,7 @@ ALLOWED = {
     "runs/breakdown.py StepTime.idle": "the sum of the fields that split idle time",
     "spec/model.py Model.gated": "a property of a noun, beside its fields",
     "fit.py published": "public: the verb `fit published`",
-    "report/memory.py MemoryReport.missing": "public, as `StageMemory.missing`, and a key of what is printed",
+    "api/memory.py MemoryReport.missing": "public, as `StageMemory.missing`, and a key of what is printed",
     "traces/clocks.py Clocks.joined": "beside the fields of the clocks, and a key of what is printed",
 }
 """Names that stay, with the reason."""

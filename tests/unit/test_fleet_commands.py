@@ -30,9 +30,9 @@ from windtunnel.fleet.ship import ShipPolicy
 from windtunnel.fleet.ship.shipper import NodeShipper
 from windtunnel.fleet.sources import read_aligned_run, read_run
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.fleet.run import fleet_dict, fleet_short
-from windtunnel.report.fleet.timeline import write_fleet_trace
-from windtunnel.report.fleet.view import flows_of, mesh_of
+from windtunnel.runs.fleet.show import fleet_dict, fleet_short
+from windtunnel.runs.fleet.trace import write_fleet_trace
+from windtunnel.runs.fleet.view import flows_of, mesh_of
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel.service.page as page
+from windtunnel.api.json import to_json
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.predict import predict
-from windtunnel.report.json import to_json
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.service.page.figures import head_sheet, headline, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
 from windtunnel.service.page.history import MOST_KEPT, read_rows

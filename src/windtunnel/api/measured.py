@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from windtunnel.api.options import CompareOptions
 from windtunnel.base.options import asks
 from windtunnel.replay.options import GraphReplayOptions, SimaiOptions
-from windtunnel.report.options import CompareOptions
 from windtunnel.runs.options import CalibrateOptions, WhatIfOptions
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from windtunnel_oracles.loggops import LogGOPSRun
     from windtunnel_oracles.simai.run import SimaiRun
 
+    from windtunnel.api.comparison import Comparison
     from windtunnel.records.run import Run
     from windtunnel.replay import ReplayResult
-    from windtunnel.report.comparison import Comparison
     from windtunnel.runs.calibrate import Calibrated
     from windtunnel.runs.comparison import RunComparison
     from windtunnel.runs.whatif import WhatIf
@@ -32,8 +32,8 @@ def _compare(asked: CompareOptions) -> Comparison | RunComparison:
     its folder, or the files of its ranks): what differs from the prediction of `b`, why, and what each cause costs, in seconds.
     Raises WindtunnelError for a job that cannot be predicted, SpecError for files that hold no run.
     """
+    from windtunnel.api.comparison import compare as compare_predictions
     from windtunnel.predict import predict
-    from windtunnel.report.comparison import compare as compare_predictions
     from windtunnel.runs.comparison import compare_run
     from windtunnel.runs.sources import run_of
     from windtunnel.spec import Job

@@ -81,9 +81,9 @@ def _astra_sim(
 
 
 def _write_trace(result: Any, path: str) -> None:
+    from windtunnel.predict.answer.trace import chrome, perfetto
+    from windtunnel.predict.answer.tracks import tracks_of
     from windtunnel.replay.spans import spans_of
-    from windtunnel.report.timeline.trace import chrome, perfetto
-    from windtunnel.report.timeline.tracks import tracks_of
 
     if len(result.graph) > MOST_SPANS:
         raise SpecError("--trace", f"{len(result.graph):,} tasks", f"at most {MOST_SPANS:,} tasks in a timeline")

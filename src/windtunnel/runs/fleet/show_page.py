@@ -19,8 +19,8 @@ from windtunnel.fleet.findings.slow_ranks import RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
-from windtunnel.report.fleet.run import without_findings
-from windtunnel.report.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
+from windtunnel.runs.fleet.show import without_findings
+from windtunnel.runs.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
 from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 400

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from windtunnel.api.comparison import FIGURES, Comparison
 from windtunnel.predict.category import StepGroup
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.sheet.evidence import bias_sentence
 from windtunnel.predict.sheet.job import describe_job, fields_part, say_field
 from windtunnel.predict.sheet.parts import COLOUR, group_sums, label_of
-from windtunnel.report.comparison import FIGURES, Comparison
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Block,

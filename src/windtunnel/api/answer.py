@@ -1,6 +1,6 @@
 """A prediction with report methods: the result of `windtunnel.predict`.
 
-`predict/` is below `report/` and cannot import it, so `Prediction` is plain data and the methods are in this subclass.
+`predict/` is below `api/` and cannot import it, so `Prediction` is plain data and the methods are in this subclass.
 It has the same fields, and is equal to another one with the same data.
 """
 
@@ -28,26 +28,26 @@ class Answer(Prediction):
 
     def report(self, console: Console | None = None) -> None:
         """Print the report, on `console` or standard output."""
+        from windtunnel.api.prediction_sheet import prediction_sheet
         from windtunnel.draw.terminal import print_sheet
-        from windtunnel.report.sheet import prediction_sheet
 
         print_sheet(prediction_sheet(self, detail=False), console)
 
     def to_json(self, detail: bool = False) -> dict[str, Any]:
-        """Plain data with stable keys; see `windtunnel.report.json.to_json`."""
-        from windtunnel.report.json import to_json
+        """Plain data with stable keys; see `windtunnel.api.json.to_json`."""
+        from windtunnel.api.json import to_json
 
         return to_json(self, detail)
 
     def write_trace(self, path: str | Path, kernels: Iterable[Span] = ()) -> int:
         """Write the timeline for a trace viewer (Chrome's JSON where the name ends in .json) and return its number of slices."""
-        from windtunnel.report.timeline.trace import write_trace
+        from windtunnel.predict.answer.trace import write_trace
 
         return write_trace(self, path, kernels)
 
     def write_html(self, path: str | Path) -> None:
         """Write one self-contained page."""
+        from windtunnel.api.prediction_sheet import prediction_sheet
         from windtunnel.draw.page.sheet import write_page
-        from windtunnel.report.sheet import prediction_sheet
 
         write_page(prediction_sheet(self), path)

@@ -13,10 +13,10 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.waits import match_collectives, match_sends
+from windtunnel.predict.answer.trace import chrome, perfetto
+from windtunnel.predict.answer.tracks import Arrows, Track
 from windtunnel.predict.prediction import Span
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.timeline.trace import chrome, perfetto
-from windtunnel.report.timeline.tracks import Arrows, Track
 
 TRACKS = {
     Section.STEP: "steps", Section.CALL: "calls", Section.HOST_GAP: "gaps", Section.DATA: "loader", Section.RANGE: "ranges",

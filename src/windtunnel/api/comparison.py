@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from windtunnel.api.json import to_json
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.sheet.job import flatten
-from windtunnel.report.json import to_json
 from windtunnel.sheet import numbers as say
 
 

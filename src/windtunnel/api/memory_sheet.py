@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from windtunnel.api.memory import MemoryReport
 from windtunnel.base.arrays import Floats
 from windtunnel.memory import PARTS, OverTime, Pooled, StageMemory
 from windtunnel.memory.over_time import MOMENTS
 from windtunnel.memory.sheet import MEMORY_COLOUR, stages_blocks
 from windtunnel.predict.sheet.job import describe_job
-from windtunnel.report.memory import MemoryReport
 from windtunnel.search.levers.fixes import Fix
 from windtunnel.search.levers.flags import flags_of, framework_name
 from windtunnel.search.margin import verdict

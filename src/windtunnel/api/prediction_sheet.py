@@ -8,6 +8,7 @@ from windtunnel.goodput.whole_run import whole_run
 from windtunnel.memory.sheet import stages_blocks
 from windtunnel.network.traffic_sheet import traffic_blocks
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
+from windtunnel.predict.answer.tracks import direction, is_receive, is_send
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.predict.sheet.bill import bill_lines
 from windtunnel.predict.sheet.evidence import bias_sentence, evidence_blocks, expected_seconds
@@ -15,7 +16,6 @@ from windtunnel.predict.sheet.job import describe_job, fields_part, layout_of, p
 from windtunnel.predict.sheet.others import faults_sentence, saving_sentence, sharing_blocks, sharing_sentence, unequal_blocks
 from windtunnel.predict.sheet.parts import COLOUR, COMMUNICATION, OFFLOAD, OPTIMIZER, OTHER, RECOMPUTE, group_of
 from windtunnel.predict.sheet.step import breakdown_blocks, call_table, kernel_table, path_blocks
-from windtunnel.report.timeline.tracks import direction, is_receive, is_send
 from windtunnel.search.levers.reasons import reasons
 from windtunnel.search.margin import verdict
 from windtunnel.sheet import numbers as say

@@ -17,8 +17,8 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.garbage import keep_cycles
+from windtunnel.predict.answer.tracks import Arrows, Track, is_send, tracks_of
 from windtunnel.predict.prediction import Prediction, Span
-from windtunnel.report.timeline.tracks import Arrows, Track, is_send, tracks_of
 
 _SEQUENCE = b"\x50\x01"  # TracePacket.trusted_packet_sequence_id = 1
 _CLEARED = b"\x68\x01"  # sequence_flags: incremental state starts here
