@@ -22,7 +22,7 @@ _READERS = ("windtunnel.formats.jobs", "windtunnel.formats.traces", "windtunnel.
 _SIMULATOR = ("windtunnel.predict", "windtunnel.compute", "windtunnel.memory", "windtunnel.search", "windtunnel.spec.job")
 _SHOWN = (
     "rich", "windtunnel.api.prediction_sheet", "windtunnel.api.memory", "windtunnel.api.memory_sheet", "windtunnel.api.comparison",
-    "windtunnel.api.compare_sheet", "windtunnel.api.json", "windtunnel.predict.answer.trace", "windtunnel.predict.answer.tracks",
+    "windtunnel.api.compare_sheet", "windtunnel.api.json", "windtunnel.predict.answer.trace",
     "windtunnel.runs.fleet",
 )  # fmt: skip
 _ENGINES = ("windtunnel.engine.packet", "windtunnel.engine.flow", "windtunnel.network.simulate", "windtunnel.network.flows")

@@ -8,7 +8,7 @@ from windtunnel.goodput.whole_run import whole_run
 from windtunnel.memory.sheet import stages_blocks
 from windtunnel.network.traffic_sheet import traffic_blocks
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
-from windtunnel.predict.answer.tracks import direction, is_receive, is_send
+from windtunnel.predict.answer.trace import direction, is_receive, is_send
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.predict.sheet.bill import bill_lines
 from windtunnel.predict.sheet.evidence import bias_sentence, evidence_blocks, expected_seconds

@@ -81,8 +81,7 @@ def _astra_sim(
 
 
 def _write_trace(result: Any, path: str) -> None:
-    from windtunnel.predict.answer.trace import chrome, perfetto
-    from windtunnel.predict.answer.tracks import tracks_of
+    from windtunnel.predict.answer.trace import chrome, perfetto, tracks_of
     from windtunnel.replay.spans import spans_of
 
     if len(result.graph) > MOST_SPANS:

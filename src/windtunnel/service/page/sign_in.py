@@ -11,8 +11,7 @@ from starlette.routing import Route
 
 from windtunnel.service.page.language import Language, language_of
 from windtunnel.service.web.guard import SIGN_IN
-from windtunnel.service.web.sessions import COOKIE, BrowserSessions
-from windtunnel.service.web.tokens import Tokens
+from windtunnel.service.web.tokens import COOKIE, BrowserSessions, Tokens
 
 HOME, MOST_BODY = "/ui/compose", 4096
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
