@@ -30,7 +30,7 @@ def _data_of(result: Any) -> Any:
 def _writer_of(kind: type) -> Any:
     """What writes a result whose room is below the reports; None for one that is plain already."""
     name = f"{kind.__module__.removeprefix('windtunnel.')}.{kind.__name__}"
-    if name in ("report.answer.Answer", "predict.prediction.Prediction"):
+    if name in ("api.answer.Answer", "predict.prediction.Prediction"):
         from windtunnel.api.json import to_json
 
         return to_json

@@ -1,8 +1,6 @@
 """The device under measurement: PyTorch's CUDA (NVIDIA, or AMD through ROCm) or the CPU, behind one interface.
 
 Only this module imports PyTorch; kernels use it as `device.torch`.
-
-Random inputs and weights that depend only on a seed.
 """
 
 from __future__ import annotations
@@ -14,9 +12,6 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.spec import match_gpu
@@ -244,8 +239,3 @@ def _meminfo(key: str) -> int:
     except OSError:
         pass
     return 0
-
-
-def random_tensor(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
-    """Normal random numbers that depend only on the seed."""
-    return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

@@ -17,7 +17,8 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus import files as primus_files
-from windtunnel.formats.jobs.recipes.importer import from_recipe, is_recipe
+from windtunnel.formats.jobs.recipes.importer import from_recipe
+from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
 from windtunnel.formats.jobs.scripts.script_call import call_of

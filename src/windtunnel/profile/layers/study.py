@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Way
-from windtunnel.profile.device import Device, random_tensor
+from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import Clock, Run, Tick, time_in_turn, time_phases
 from windtunnel.profile.layers.trace import Traced, trace_passes
 from windtunnel.profile.memory_run import Memory, memory_of
@@ -36,6 +36,7 @@ from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack, norm
 from windtunnel.profile.modules.optimizer import TimedUpdate
 from windtunnel.profile.power import Meter, PowerReading
+from windtunnel.profile.random_tensors import random_tensor
 from windtunnel.profile.timing import KernelTiming, timing_of
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.device import Device, random_tensor
+from windtunnel.profile.device import Device
 from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Angles, tables
+from windtunnel.profile.random_tensors import random_tensor
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
 """Tolerance relative to the largest expected number; 16-bit rounding differs if one side multiplies before it rounds."""

@@ -1,11 +1,7 @@
-"""Python recipes of Megatron-Bridge, NeMo and torchtitan: `FILE.py`, or `FILE.py:FUNCTION` where a file has several.
-
-How a Python recipe is named: `FILE.py`, or `FILE.py:FUNCTION` where a file has several.
-"""
+"""Python recipes of Megatron-Bridge, NeMo and torchtitan: `FILE.py`, or `FILE.py:FUNCTION` where a file has several."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +12,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
 from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
 from windtunnel.formats.jobs.recipes import torchtitan as torchtitan_recipe
+from windtunnel.formats.jobs.recipes.names import split
 from windtunnel.formats.jobs.recipes.reader import module_of, read_recipe, recipes_of
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import read_source
@@ -56,17 +53,3 @@ def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None
     if nemo_recipe.telling(recipe):
         return nemo_recipe.from_recipe(recipe, Path(file).stem, on, stated)
     return megatron_recipe.from_recipe(recipe, on, stated)
-
-
-_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
-
-
-def split(source: str) -> tuple[str, str | None]:
-    """(file, function) of `FILE.py:FUNCTION`; (source, None) of anything else."""
-    match = _NAMED.fullmatch(source)
-    return (match["file"], match["name"]) if match else (source, None)
-
-
-def is_recipe(source: str | Path) -> bool:
-    """Whether a source names a Python file."""
-    return split(str(source))[0].endswith(".py")
