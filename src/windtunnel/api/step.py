@@ -38,6 +38,8 @@ def predict(asked: PredictOptions) -> Answer:
     if asked.calibration is not None:
         job = _with_calibration(job, asked.calibration)
     beside = [job_beside(one) if isinstance(one, str) else one for one in asked.beside]
+    from windtunnel.api.answer import Answer
+
     return Answer.of(
         run(
             job, asked.network, asked.factors, asked.seed, asked.skip, asked.progress, asked.profile, asked.loads, beside,
