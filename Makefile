@@ -133,14 +133,14 @@ fuzz-service: setup
 	SERVICE_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q tests/service/test_fuzz.py
 
 lint: setup lint-imports
-	$(BIN)/ruff check src tests benchmarks examples release
-	$(BIN)/ruff format --check --quiet src tests benchmarks examples release
-	$(BIN)/mypy --strict src
+	$(BIN)/ruff check src oracles tests benchmarks examples release
+	$(BIN)/ruff format --check --quiet src oracles tests benchmarks examples release
+	$(BIN)/mypy --strict src oracles
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 format: setup
-	$(BIN)/ruff check --quiet --fix src tests benchmarks examples release
-	$(BIN)/ruff format --quiet src tests benchmarks examples release
+	$(BIN)/ruff check --quiet --fix src oracles tests benchmarks examples release
+	$(BIN)/ruff format --quiet src oracles tests benchmarks examples release
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 bench: setup

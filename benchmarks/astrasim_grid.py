@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from astrasim_oracle import prefix_of
+from windtunnel_oracles.astrasim.files import AstraSetting, read_workload, run_setting
 
 from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, System, read_memory, read_network, read_system
 from windtunnel.network.closed.grid import grid_call
 from windtunnel.network.groups.shape import flat_group
-from windtunnel.replay.astrasim.files import AstraSetting, read_workload, run_setting
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm

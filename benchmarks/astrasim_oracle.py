@@ -13,10 +13,11 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from windtunnel_oracles.astrasim.files import AstraSetting, read_workload, run_setting
+
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.simulators.astrasim.configuration import read_memory, read_network, read_system
 from windtunnel.formats.traces.chakra.groups import read_groups
-from windtunnel.replay.astrasim.files import AstraSetting, read_workload, run_setting
 
 LIMIT = 0.02
 

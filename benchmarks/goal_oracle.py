@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from windtunnel_oracles.loggops import LogGOPS, run_loggops
+
 from windtunnel.formats.traces.goal import read_schedule
-from windtunnel.replay.loggops import LogGOPS, run_loggops
 
 
 def main(folder: Path) -> None:

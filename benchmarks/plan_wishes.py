@@ -17,8 +17,7 @@ from typing import Any
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.budget.counts import grid
-from windtunnel.search.budget.first_plan import best_plan
-from windtunnel.search.budget.planner import plan
+from windtunnel.search.budget.planner import best_plan, plan
 from windtunnel.search.budget.wish import Wish
 from windtunnel.spec import Model, load_cluster, load_law, load_model
 from windtunnel.workload import parameter_count

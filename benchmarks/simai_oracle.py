@@ -13,9 +13,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from windtunnel_oracles.simai.run import csv_lines, differences, end_to_end
+from windtunnel_oracles.simai.setting import SimaiSetting
+
 from windtunnel.formats.simulators.simai.workload import read_workload
-from windtunnel.replay.simai.run import csv_lines, differences, end_to_end
-from windtunnel.replay.simai.setting import SimaiSetting
 
 EXAMPLES = {
     "example": {"nvlink": 360.0, "nic": 48.5},

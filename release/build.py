@@ -1,4 +1,4 @@
-"""Builds both sdists and, from them, the wheels of one or more Pythons.
+"""Builds all sdists and, from them, the wheels of one or more Pythons.
 
 `python release/build.py FOLDER [PYTHON ...]` leaves sdists and wheels in FOLDER/dist. Without PYTHON: the one that runs this, and
 the oldest of 3.12 and later that is installed, whose wheel serves all later versions. The C++ core does not depend on Python: it is
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str]) -> None:
     archives = [sdist(tree, dist) for tree in cut(folder / "trees").values()]
     for archive in archives:
         source = unpacked(archive, folder / "sources")
-        for python in [Path(one) for one in arguments[1:]] or pythons():
+        compiled = (source / "CMakeLists.txt").exists()
+        for python in ([Path(one) for one in arguments[1:]] or pythons())[: None if compiled else 1]:
             wheel(source, tools_of(python, folder), dist, folder / "cmake" / source.name)
     for made in sorted(dist.iterdir()):
         print(f"{made.stat().st_size / 2**20:6.2f} MiB  {made}")

@@ -1,7 +1,8 @@
-"""Cuts the tree into two: the sources of `windtunnel-fleet` and of `windtunnel`, each a project that pip builds. Both install
-side by side: no file of the package is in both.
+"""Cuts the tree into three: the sources of `windtunnel-fleet`, `windtunnel` and `windtunnel-oracles`, each a project that pip
+builds. They install side by side: no file is in two of them.
 
-`python release/cut.py FOLDER` writes FOLDER/windtunnel_fleet-VERSION/ and FOLDER/windtunnel-VERSION/ from the files of git.
+`python release/cut.py FOLDER` writes FOLDER/windtunnel_fleet-VERSION/, FOLDER/windtunnel-VERSION/ and
+FOLDER/windtunnel_oracles-VERSION/ from the files of git.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, CORE = "src/windtunnel/", "cpp/"
+PARTS = ("fleet", "simulator", "oracles")
 BESIDE_CORE = ("cpp/tests/", "cpp/fuzz/", "cpp/bench/")
 """C++ that no module is made of."""
 COMMON = ("CMakeLists.txt", "LICENSE")
@@ -37,30 +39,32 @@ def project() -> dict[str, Any]:
 
 
 def version() -> str:
-    """The version of both distributions."""
+    """The version of all distributions."""
     found = re.search(r'__version__ = "([^"]+)"', (ROOT / PACKAGE / "base" / "version.py").read_text(encoding="utf-8"))
     assert found is not None
     return found.group(1)
 
 
 def tracked() -> list[str]:
-    """Files of the package and of the C++ core, from git: also new ones, not those that are ignored."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", PACKAGE, CORE]
+    """Files of both packages and of the C++ core, from git: also new ones, not those that are ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", PACKAGE, CORE, settings()["oracles"]["package"]]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted(name for name in set(listed) if (ROOT / name).is_file() and not name.startswith(BESIDE_CORE))
 
 
 def files_of(part: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` that belong to a part, `fleet` or `simulator`: each of the package to one, C++ that both build to both."""
-    fleet = settings()["fleet"]
+    """Those of `names` that belong to a part, one of PARTS: each of a package to one, C++ that two build to both."""
+    fleet, oracles = settings()["fleet"], settings()["oracles"]["package"]
 
     def of_fleet(name: str) -> bool:
         folder, patterns = (PACKAGE, fleet["files"]) if name.startswith(PACKAGE) else (CORE, fleet["cpp"])
         return any(fnmatch(name, folder + pattern) for pattern in patterns)
 
+    if part == "oracles":
+        return [name for name in names if name.startswith(oracles)]
     if part == "fleet":
         return [name for name in names if of_fleet(name)]
-    return [name for name in names if name.startswith(CORE) or not of_fleet(name)]
+    return [name for name in names if name.startswith(CORE) or not (of_fleet(name) or name.startswith(oracles))]
 
 
 def name_of(requirement: str) -> str:
@@ -76,7 +80,10 @@ def dependencies(part: str) -> tuple[list[str], dict[str, list[str]]]:
     if part == "simulator":
         same = f"{fleet['name']}=={version()}"
         users = {name: extras[name] for name in ("torch", "hf", "lightning", "search")}
-        return [same, *whole["dependencies"]], {**users, "fleet": [same.replace("==", "[server]==")]}
+        others = {"fleet": [same.replace("==", "[server]==")], "oracles": [f"{distributions['oracles']['name']}=={version()}"]}
+        return [same, *whole["dependencies"]], {**users, **others}
+    if part == "oracles":
+        return [f"{distributions['simulator']['name']}=={version()}"], {}
     known = {name_of(one): one for one in [*whole["dependencies"], *(one for extra in extras.values() for one in extra)]}
 
     def stated(asked: str) -> list[str]:
@@ -117,11 +124,16 @@ def pyproject_of(part: str) -> str:
     ]
     lines += [f"authors = [{', '.join(_table(author) for author in stated['authors'])}]", f"dependencies = {json.dumps(needs)}", ""]
     lines += ["[project.optional-dependencies]", *(f"{name} = {json.dumps(items)}" for name, items in extras.items()), ""]
-    lines += ["[project.scripts]", f"{part_stated['name']} = {json.dumps(part_stated['script'])}", ""]
+    if "script" in part_stated:
+        lines += ["[project.scripts]", f"{part_stated['name']} = {json.dumps(part_stated['script'])}", ""]
     if distributions["repository"]:
         at = distributions["repository"]
         urls = {"Repository": at, "Issues": f"{at}/issues", "Changelog": f"{at}/blob/v{version()}/CHANGELOG.md"}
         lines += ["[project.urls]", *(f"{name} = {json.dumps(url)}" for name, url in urls.items()), ""]
+    if part == "oracles":
+        packages = [part_stated["package"].rstrip("/")]
+        lines += ["[tool.scikit-build]", "wheel.cmake = false", 'wheel.py-api = "py3"', f"wheel.packages = {json.dumps(packages)}"]
+        return "\n".join(lines) + "\n"
     build = whole["tool"]["scikit-build"]
     lines += [
         "[tool.scikit-build]",
@@ -142,14 +154,14 @@ def _table(values: Mapping[str, str]) -> str:
 
 
 def cut(folder: Path) -> dict[str, Path]:
-    """The trees of both parts, written anew below `folder`."""
+    """The trees of all parts, written anew below `folder`."""
     trees: dict[str, Path] = {}
     names, distributions = tracked(), settings()
-    for part in ("fleet", "simulator"):
+    for part in PARTS:
         stated = distributions[part]
         tree = trees[part] = folder / f"{stated['name'].replace('-', '_')}-{version()}"
         shutil.rmtree(tree, ignore_errors=True)
-        for name in (*COMMON, *files_of(part, names)):
+        for name in (*(COMMON if part != "oracles" else ("LICENSE",)), *files_of(part, names)):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
         readme = readable_alone((ROOT / stated["readme"]).read_text(encoding="utf-8"), distributions["repository"], f"v{version()}")

@@ -36,7 +36,7 @@ def table(files: Mapping[str, Any]) -> str:
     lines = [f"{'room':12} {'lines':>7} {'run':>7} {'branches':>9} {'run':>7}"]
     rooms: dict[str, Counter[str]] = {}
     for path, found in files.items():
-        room = path.partition("windtunnel/")[2].partition("/")[0]
+        room = "oracles" if path.startswith("oracles/") else path.partition("windtunnel/")[2].partition("/")[0]
         for name in (room, "all"):
             rooms.setdefault(name, Counter()).update(found["summary"])
     for room, count in sorted(rooms.items(), key=lambda one: (one[0] == "all", one[0])):

@@ -4,9 +4,11 @@ from . import fit as fit
 from . import fleet as fleet
 from . import profile as profile
 from . import runs as runs
+from .api.answer import Answer as Answer
 from .api.choices import design as design
 from .api.choices import plan as plan
 from .api.choices import search as search
+from .api.comparison import Comparison as Comparison
 from .api.data import as_dict as as_dict
 from .api.exporting import export as export
 from .api.jobs import catalog as catalog
@@ -24,6 +26,7 @@ from .api.measured import replay_astra_sim as replay_astra_sim
 from .api.measured import replay_loggops as replay_loggops
 from .api.measured import simai as simai
 from .api.measured import whatif as whatif
+from .api.memory import MemoryReport as MemoryReport
 from .api.pages import write_html as write_html
 from .api.rl import rl_predict as rl_predict
 from .api.rl import rl_splits as rl_splits
@@ -64,9 +67,6 @@ from .records.kernel_dataset import Dataset as Dataset
 from .records.run import Run as Run
 from .records.trace_graph import TraceGraph as TraceGraph
 from .replay.result import ReplayResult as ReplayResult
-from .report.answer import Answer as Answer
-from .report.comparison import Comparison as Comparison
-from .report.memory import MemoryReport as MemoryReport
 from .rl.answer import RLStep as RLStep
 from .rl.job import RLJob as RLJob
 from .runs.calibrate import Calibrated as Calibrated

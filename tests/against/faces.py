@@ -147,7 +147,9 @@ def _copy(source: Path, side: Path) -> None:
     for name in ("cpp", "CMakeLists.txt"):
         if (source.parent / name).exists() and not _same(source.parent / name, ROOT / name):
             raise SystemExit(f"{source.parent / name} is not that of {ROOT}: run faces with the environment of that tree")
-    shutil.copytree(source / "windtunnel", side / "windtunnel", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (source / "windtunnel", source.parent / "oracles" / "windtunnel_oracles"):
+        if package.exists():
+            shutil.copytree(package, side / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for module in BUILT:
         built = find_spec(module)
         assert built is not None and built.origin is not None
@@ -222,7 +224,9 @@ def against(revision: str, jobs: int) -> int:
     if equal:
         tree = WORK / "faces-tree"
         shutil.rmtree(tree, ignore_errors=True)
-        packed = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+        listed = subprocess.run(["git", "ls-tree", "--name-only", commit, "oracles"], cwd=ROOT, check=True, capture_output=True)
+        oracles = ["oracles"] if listed.stdout else []
+        packed = subprocess.run(["git", "archive", commit, "src", *oracles], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(tree, filter="data")
         run(old, INPUTS, jobs, tree / "src")

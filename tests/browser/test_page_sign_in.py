@@ -13,7 +13,7 @@ import pytest
 
 from tests.browser.served_page import PATIENCE
 from tests.service.served import ServedProcess
-from windtunnel.service.web.sessions import COOKIE
+from windtunnel.service.web.tokens import COOKIE
 
 pytestmark = pytest.mark.browser
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from windtunnel import load
+from windtunnel.api.json import to_json
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import SpecError
 from windtunnel.draw.page.sheet import write_page
 from windtunnel.draw.terminal import print_sheet
@@ -19,8 +21,6 @@ from windtunnel.network.api import collective
 from windtunnel.network.simulate.fabric_faults import parse_any
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.json import to_json
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec.loading.load import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 

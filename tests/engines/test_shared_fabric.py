@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from wide_jobs import drawn_job
 
+from windtunnel.api.json import to_json
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.draw.page.sheet import page
 from windtunnel.draw.terminal import print_sheet
@@ -35,8 +37,6 @@ from windtunnel.predict.program.together import Course, join_programs
 from windtunnel.predict.runs.beside import Resident, _mean, _summarise
 from windtunnel.predict.runs.residents import residents_of, settle_jobs
 from windtunnel.predict.runs.setting import Setting
-from windtunnel.report.json import to_json
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Job, check, dump_job, load_cluster, load_job
 
 SMALL = ("model.layers=2", "plan.seq=2048", "plan.tp=1", "cluster.fabric.leaf_nodes=2", "cluster.fabric.oversubscription=4")

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.draw.page.sheet import page
 from windtunnel.engine.graph import NodeKind
 from windtunnel.goodput.checkpoint import BESIDE
-from windtunnel.memory.saved_state import state_bytes_of
+from windtunnel.memory.state import state_bytes_of
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.predict import Prediction, predict
 from windtunnel.predict.sheet.others import saving_sentence
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Job, check, load_cluster, load_job
 
 SMALL = (

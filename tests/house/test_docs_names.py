@@ -42,7 +42,7 @@ CURRENT = [page for page in DOCUMENTS if not label(page).startswith(HISTORY)]
 @cache
 def files() -> tuple[str, ...]:
     """All source paths, and their folders with a slash at the end."""
-    tops = ("src", "cpp", "tests", "docs", "examples", "benchmarks", "release", "changelog.d")
+    tops = ("src", "oracles", "cpp", "tests", "docs", "examples", "benchmarks", "release", "changelog.d")
     paths = [path for top in tops for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts]
     names = [f"{path.relative_to(ROOT).as_posix()}{'/' if path.is_dir() else ''}" for path in paths]
     return (*(f"/{name}" for name in (*names, *(f"{top}/" for top in tops))), *(f"/{page.name}" for page in ROOT.glob("*.*")))

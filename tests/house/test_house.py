@@ -21,7 +21,7 @@ from windtunnel.predict import predict
 from windtunnel.spec import load_job, names
 
 ROOT = Path(__file__).resolve().parents[2]
-SRC = ROOT / "src" / "windtunnel"
+SRC, ORACLES = ROOT / "src" / "windtunnel", ROOT / "oracles" / "windtunnel_oracles"
 CATALOG = SRC / "catalog"
 ROOMS = sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
 MEDIAN, MOST = 150, 500
@@ -38,7 +38,9 @@ def text_files() -> list[Path]:
     return found
 
 
-@pytest.mark.parametrize(("folder", "kinds"), [("src", (".py",)), ("cpp", (".h", ".cpp")), ("tests", (".py",))])
+@pytest.mark.parametrize(
+    ("folder", "kinds"), [("src", (".py",)), ("oracles", (".py",)), ("cpp", (".h", ".cpp")), ("tests", (".py",))]
+)
 def test_a_file_holds_one_idea(folder: str, kinds: tuple[str, ...]) -> None:
     sizes = {
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / folder).rglob("*") if path.suffix in kinds
@@ -70,7 +72,7 @@ def test_what_a_door_offers_is_explained(room: str) -> None:
             assert own and not (isclass(thing) and own.startswith(f"{name}(")), f"{room}.{name} has no docstring"
 
 
-@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC)))
+@pytest.mark.parametrize("path", sorted([*SRC.rglob("*.py"), *ORACLES.rglob("*.py")]), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_says_what_it_is_for(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree) or not tree.body
@@ -101,7 +103,7 @@ def test_nothing_is_left_for_later() -> None:
     words = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
     found = [
         f"{path.relative_to(ROOT)}: {match.group(0)}"
-        for folder in ("src", "cpp")
+        for folder in ("src", "oracles", "cpp")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".h", ".cpp", ".toml")
         for match in words.finditer(path.read_text(encoding="utf-8"))

@@ -30,7 +30,6 @@ REGISTRIES: dict[str, tuple[str, Registry[Any]]] = {
 EXCEPTIONS = {
     ("formats/*", "*"): "words of other tools' files",
     ("exports/*", "*"): "words of other tools' files",
-    ("replay/astrasim/*", "ring direct"): "words of ASTRA-sim's files, whose collectives it runs as ASTRA-sim does",
     ("calibrate/*", "*"): "names of measured data and of files of constants; split is a name of rows that test",
     ("reality/score/collectives.py", "ring"): "a word of tables of measurements",
     ("search/levers/*", "p2p"): "a way of context parallelism",

@@ -1,4 +1,4 @@
-"""The two distributions: which files they have, what these import, and what their metadata say."""
+"""The three distributions: which files they have, what these import, and what their metadata say."""
 
 from __future__ import annotations
 
@@ -63,6 +63,10 @@ def module_file(name: str) -> str | None:
 
 def test_every_file_is_in_one_distribution() -> None:
     assert sorted([*FLEET, *cut.files_of("simulator", NAMES)]) == sorted(NAMES)
+    assert cut.files_of("oracles", cut.tracked()) and not cut.files_of("oracles", NAMES)
+    assert not [
+        name for part in ("fleet", "simulator") for name in cut.files_of(part, cut.tracked()) if name.startswith("oracles/")
+    ]
     ours = ("src/windtunnel/fleet/", "src/windtunnel/cli/fleet/")
     assert [name for name in NAMES if name.startswith(ours)] == [name for name in FLEET if name.startswith(ours)] != []
 
@@ -113,6 +117,9 @@ def test_both_have_the_version_of_the_package_and_depend_on_each_other() -> None
     assert f"windtunnel-fleet=={windtunnel.__version__}" in simulator["dependencies"]
     assert not [one for one in fleet["dependencies"] if cut.name_of(one).startswith("windtunnel")]
     assert set(fleet["scripts"]).isdisjoint(simulator["scripts"])
+    oracles = tomllib.loads(cut.pyproject_of("oracles"))["project"]
+    assert oracles["version"] == windtunnel.__version__ and oracles["dependencies"] == [f"windtunnel=={windtunnel.__version__}"]
+    assert simulator["optional-dependencies"]["oracles"] == [f"windtunnel-oracles=={windtunnel.__version__}"]
 
 
 def test_a_readme_for_the_index_has_no_link_into_the_tree() -> None:

@@ -20,7 +20,11 @@ print(code, *sys.modules)
 """
 _READERS = ("windtunnel.formats.jobs", "windtunnel.formats.traces", "windtunnel.formats.machines", "xml.sax", "defusedxml")
 _SIMULATOR = ("windtunnel.predict", "windtunnel.compute", "windtunnel.memory", "windtunnel.search", "windtunnel.spec.job")
-_SHOWN = ("rich", "windtunnel.report")
+_SHOWN = (
+    "rich", "windtunnel.api.prediction_sheet", "windtunnel.api.memory", "windtunnel.api.memory_sheet", "windtunnel.api.comparison",
+    "windtunnel.api.compare_sheet", "windtunnel.api.json", "windtunnel.predict.answer.trace",
+    "windtunnel.runs.fleet",
+)  # fmt: skip
 _ENGINES = ("windtunnel.engine.packet", "windtunnel.engine.flow", "windtunnel.network.simulate", "windtunnel.network.flows")
 _GOAL = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 1\n}\nrank 1 {\nl1: recv 8b from 0 tag 1\n}\n"
 
@@ -49,7 +53,7 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
             ["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation:seed=1,bytes=1MiB", "--network", "packet", "--quiet"],
             (*_READERS, *_SHOWN, *_SIMULATOR, "windtunnel.workload", "windtunnel.spec.machine.cluster", "pydantic", "numpy.random"),
         ),
-        (["replay", "TRACE.goal", "--on", "h100-ib", "--quiet"], (*_SIMULATOR, "windtunnel.report", "windtunnel.formats.jobs")),
+        (["replay", "TRACE.goal", "--on", "h100-ib", "--quiet"], (*_SIMULATOR, *_SHOWN[1:], "windtunnel.formats.jobs")),
         (
             ["replay", "TRACE.goal", "--loggops", "L=2500,o=1500,g=1000,G=6,S=65535", "--quiet"],
             (*_SIMULATOR, *_SHOWN, "windtunnel.spec", "windtunnel.network"),

@@ -10,7 +10,8 @@ from pathlib import Path
 import grimp
 from circles import class_names, cycles
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "windtunnel"
+ROOT = Path(__file__).resolve().parents[2]
+SRC, ORACLES = ROOT / "src" / "windtunnel", ROOT / "oracles" / "windtunnel_oracles"
 LONGEST = 60
 """Lines of a function, docstring and all; a longer one says why in a comment `# long: …` on its first line."""
 TWICE = 2
@@ -18,7 +19,7 @@ TWICE = 2
 
 
 def trees() -> Iterator[tuple[Path, list[str], ast.Module]]:
-    for path in sorted(SRC.rglob("*.py")):
+    for path in sorted([*SRC.rglob("*.py"), *ORACLES.rglob("*.py")]):
         text = path.read_text(encoding="utf-8")
         yield path, text.splitlines(), ast.parse(text)
 
@@ -38,7 +39,7 @@ def test_functions_are_short() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (node.end_lineno or 0) - node.lineno >= LONGEST:
                 signature = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
                 if "# long: " not in signature:
-                    long.append(f"{path.relative_to(SRC)}:{node.lineno} {node.name}: {(node.end_lineno or 0) - node.lineno + 1}")
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {(node.end_lineno or 0) - node.lineno + 1}")
     assert not long, "\n".join(long)
 
 

@@ -12,6 +12,7 @@ from drawn import examples
 from hypothesis import assume, given
 from random_jobs import jobs
 
+from windtunnel.api.json import to_json
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import ReplayNetwork
 from windtunnel.exports.chakra.traces import encode_trace
@@ -22,7 +23,6 @@ from windtunnel.predict.engines import packet as over_packet
 from windtunnel.predict.runs.equal import engine_program
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.replay import ReplayOptions, replay
-from windtunnel.report.json import to_json
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.loading.load import load_cluster
 from windtunnel.workload import build

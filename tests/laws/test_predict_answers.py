@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import jobs, tables
 
+from windtunnel.api.json import dumps
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import Prediction, predict
-from windtunnel.report.json import dumps
 from windtunnel.spec import Job, load_job
 
 

@@ -12,7 +12,7 @@ from random_jobs import jobs
 from windtunnel.base.errors import PlanError
 from windtunnel.engine import Program
 from windtunnel.predict.program import lower as lowering
-from windtunnel.predict.program.replicated import Replicated
+from windtunnel.predict.program.sharding import Replicated
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import build

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.base.arrays import Floats
-from windtunnel.runs.changes import LEAST, MOST, changes_of
+from windtunnel.runs.report_sheet import LEAST, MOST, changes_of
 
 SERIES = st.tuples(st.integers(0, 10_000), st.integers(40, 200), st.integers(40, 200), st.floats(1.1, 3.0), st.booleans())
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from forked_ranks import serve  # noqa: E402
 
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
-from windtunnel.fleet.checkpoint.hashing import hash_of  # noqa: E402
+from windtunnel.fleet.checkpoint.manifest import hash_of  # noqa: E402
 from windtunnel.fleet.checkpoint.states import PerRank, RandomState  # noqa: E402
 from windtunnel.fleet.loading.loader import (
     NodePlace,  # noqa: E402

@@ -285,12 +285,12 @@ def test_tensors_that_do_not_lie_in_a_row_are_saved_as_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_pieces_are_copied_once_each_whoever_takes_them(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.fleet.checkpoint.memory import parallel_copy
+    from windtunnel.fleet.checkpoint.memory import staging
 
-    monkeypatch.setattr(parallel_copy, "PIECE", 1000)
+    monkeypatch.setattr(staging, "PIECE", 1000)
     sources = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (0, 1, 999, 1000, 1001, 123_457)]
     targets = [torch.zeros_like(one) for one in sources]
-    copier = parallel_copy.PieceCopier(threads)
+    copier = staging.PieceCopier(threads)
     for _ in range(3):
         copier.copy((target.data_ptr(), one.data_ptr(), one.numel()) for target, one in zip(targets, sources, strict=True))
         assert all(torch.equal(target, one) for target, one in zip(targets, sources, strict=True))

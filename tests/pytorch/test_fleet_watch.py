@@ -21,7 +21,7 @@ from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.device import DeviceEvents
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.fleet.run import fleet_notes
+from windtunnel.runs.fleet.show import fleet_notes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

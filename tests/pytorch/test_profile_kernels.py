@@ -29,7 +29,7 @@ from windtunnel.profile.kernels import (
     softmax,
 )
 from windtunnel.profile.kernels.case import Bench, KernelCase, Run, Unavailable
-from windtunnel.profile.kernels.experts import ExpertShapes
+from windtunnel.profile.kernels.grouped_gemm import ExpertShapes
 from windtunnel.profile.kernels.pointwise import one
 from windtunnel.profile.kernels.scope import Scope
 from windtunnel.profile.session import Session

@@ -20,14 +20,15 @@ from windtunnel.profile.layers.trace import busy_times, by_part, shares  # noqa:
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402
 from windtunnel.profile.modules.family import Own, family_of  # noqa: E402
-from windtunnel.profile.modules.layer import (  # noqa: E402
+from windtunnel.profile.modules.layer import (  # noqa: E402  # noqa: E402
     MLP,  # noqa: E402
     Attention,  # noqa: E402
     DecoderLayer,
     MoE,  # noqa: E402
     Stack,
+    rotate,
+    tables,
 )
-from windtunnel.profile.modules.rotary import rotate, tables  # noqa: E402
 from windtunnel.profile.power import Silent  # noqa: E402
 from windtunnel.profile.trace import Slice, Trace  # noqa: E402
 from windtunnel.spec import Model, load_model  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows import measurements
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.reality.score.collectives import call_of, score_collective
 from windtunnel.reality.score.scores import FamilySummary, summary

@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.service.served import PATIENCE, ServedProcess
-from windtunnel.service.web.sessions import COOKIE, MOST, SECONDS, BrowserSessions
-from windtunnel.service.web.tokens import Asker
+from windtunnel.service.web.tokens import COOKIE, MOST, SECONDS, Asker, BrowserSessions
 
 pytest.importorskip("nicegui")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from windtunnel_oracles.astrasim.collective import Collectives
+from windtunnel_oracles.astrasim.wires import Wires
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, System, network_of, system_of
-from windtunnel.replay.astrasim.collective import Collectives
-from windtunnel.replay.astrasim.wires import Wires
 
 CALLS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 

@@ -12,8 +12,7 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.cli import main
 from windtunnel.engine.lanes import ALL
 from windtunnel.network import flat_group
-from windtunnel.network.lanes.build import lanes_of, lanes_of_sends
-from windtunnel.network.lanes.join_sends import join
+from windtunnel.network.lanes.build import join, lanes_of, lanes_of_sends
 from windtunnel.network.lanes.listing import transfers
 from windtunnel.network.lanes.send_files import Sends, csv_of, from_rows, read_sends, rows_of
 from windtunnel.network.lanes.timing import seconds

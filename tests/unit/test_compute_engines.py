@@ -25,16 +25,17 @@ from windtunnel.compute.engines.curves import (
     ReduceCurve,
 )
 from windtunnel.compute.engines.file import choose_engine, curve_of, engines_text, measured_gpus, read_engines
-from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
     TILES,
     Caches,
+    Prompts,
     Routed,
     decode_seconds,
     engine_device,
     experts_seconds,
     padded_rows,
     pointwise_seconds,
+    prefill_seconds,
     product_seconds,
     quantise_seconds,
     reduce_seconds,

@@ -8,7 +8,7 @@ from jobs import make_job
 
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower
-from windtunnel.predict.program.overlap import calls_beside_computation
+from windtunnel.predict.program.templates import calls_beside_computation
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Axis, Comm, build
 

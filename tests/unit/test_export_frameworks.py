@@ -10,7 +10,7 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.exports.exporters import Written, exporter_of
-from windtunnel.exports.notes import different
+from windtunnel.exports.tables import different
 from windtunnel.formats import from_arguments
 from windtunnel.formats.jobs.deepspeed.configuration import import_table as from_deepspeed
 from windtunnel.formats.jobs.imported import Imported

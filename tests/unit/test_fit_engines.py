@@ -17,8 +17,7 @@ from windtunnel.calibrate.engines.score import score_curves
 from windtunnel.cli import main
 from windtunnel.compute.engines.curves import DecodeCurve, LinearCurve, PrefillCurve
 from windtunnel.compute.engines.file import choose_engine, choose_other
-from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
-from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device, product_seconds
+from windtunnel.compute.engines.seconds import Caches, Prompts, decode_seconds, engine_device, prefill_seconds, product_seconds
 from windtunnel.spec import load_gpu
 
 H100 = load_gpu("h100-sxm-80gb")

@@ -18,7 +18,7 @@ from windtunnel.fleet.findings.slow_links import match_transfers
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import NO_CORE_IN_STEP, Section, Sections, join_sections
-from windtunnel.report.fleet.run import fleet_dict, longest_waits, show_fleet
+from windtunnel.runs.fleet.show import fleet_dict, longest_waits, show_fleet
 
 
 def without_section(sections: Sections, section: Section) -> Sections:

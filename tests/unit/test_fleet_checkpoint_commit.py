@@ -23,8 +23,7 @@ from windtunnel.fleet.checkpoint.commit import (
     mark_gone,
 )
 from windtunnel.fleet.checkpoint.folder import LATEST, FoundStep, committed_steps, step_folder, steps_in
-from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hash_errors, manifest_from, read_manifest
+from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hash_errors, hash_of, manifest_from, read_manifest
 from windtunnel.fleet.checkpoint.retention import collect_garbage, deletable_steps
 
 

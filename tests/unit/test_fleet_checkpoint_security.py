@@ -21,8 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fleet.checkpoint.flush_process import query_process
-from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import METADATA, Manifest, ShardFile, hash_errors
+from windtunnel.fleet.checkpoint.manifest import METADATA, Manifest, ShardFile, hash_errors, hash_of
 from windtunnel.fleet.checkpoint.memory.ipc import packet_socket, receive_message, send_message, socket_names, socket_prefix
 from windtunnel.fleet.checkpoint.memory.neighbour import MOST_UNKNOWN, Neighbour, send_copy
 from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile

@@ -16,7 +16,7 @@ from fleet_collectors import Server, batch_of, collecting
 from windtunnel.fleet.batch import encode
 from windtunnel.fleet.batch.message import HEAD_BYTES, head_of
 from windtunnel.fleet.collect import open_run
-from windtunnel.fleet.collect.dead_letters import dead_letters
+from windtunnel.fleet.collect.compact import dead_letters
 from windtunnel.fleet.collect.log import FRAME, DamagedSpan, frames
 
 BATCHES = [encode(batch_of(node, 1, range(3), introduce=True)) for node in range(3)]

@@ -20,10 +20,9 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.collector_client import CollectorClient
-from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
-from windtunnel.fleet.findings.waits import waits_of_ranks
+from windtunnel.fleet.findings.waits import match_collectives, match_sends, waits_of_ranks
 from windtunnel.fleet.monitor import killed_ranks, stall_report
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
@@ -31,9 +30,9 @@ from windtunnel.fleet.ship import ShipPolicy
 from windtunnel.fleet.ship.shipper import NodeShipper
 from windtunnel.fleet.sources import read_aligned_run, read_run
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.fleet.run import fleet_dict, fleet_short
-from windtunnel.report.fleet.timeline import write_fleet_trace
-from windtunnel.report.fleet.view import flows_of, mesh_of
+from windtunnel.runs.fleet.show import fleet_dict, fleet_short
+from windtunnel.runs.fleet.trace import write_fleet_trace
+from windtunnel.runs.fleet.view import flows_of, mesh_of
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000

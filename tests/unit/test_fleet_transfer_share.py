@@ -9,7 +9,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.transfer_share import transfers_of_a_step
 from windtunnel.records.sections import Section, Sections, join_sections
-from windtunnel.report.fleet.run import without_findings
+from windtunnel.runs.fleet.show import without_findings
 
 STEPS, STEP, SIZE = 14, 0.2, 4_000_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.formats.reading import Context
-from windtunnel.formats.text.facts_of_files import add_facts, facts_of_logs
+from windtunnel.formats.text.lines import add_facts, facts_of_logs
 
 
 def test_the_first_file_stands_alone_and_further_ones_by_name() -> None:

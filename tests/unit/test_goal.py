@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from windtunnel_oracles.introsort import by_key
+from windtunnel_oracles.loggops import LogGOPS, parse_loggops, run_loggops
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
@@ -19,8 +21,6 @@ from windtunnel.formats.traces.goal.schedule import ANY, GoalSchedule, facts_of
 from windtunnel.formats.traces.goal.text import schedule_lines
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
-from windtunnel.replay.introsort import by_key
-from windtunnel.replay.loggops import LogGOPS, parse_loggops, run_loggops
 from windtunnel.spec import load_job
 from windtunnel.spec.loading.load import load_cluster
 

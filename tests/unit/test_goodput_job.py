@@ -8,6 +8,8 @@ import math
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.json import dumps
+from windtunnel.api.prediction_sheet import head_figures
 from windtunnel.base.errors import SpecError
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.goodput import run_of
@@ -18,10 +20,8 @@ from windtunnel.goodput.reasons import reasons, run_data
 from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.host_copies import legs
-from windtunnel.memory.saved_state import state_bytes_of
+from windtunnel.memory.state import state_bytes_of
 from windtunnel.predict import predict
-from windtunnel.report.json import dumps
-from windtunnel.report.sheet import head_figures
 from windtunnel.spec import load_job
 from windtunnel.workload import build, parameter_count
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from windtunnel_oracles.astrasim.collective import Collectives
+from windtunnel_oracles.astrasim.wires import Wires
 
 from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, System
 from windtunnel.network.closed.grid import grid_call
 from windtunnel.network.groups.shape import flat_group
-from windtunnel.replay.astrasim.collective import Collectives
-from windtunnel.replay.astrasim.wires import Wires
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.hub_ids import MEANT, UNKNOWN
 from windtunnel.base.errors import SpecError
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 from windtunnel.formats.jobs.hub_names import canonical, find_named, nearest_names, words_of
 from windtunnel.formats.jobs.trainer import import_table
 from windtunnel.jobs.load import load_described_job

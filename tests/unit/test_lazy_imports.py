@@ -33,7 +33,7 @@ def loaded(arguments: list[str]) -> set[str]:
 
 def test_simai_needs_no_job_no_network_and_no_numpy(workload: Path) -> None:
     modules = loaded(["simai", str(workload), "--json", "-"])
-    assert "windtunnel.replay.simai.run" in modules
+    assert "windtunnel_oracles.simai.run" in modules
     assert not modules & {"numpy", "scipy", "windtunnel.spec.job", "windtunnel.network", "windtunnel.predict.prediction"}
 
 
@@ -53,3 +53,9 @@ def test_every_name_of_a_room_is_there(room: str) -> None:
     assert not parts & set(module.__all__)
     with pytest.raises(AttributeError):
         _ = module.nothing_of_this_name
+
+
+def test_a_verb_of_the_oracles_says_what_to_install(workload: Path) -> None:
+    hidden = "import sys; sys.modules['windtunnel_oracles'] = None; from windtunnel.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", hidden, "simai", str(workload)], capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'windtunnel[oracles]'" in done.stderr and "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content
 from windtunnel.formats.traces.pytorch_et.links import align
-from windtunnel.formats.traces.pytorch_et.process_groups import groups_of
+from windtunnel.formats.traces.pytorch_et.ranks import groups_of
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay import ReplayOptions, replay
 from windtunnel.spec.loading.load import load_cluster

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from windtunnel.api.memory import report_memory
+from windtunnel.api.memory_sheet import no_room_sentence, over_time_picture
 from windtunnel.cli import main
 from windtunnel.draw.page.areas import memory_svg
 from windtunnel.memory import memory_of
-from windtunnel.report.memory import report_memory
-from windtunnel.report.memory_sheet import no_room_sentence, over_time_picture
-from windtunnel.search.margin import usual_margin
-from windtunnel.search.verdict import verdict
+from windtunnel.search.margin import usual_margin, verdict
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 

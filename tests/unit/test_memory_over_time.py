@@ -11,6 +11,7 @@ import pytest
 from jobs import make_job
 from typer.testing import CliRunner
 
+from windtunnel.api.memory_sheet import over_time_picture
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app, main
 from windtunnel.draw.page.areas import memory_svg
@@ -23,7 +24,6 @@ from windtunnel.predict.answer.timeline import NAMES, pass_times
 from windtunnel.predict.category import Task
 from windtunnel.predict.prediction import Span
 from windtunnel.predict.program.stage import PASSES
-from windtunnel.report.memory_sheet import over_time_picture
 from windtunnel.spec import Job, check, load_job, names
 from windtunnel.workload import Workload, build
 from windtunnel.workload.schedules import Action

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
-from windtunnel.network.nccl.settings import KNOWN, parse_settings
+from windtunnel.network.nccl.settings import list_variables, parse_settings
 from windtunnel.predict import predict
 from windtunnel.spec import load_job
+
+KNOWN = list_variables()["known"]
 
 NEVER = ("", "-1", "abc", "1.5", "1e3", "٣", "9" * 13, "0x10", "yes", "1 2")
 

@@ -10,9 +10,11 @@ from windtunnel.network import collective, flat_group
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.timing import seconds
-from windtunnel.network.nccl.settings import DEFAULT, IGNORED, KNOWN, as_set, parse_settings
+from windtunnel.network.nccl.settings import DEFAULT, as_set, list_variables, parse_settings
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
+
+KNOWN, IGNORED = list_variables()["known"], list_variables()["ignored"]
 
 CLUSTER = load_cluster("h100-ib")
 RANKS = np.arange(32, dtype=np.int32)

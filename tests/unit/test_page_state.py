@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel.service.page as page
+from windtunnel.api.json import to_json
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.predict import predict
-from windtunnel.report.json import to_json
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.service.page.figures import head_sheet, headline, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
 from windtunnel.service.page.history import MOST_KEPT, read_rows
-from windtunnel.service.page.language.words import LANGUAGES, language_of, words_of
+from windtunnel.service.page.language import LANGUAGES, language_of, words_of
 from windtunnel.service.page.state import MOST_PACKED, Question, ViewState, pack_table, read_view, unpack_table
 from windtunnel.sheet.blocks import Curves, Picture
 from windtunnel.spec import load_job
@@ -61,8 +61,8 @@ def test_languages_have_the_same_keys_and_facts() -> None:
 
 def test_every_sentence_is_said_and_every_key_is_known() -> None:
     """A key is said as it is, or made of a prefix (`f"frame.{state}"`) and a text that the service knows."""
-    source = "\n".join(path.read_text() for path in FOLDER.rglob("*.py") if path.parent.name != "language")
-    service = "\n".join(path.read_text() for path in FOLDER.parent.rglob("*.py") if path.parent.name != "language")
+    source = "\n".join(path.read_text() for path in FOLDER.rglob("*.py"))
+    service = "\n".join(path.read_text() for path in FOLDER.parent.rglob("*.py"))
     prefixes = set(re.findall(r"""f["']([a-z_]+\.[a-z_.]*){""", source))
 
     def is_said(key: str) -> bool:

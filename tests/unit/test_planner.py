@@ -16,10 +16,9 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.predict import predict
 from windtunnel.search.budget.data import as_dict
-from windtunnel.search.budget.first_plan import best_plan
-from windtunnel.search.budget.planner import Alternative, plan
-from windtunnel.search.budget.reasons import reasons, say_missed
+from windtunnel.search.budget.planner import Alternative, best_plan, plan
 from windtunnel.search.budget.scaling import Sizing, loss, tokens_for
+from windtunnel.search.budget.sheet import reasons, say_missed
 from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.spec import load_job, load_law, load_model
 from windtunnel.spec.scaling import LossLaw

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from measured_rows import as_measured, made, own_predictions
 
+from windtunnel.api.json import to_json
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.compute import Profile
 from windtunnel.compute.modules import parts, shape_of
@@ -16,7 +17,6 @@ from windtunnel.predict import predict
 from windtunnel.predict.price.costs import Costs, price
 from windtunnel.predict.sheet.evidence import profile_lines
 from windtunnel.records import Dataset, write, write_shape
-from windtunnel.report.json import to_json
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Kind, Workload, build
 

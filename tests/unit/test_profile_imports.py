@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
 from windtunnel.formats.machines.kernels.found import KernelTimes
-from windtunnel.formats.machines.kernels.gpu import gpu_of_path
-from windtunnel.formats.machines.kernels.measurements import import_all, import_measurements
+from windtunnel.formats.machines.kernels.measurements import gpu_of_path, import_all, import_measurements
 from windtunnel.formats.machines.kernels.vidur import LAYER
 from windtunnel.records import write
 

@@ -8,8 +8,7 @@ import pytest
 
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows import measurements
-from windtunnel.reality.rows.conventions import mfu_pct
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped, mfu_pct
 from windtunnel.reality.rows.table import TrainingRow, read
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}

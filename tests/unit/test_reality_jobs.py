@@ -10,7 +10,7 @@ import pytest
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.jobs.software import release_of, software_date
 from windtunnel.reality.rows import measurements
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.spec.layout import uneven
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from report_fixture import make_prediction
 
+from windtunnel.api.prediction_sheet import head_figures
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import KernelRow, Prediction
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, by_kind, kind_of_run, like, stated_error, widening
@@ -20,7 +21,6 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.stated import published_steps, stated_errors
 from windtunnel.reality.validate import score_training
-from windtunnel.report.sheet import head_figures
 from windtunnel.spec import Job, load_job
 from windtunnel.spec.loading.catalog import ROOT
 

@@ -8,10 +8,10 @@ import pytest
 from report_fixture import make_prediction
 from rich.console import Console
 
+from windtunnel.api.answer import Answer
+from windtunnel.api.compare_sheet import compare_sheet, verdict
+from windtunnel.api.comparison import compare
 from windtunnel.draw.terminal import print_sheet
-from windtunnel.report.answer import Answer
-from windtunnel.report.compare_sheet import compare_sheet, verdict
-from windtunnel.report.comparison import compare
 
 
 def faster() -> Answer:

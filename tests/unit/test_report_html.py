@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from report_fixture import GIB, MICRO, STAGES, make_memory, make_prediction
 
+from windtunnel.api.prediction_sheet import MOST_SPANS, pipeline_data, prediction_sheet
 from windtunnel.base.errors import FileError
 from windtunnel.draw.page import sheet as drawn
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
 from windtunnel.predict.prediction import Prediction, Span
-from windtunnel.report.sheet import MOST_SPANS, pipeline_data, prediction_sheet
 from windtunnel.spec import load_job
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"

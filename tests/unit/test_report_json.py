@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from report_fixture import make_prediction
 
-from windtunnel.report.json import SCHEMA, dumps, to_json
+from windtunnel.api.json import SCHEMA, dumps, to_json
 from windtunnel.spec import Job
 
 KEYS = [

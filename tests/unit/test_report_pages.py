@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import windtunnel as wt
+from windtunnel.api.comparison import compare
 from windtunnel.api.pages import sheet_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
@@ -21,7 +22,6 @@ from windtunnel.network.api import sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.run import slowest_flow
 from windtunnel.records.measured_calls import MeasuredCall
-from windtunnel.report.comparison import compare
 from windtunnel.runs.api import show
 from windtunnel.runs.whatif_sheet import whatif_sheet
 from windtunnel.search.budget.sheet import command_of as command_of_plan

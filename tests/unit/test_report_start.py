@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 import windtunnel as wt
+from windtunnel.api.prediction_sheet import WORTH_A_LINE, start_line
 from windtunnel.cli import main
-from windtunnel.report.sheet import WORTH_A_LINE, start_line
 
 PLAN = ["cluster.gpus=2048", "plan.dp=32", "plan.global_batch=768"]
 SLOW = ["runtime.startup.store=tcp", "runtime.startup.sync=all_ranks"]

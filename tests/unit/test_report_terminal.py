@@ -8,12 +8,12 @@ import pytest
 from report_fixture import GIB, STAGES, make_memory, make_prediction
 from rich.console import Console
 
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.draw.terminal import bar, print_sheet, stripe
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.sheet.evidence import evidence_sentence
 from windtunnel.predict.sheet.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.search import Advice, Change, advise
 from windtunnel.search.levers.reasons import reasons, sentences
 from windtunnel.sheet.blocks import Part

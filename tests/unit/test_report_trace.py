@@ -12,9 +12,8 @@ from trace_reader import Trace, read, slices
 
 from windtunnel.base.errors import FileError
 from windtunnel.predict import predict
+from windtunnel.predict.answer.trace import _varint, _varints, perfetto, tracks_of, write_trace
 from windtunnel.predict.prediction import Span
-from windtunnel.report.timeline.trace import _varint, _varints, perfetto, write_trace
-from windtunnel.report.timeline.tracks import tracks_of
 
 
 def kernels(count: int) -> list[Span]:

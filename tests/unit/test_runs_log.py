@@ -11,8 +11,8 @@ from windtunnel.cli import main
 from windtunnel.predict import predict
 from windtunnel.records.run import Run, Steps
 from windtunnel.runs.comparison import RunComparison, compare_run
+from windtunnel.runs.comparison_sheet import recording_hint
 from windtunnel.runs.log_facts import log_facts
-from windtunnel.runs.recording import recording_hint
 from windtunnel.runs.suspects import suspected_causes
 from windtunnel.spec import Job, load_job, names
 

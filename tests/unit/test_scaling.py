@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.search.budget.decoder import decoder
+from windtunnel.search.budget.planner import decoder
 from windtunnel.search.budget.scaling import Sizing, compute_for, loss, tokens_for
 from windtunnel.spec import load_law, load_model, names
 from windtunnel.workload import parameter_count

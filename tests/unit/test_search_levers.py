@@ -10,14 +10,13 @@ import pytest
 from windtunnel.predict import predict
 from windtunnel.search import Change, advise
 from windtunnel.search.api import search
-from windtunnel.search.levers.conditions import can_do
 from windtunnel.search.levers.flags import flags_of
 from windtunnel.search.levers.polish import set_beforehand
-from windtunnel.search.levers.pricing import PricedLever, first_lever, list_offers, price_levers
+from windtunnel.search.levers.pricing import PricedLever, can_do, first_lever, list_offers, price_levers
 from windtunnel.search.levers.reasons import sentences
 from windtunnel.search.margin import usual_margin
 from windtunnel.search.outcome import outcome_of
-from windtunnel.search.rerank import rerank
+from windtunnel.search.result import rerank
 from windtunnel.spec import Job, load_job
 
 MIXTURE = ["runtime.moe_dispatch=alltoall", "plan.recompute=none"]

@@ -12,8 +12,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.cli import main
-from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
-from windtunnel.compute.engines.seconds import Caches, decode_seconds, engine_device
+from windtunnel.compute.engines.seconds import Caches, Prompts, decode_seconds, engine_device, prefill_seconds
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.engine import GAP
 from windtunnel.serving.lengths import Mixing, Passing, cache_bytes, passing_of

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from windtunnel_oracles.simai.busbw import bus_bandwidth
+from windtunnel_oracles.simai.run import DEFAULT, EndToEnd, csv_lines, differences, end_to_end, summary_of
+from windtunnel_oracles.simai.setting import SimaiSetting, scale_ns, ticks
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, ratio, read_table
+from windtunnel.formats.simulators.simai.ratios import MULTI, ratio, read_table
 from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, read_workload
-from windtunnel.replay.simai.busbw import bus_bandwidth
-from windtunnel.replay.simai.run import EndToEnd, csv_lines, differences, end_to_end, summary_of
-from windtunnel.replay.simai.setting import SimaiSetting, scale_ns, ticks
 
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MIB = 2**20

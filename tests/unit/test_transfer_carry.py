@@ -14,9 +14,8 @@ from windtunnel.compute import estimate
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
-from windtunnel.compute.transfer.carry import carry_curves
 from windtunnel.compute.transfer.joint import stored_curves
-from windtunnel.compute.transfer.law import reach, sheet
+from windtunnel.compute.transfer.law import carry_curves, reach, sheet
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase

@@ -24,7 +24,7 @@ from windtunnel.calibrate.transfer import (
     pool_results,
     published_cases,
 )
-from windtunnel.calibrate.transfer.native import foreign, native
+from windtunnel.calibrate.transfer.fit import foreign, native
 from windtunnel.calibrate.transfer.rows import TransferRows, rows_of
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import Stored, read, stored_curves, text

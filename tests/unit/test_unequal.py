@@ -12,6 +12,8 @@ import pytest
 from jobs import make_job
 from rich.console import Console
 
+from windtunnel.api.json import to_json
+from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.draw.page.sheet import page
 from windtunnel.draw.terminal import print_sheet
@@ -26,8 +28,6 @@ from windtunnel.predict.ranks.draws import Draw, draws_of
 from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.predict.sheet.others import unequal_sentence
-from windtunnel.report.json import to_json
-from windtunnel.report.sheet import prediction_sheet
 from windtunnel.spec import Host, Job, check, dump_job, load_job
 from windtunnel.spec.unequal import Documents, Unequal
 from windtunnel.workload import build

@@ -1,4 +1,4 @@
-"""Both wheels from outside of the checkout, in environments that hold nothing else. `make test-wheel` runs it after
+"""The wheels from outside of the checkout, in environments that hold nothing else. `make test-wheel` runs it after
 release/build.py.
 
 For the Python that runs this, and the newest that the abi3 wheels serve: `windtunnel-fleet` alone works and says what it lacks;
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "release"))
-from cut import PACKAGE, name_of, tracked, version  # noqa: E402
+from cut import PACKAGE, files_of, name_of, tracked, version  # noqa: E402
 
 from build import ABI3, installed  # noqa: E402
 
@@ -139,6 +139,18 @@ def check_prediction(env: Environment) -> None:
     assert json.loads(answer)["step_time_s"] == float(tree.split()[0])
 
 
+def check_oracles(env: Environment, wheel: Path) -> None:
+    """A verb that needs them says what to type, and works once they are installed; the wheel has all that git tracks."""
+    assert files_in(wheel) == {name.removeprefix("oracles/") for name in files_of("oracles", tracked())}
+    graph = env.folder / "ping.goal"
+    graph.write_text("num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 1\n}\nrank 1 {\nl1: recv 8b from 0 tag 1\n}\n")
+    command = ("windtunnel", "replay", str(graph), "--loggops", "")
+    assert "pip install 'windtunnel[oracles]'" in env.run(*command, code=2)
+    env.install(wheel)
+    assert "Host 1: " in env.run(*command)
+    env.uninstall("windtunnel-oracles")
+
+
 def check_uninstalling(env: Environment, fleet: Path, simulator: Path) -> None:
     """Each goes alone and leaves the other whole."""
     assert env.left() == files_in(fleet) | files_in(simulator)
@@ -171,6 +183,7 @@ def main(folder: Path) -> None:
             check_training(env)
         env.install(simulator)
         check_prediction(env)
+        check_oracles(env, next((folder / "dist").glob(f"windtunnel_oracles-{version()}-*.whl")))
         if python == Path(sys.executable):
             check_uninstalling(env, fleet, simulator)
         print(f"{wheels}: both wheels work in {env.run('python', '-VV').split(' (')[0].strip()}")

@@ -30,8 +30,8 @@ def _data_of(result: Any) -> Any:
 def _writer_of(kind: type) -> Any:
     """What writes a result whose room is below the reports; None for one that is plain already."""
     name = f"{kind.__module__.removeprefix('windtunnel.')}.{kind.__name__}"
-    if name in ("report.answer.Answer", "predict.prediction.Prediction"):
-        from windtunnel.report.json import to_json
+    if name in ("api.answer.Answer", "predict.prediction.Prediction"):
+        from windtunnel.api.json import to_json
 
         return to_json
     if name == "search.budget.planner.Planned":
@@ -43,7 +43,7 @@ def _writer_of(kind: type) -> Any:
 
         return run_data
     if name == "fleet.api.JudgedRun":
-        from windtunnel.report.fleet.run import fleet_dict
+        from windtunnel.runs.fleet.show import fleet_dict
 
         return lambda run: fleet_dict(run.recorded, run.judgement, run.hang)
     return None

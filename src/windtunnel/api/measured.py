@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from windtunnel.api.options import CompareOptions
 from windtunnel.base.options import asks
 from windtunnel.replay.options import GraphReplayOptions, SimaiOptions
-from windtunnel.report.options import CompareOptions
 from windtunnel.runs.options import CalibrateOptions, WhatIfOptions
 
 if TYPE_CHECKING:
+    from windtunnel_oracles.astrasim.files import AstraRun
+    from windtunnel_oracles.loggops import LogGOPSRun
+    from windtunnel_oracles.simai.run import SimaiRun
+
+    from windtunnel.api.comparison import Comparison
     from windtunnel.records.run import Run
     from windtunnel.replay import ReplayResult
-    from windtunnel.replay.astrasim.files import AstraRun
-    from windtunnel.replay.loggops import LogGOPSRun
-    from windtunnel.replay.simai.run import SimaiRun
-    from windtunnel.report.comparison import Comparison
     from windtunnel.runs.calibrate import Calibrated
     from windtunnel.runs.comparison import RunComparison
     from windtunnel.runs.whatif import WhatIf
@@ -31,8 +32,8 @@ def _compare(asked: CompareOptions) -> Comparison | RunComparison:
     its folder, or the files of its ranks): what differs from the prediction of `b`, why, and what each cause costs, in seconds.
     Raises WindtunnelError for a job that cannot be predicted, SpecError for files that hold no run.
     """
+    from windtunnel.api.comparison import compare as compare_predictions
     from windtunnel.predict import predict
-    from windtunnel.report.comparison import compare as compare_predictions
     from windtunnel.runs.comparison import compare_run
     from windtunnel.runs.sources import run_of
     from windtunnel.spec import Job
@@ -131,7 +132,7 @@ def replay_astra_sim(
     """Chakra traces as ASTRA-sim runs them, with the files of its `system` (JSON), analytical `network` (YAML), remote `memory` and
     communicator `groups`; `congestion_aware`: its backend of that name. The result has cycles of each rank. FileError and SpecError
     for files that are none of these."""
-    from windtunnel.replay.astrasim.files import replay_astra_sim as run
+    from windtunnel_oracles.astrasim.files import replay_astra_sim as run
 
     return run([files] if isinstance(files, (str, Path)) else files, system, network, memory, groups, congestion_aware)
 
@@ -139,7 +140,7 @@ def replay_astra_sim(
 def replay_loggops(schedule: str | Path, parameters: str = "") -> LogGOPSRun:
     """A GOAL schedule as LogGOPSim runs it. `parameters`: "L=2500,o=1500,g=1000,G=6,O=0,S=65535" in ns, S in bytes; those left out
     are LogGOPSim's. The result has ns of each rank. FileError and SpecError for a file or parameters that are none."""
-    from windtunnel.replay.loggops import replay_loggops as run
+    from windtunnel_oracles.loggops import replay_loggops as run
 
     return run(schedule, parameters)
 
@@ -150,7 +151,7 @@ def simai_of(asked: SimaiOptions) -> SimaiRun:
     `ratios`: a folder with its three CSVs of ratios. The result's `csv` is the text of EndToEnd.csv. FileError and SpecError for
     files and settings that are none.
     """
-    from windtunnel.replay.simai.run import run_simai
+    from windtunnel_oracles.simai.run import run_simai
 
     return run_simai(
         asked.workload, asked.gpus, asked.ratios, asked.name, gpus_per_server=asked.gpus_per_server,

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from windtunnel.sheet.blocks import Sheet
 
 SHEETS = {
-    "report.answer.Answer": "report.sheet:prediction_sheet",
-    "predict.prediction.Prediction": "report.sheet:prediction_sheet",
-    "report.comparison.Comparison": "report.compare_sheet:compare_sheet",
-    "report.memory.MemoryReport": "report.memory_sheet:memory_sheet",
+    "api.answer.Answer": "api.prediction_sheet:prediction_sheet",
+    "predict.prediction.Prediction": "api.prediction_sheet:prediction_sheet",
+    "api.comparison.Comparison": "api.compare_sheet:compare_sheet",
+    "api.memory.MemoryReport": "api.memory_sheet:memory_sheet",
     "search.budget.planner.Planned": "search.budget.sheet:plan_sheet",
     "search.result.SearchResult": "search.sheet:search_sheet",
     "search.design.DesignResult": "search.design_sheet:design_sheet",

@@ -13,9 +13,9 @@ from windtunnel.search.options import SensitivityOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from windtunnel.api.answer import Answer
+    from windtunnel.api.memory import MemoryReport
     from windtunnel.goodput import Goodput
-    from windtunnel.report.answer import Answer
-    from windtunnel.report.memory import MemoryReport
     from windtunnel.search.levers.sensitivity import Sensitivity
     from windtunnel.spec import Job
     from windtunnel.spec.calibration import Calibration
@@ -31,7 +31,6 @@ def predict(asked: PredictOptions) -> Answer:
     """
     from windtunnel.jobs.load import job_beside
     from windtunnel.predict.step import predict as run
-    from windtunnel.report.answer import Answer
 
     job = asked.job
     if asked.kernels is not None:
@@ -39,6 +38,8 @@ def predict(asked: PredictOptions) -> Answer:
     if asked.calibration is not None:
         job = _with_calibration(job, asked.calibration)
     beside = [job_beside(one) if isinstance(one, str) else one for one in asked.beside]
+    from windtunnel.api.answer import Answer
+
     return Answer.of(
         run(
             job, asked.network, asked.factors, asked.seed, asked.skip, asked.progress, asked.profile, asked.loads, beside,
@@ -68,7 +69,7 @@ def memory(asked: MemoryOptions) -> MemoryReport:
     The result's `snapshot` writes a stage's peak for pytorch.org/memory_viz. SpecError for a stage that the job does not have.
     `windtunnel.memory_of(job)` counts the bytes alone.
     """
-    from windtunnel.report.memory import report_memory
+    from windtunnel.api.memory import report_memory
 
     return report_memory(asked.job, replayed=asked.replay, moments=asked.over_time, stage=asked.stage)
 

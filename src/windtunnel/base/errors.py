@@ -48,7 +48,7 @@ class SpecError(WindtunnelError):
 
 
 class NotInstalled(WindtunnelError, ImportError):
-    """A module of the simulator was asked for where the wheel `windtunnel-fleet` is installed alone."""
+    """A module was asked for that is in a wheel which is not installed: of the simulator, or of the oracles."""
 
     exit_code = 2
 
@@ -56,6 +56,8 @@ class NotInstalled(WindtunnelError, ImportError):
 def explain_missing_module(error: ModuleNotFoundError) -> NotInstalled | None:
     """What to install for a module of windtunnel that is not there; None for a module of another package."""
     name = error.name or ""
+    if name.partition(".")[0] == "windtunnel_oracles":
+        return NotInstalled("what follows other simulators is not installed. Type: pip install 'windtunnel[oracles]'", name=name)
     if not name.startswith("windtunnel."):
         return None
     return NotInstalled(

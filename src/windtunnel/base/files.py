@@ -1,17 +1,26 @@
 """Text files that a user names: read with a limit, and refused with the reason.
 
 A directory, a device, a file that is too large and bytes that are not UTF-8 each raise FileError with a message of their own.
+
+Where the package's own data lie.
+
+Lines of text files of any size, plain or gzip, that a user names, and the cells of a line.
 """
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
 import io
 import os
 import stat
+import tomllib
 import zlib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import FileError
 
@@ -99,3 +108,52 @@ def _kind(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a pipe"
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+@cache
+def table_beside(module: str) -> dict[str, Any]:
+    """Facts that a module reads: the TOML file of its name beside it. `module`: its `__file__`. No caller may change them."""
+    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def words_by_meaning(table: dict[str, list[str]]) -> dict[str, str]:
+    """Word -> what it means, of a table that lists words by their meaning."""
+    return {word: meaning for meaning, words in table.items() for word in words}
+
+
+CATALOG = Path(__file__).resolve().parents[1] / "catalog"
+"""The catalogue: facts with their sources, one folder a kind."""
+
+
+LONGEST = 2**20
+"""Characters of a line beyond which a file is not text of lines."""
+
+
+def lines_of(path: Path, wanted: str, broken: list[str] | None = None) -> Iterator[str]:
+    """Lines without their ends, read as they are asked for.
+
+    Bytes that are not UTF-8 are replaced. FileError for a file that cannot be read, a line beyond `LONGEST` and, without `broken`,
+    a gzip stream that ends early; with it the lines before are given, and what is missing is told there.
+    """
+    start, _ = read_bytes(path, 2, wanted)
+    try:
+        with gzip.open(path, "rb") if start == b"\x1f\x8b" else open(path, "rb") as binary:
+            text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace")
+            while line := text.readline(LONGEST):
+                if len(line) >= LONGEST:
+                    raise FileError(str(path), f"a line of {LONGEST} characters or more", wanted)
+                yield line.rstrip("\r\n")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error) or "the file ends early"
+        if broken is None:
+            raise FileError(str(path), reason, wanted) from None
+        broken.append(f"{path}: {reason}; what stands before it was read")
+
+
+def cells_of(line: str, delimiter: str = ",") -> list[str]:
+    """Cells of one line of a table, as they stand, quoted cells without their quotes. None of a line with a cell that is no cell:
+    above the 131,072 characters that `csv` takes."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []

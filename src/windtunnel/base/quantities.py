@@ -1,10 +1,13 @@
-"""Types of quantities in checked tables: read by the parsers of `units`, and written back as text that these read."""
+"""Types of quantities in checked tables: read by the parsers of `units`, and written back as text that these read.
+
+Base class of checked tables from files: no unknown keys, immutable.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
 from windtunnel.base.units import parse_bandwidth, parse_flops, parse_size, parse_time
 
@@ -47,3 +50,9 @@ StorageBandwidth = Annotated[
 GpuBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _rate_serializer("B/s per GPU each way"), _text("2.039TB/s")
 ]
+
+
+class Strict(BaseModel):
+    """A table of a file. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -18,8 +18,7 @@ from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.closed.cost import parts_of
-from windtunnel.network.closed.fitted import NETS, NODES
-from windtunnel.network.closed.measured import scale_constants
+from windtunnel.network.closed.fitted import NETS, NODES, scale_constants
 from windtunnel.records.measured_calls import CallTable
 from windtunnel.spec.machine.cluster import Achieved, Cluster
 

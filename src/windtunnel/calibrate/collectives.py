@@ -23,7 +23,7 @@ from windtunnel.network.closed.cost import parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, SENDS, NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.settings import parse_settings
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import CollectiveRow
 from windtunnel.reality.score.collectives import call_of
 from windtunnel.spec.machine.cluster import Cluster

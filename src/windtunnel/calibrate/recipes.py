@@ -6,7 +6,7 @@ import tomllib
 from functools import lru_cache
 from pathlib import Path
 
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec.loading.catalog import ROOT
 

@@ -29,7 +29,7 @@ from windtunnel.predict import predict
 from windtunnel.reality.jobs.blanks import choose
 from windtunnel.reality.jobs.job import draft
 from windtunnel.reality.rows import measurements
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.spec import Job, load_runtime
 

@@ -37,9 +37,9 @@ ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:
-        from windtunnel.network.nccl.settings import KNOWN
+        from windtunnel.network.nccl.settings import list_variables
 
-        names = KNOWN | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
+        names = list_variables()["known"] | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
         write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
         return
     check_fidelity(network)

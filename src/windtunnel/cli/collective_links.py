@@ -29,7 +29,7 @@ class Largest:
         """Keys of the JSON: the size, and what its call did to the links."""
         if self.seen is None:
             return {}
-        from windtunnel.report.json import traffic_table
+        from windtunnel.api.json import traffic_table
 
         return {"traffic_size": _size(self.seen[0]), "traffic": traffic_table(self.seen[1])}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from windtunnel.api.options import CompareCommandOptions
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.report.options import CompareCommandOptions
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -80,9 +80,9 @@ def _result_and_server(result: str, server: str, asked: CompareCommandOptions, o
 def _two_jobs(
     names: tuple[str, str], own: tuple[Sequence[str], ...], asked: CompareCommandOptions, fidelity: str, outputs: Outputs
 ) -> None:
+    from windtunnel.api.compare_sheet import compare_sheet
+    from windtunnel.api.comparison import compare
     from windtunnel.predict import predict
-    from windtunnel.report.compare_sheet import compare_sheet
-    from windtunnel.report.comparison import compare
 
     jobs = [job_of(name, [*asked.sets, *one], asked.on).job for name, one in zip(names, own, strict=True)]
     with show_spinner("predicting both"):

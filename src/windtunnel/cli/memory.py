@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from windtunnel.api.memory import MemoryReport, check_stage
 from windtunnel.api.step import memory
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import show_spinner, write
@@ -11,7 +12,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.pages import said_command
 from windtunnel.memory.options import MemoryCommandOptions
-from windtunnel.report.memory import MemoryReport, check_stage
 
 EXAMPLES = """\b
 Examples:
@@ -32,14 +32,14 @@ def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
             _write_picture(counted, asked.picture)
         if asked.snapshot is not None:
             counted.snapshot(asked.snapshot, asked.stage)
-    from windtunnel.report.memory_sheet import memory_sheet
+    from windtunnel.api.memory_sheet import memory_sheet
 
     outputs.show(partial(memory_sheet, counted), counted.as_dict)
 
 
 def _write_picture(counted: MemoryReport, path: str) -> None:
     """The picture as a file, .svg or .html; FileError where it cannot be written."""
-    from windtunnel.report.memory_sheet import memory_sheet, over_time_picture
+    from windtunnel.api.memory_sheet import memory_sheet, over_time_picture
 
     if not path.lower().endswith(".svg"):
         from windtunnel.draw.page.sheet import write_page

@@ -94,7 +94,7 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
             prediction = answer()
     tell_assumed(loaded)
     if asked.trace is not None:
-        from windtunnel.report.timeline.trace import write_trace
+        from windtunnel.predict.answer.trace import write_trace
 
         with show_spinner("writing the timeline"):
             slices = write_trace(prediction, asked.trace, prediction.kernel_timeline)
@@ -105,13 +105,13 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
 
 
 def _sheet(prediction: Prediction, detail: bool) -> Sheet:
-    from windtunnel.report.sheet import prediction_sheet
+    from windtunnel.api.prediction_sheet import prediction_sheet
 
     return prediction_sheet(prediction, detail=detail)
 
 
 def _table(prediction: Prediction) -> dict[str, Any]:
-    from windtunnel.report.json import to_json
+    from windtunnel.api.json import to_json
 
     return to_json(prediction)
 

@@ -64,7 +64,7 @@ def command(asked: ReplayCommandOptions, outputs: Outputs) -> None:
 def _astra_sim(
     files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, outputs: Outputs
 ) -> None:
-    from windtunnel.replay.astrasim.files import replay_astra_sim
+    from windtunnel_oracles.astrasim.files import replay_astra_sim
 
     with show_spinner("Replaying as ASTRA-sim does"):
         ran = replay_astra_sim(files, system, wires, memory, groups, aware)
@@ -81,9 +81,8 @@ def _astra_sim(
 
 
 def _write_trace(result: Any, path: str) -> None:
+    from windtunnel.predict.answer.trace import chrome, perfetto, tracks_of
     from windtunnel.replay.spans import spans_of
-    from windtunnel.report.timeline.trace import chrome, perfetto
-    from windtunnel.report.timeline.tracks import tracks_of
 
     if len(result.graph) > MOST_SPANS:
         raise SpecError("--trace", f"{len(result.graph):,} tasks", f"at most {MOST_SPANS:,} tasks in a timeline")

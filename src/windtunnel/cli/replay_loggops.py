@@ -12,7 +12,7 @@ MOST_HOSTS = 16
 
 def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
     """Prints ns of each rank, or of the slowest. SpecError for several files and wrong parameters."""
-    from windtunnel.replay.loggops import replay_loggops as run
+    from windtunnel_oracles.loggops import replay_loggops as run
 
     if len(files) != 1:
         raise SpecError("TRACE", f"{len(files)} files", "one GOAL schedule")

@@ -54,7 +54,7 @@ def command(asked: SearchCommandOptions, outputs: Outputs) -> None:
     from windtunnel.search.find import SearchLimits
     from windtunnel.search.margin import usual_margin
     from windtunnel.search.objective import objectives
-    from windtunnel.search.rerank import rerank
+    from windtunnel.search.result import rerank
     from windtunnel.search.sheet import search_sheet, space_sheet
     from windtunnel.search.space import space_table
 

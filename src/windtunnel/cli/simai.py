@@ -11,7 +11,7 @@ from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.replay.options import SimaiCommandOptions
 
 if TYPE_CHECKING:
-    from windtunnel.replay.simai.run import SimaiRun
+    from windtunnel_oracles.simai.run import SimaiRun
 
 EXAMPLES = """\b
 Examples:

@@ -8,7 +8,7 @@ from windtunnel.compute.curves import Choice, KernelCurves, Provenance
 from windtunnel.compute.forward import with_sustained
 from windtunnel.compute.kernel_file import available, is_path, load
 from windtunnel.compute.processor import is_processor, neutral
-from windtunnel.compute.transfer.carry import carry_curves, has_same_figures
+from windtunnel.compute.transfer.law import carry_curves, has_same_figures
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.machine.cluster import GPU

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 from windtunnel.compute.curves import Basis, ErrorStatistics, KernelCurves, Provenance
 from windtunnel.compute.forward_curves import ForwardChoice, ForwardCurves
 from windtunnel.compute.kernel_file import FOLDER, first_mistake

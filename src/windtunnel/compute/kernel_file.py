@@ -19,9 +19,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import MIB, read_text
-from windtunnel.base.package_data import CATALOG
-from windtunnel.base.strict import Strict
+from windtunnel.base.files import CATALOG, MIB, read_text
+from windtunnel.base.quantities import Strict
 from windtunnel.compute.curves import (
     AttentionCurve,
     Basis,

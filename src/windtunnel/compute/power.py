@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 from windtunnel.spec.machine.cluster import GPU
 
 FILE = CATALOG / "calibration" / "power.toml"

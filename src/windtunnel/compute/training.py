@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 
 FILE = CATALOG / "calibration" / "training.toml"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.exporters import Written
-from windtunnel.exports.notes import left_out
+from windtunnel.exports.tables import left_out
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.megatron.numerics import numerics_flags

@@ -8,8 +8,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
-from windtunnel.exports.notes import left_out
-from windtunnel.exports.tables import REFUSED, differences, misses_of, rewrite
+from windtunnel.exports.tables import REFUSED, differences, left_out, misses_of, rewrite
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.torchtitan.configuration import SCHEDULES

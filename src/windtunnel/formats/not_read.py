@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import without_gz
+from windtunnel.base.files import table_beside, without_gz
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Context
 
@@ -23,40 +23,6 @@ _LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*(?:,|\]\s*$))")
 _VIDUR = {"clusters", "schedulers", "traces"}
 _MODEL = re.compile(r"--num-layers[ =]\S")
 _STAMP = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:INFO|WARN|WARNING|ERROR|DEBUG)\b)")
-_SHOWN = (
-    (
-        re.compile(r"^\| NVIDIA-SMI \S+", re.MULTILINE),
-        "what nvidia-smi prints",
-        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
-    ),
-    (
-        re.compile(r"^=+NVSMI LOG=+", re.MULTILINE),
-        "what `nvidia-smi -q` prints",
-        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
-    ),
-    (re.compile(r"^Machine \(\S+ total\)", re.MULTILINE), "what lstopo draws as text", "its XML: `lstopo --of xml FILE.xml`"),
-    (re.compile(r"^CA '\S+'\s*$", re.MULTILINE), "what ibstat prints of one host", "the whole fabric: `ibnetdiscover`"),
-    (re.compile(r"^hca_id:\s", re.MULTILINE), "what ibv_devinfo prints of one host", "the whole fabric: `ibnetdiscover`"),
-    (
-        re.compile(r"^(?:CA|Switch|HCA): .*:\s*$\n.*==\(", re.MULTILINE),
-        "what iblinkinfo prints",
-        "the same fabric as `ibnetdiscover` prints it",
-    ),
-    (
-        re.compile(r"ROCm System Management Interface|^(?:WEIGHT|ACCESS) TABLE", re.MULTILINE),
-        "what rocm-smi or amd-smi prints",
-        "`rocm-smi --showpower --showuse --csv` (or --json), or the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
-    ),
-    (re.compile(r"^GPU \d+: .*\n\s+Link \d+: ", re.MULTILINE), "what `nvidia-smi nvlink` prints", "`nvidia-smi topo -m`"),
-    (
-        re.compile(r"^#\s*(?:Date\s+)?(?:Time\s+)?gpu\s+pid\b", re.MULTILINE),
-        "what `nvidia-smi pmon` prints of processes",
-        "`nvidia-smi dmon -o DT`, of GPUs",
-    ),
-    (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
-    (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
-)
-"""Texts of tools whose other output is read: mark, what it is, what to bring."""
 _LOGS = "lines of steps of a framework that is read, `NCCL INFO` lines, or a table of a benchmark"
 _TABLES = (
     "a CSV that is read: AICB's calls, SimAI's results, NCCL tuner's tables, `nvidia-smi --query-gpu` with power.draw; "
@@ -64,18 +30,6 @@ _TABLES = (
 )
 
 
-_MEMORY = (
-    (
-        re.compile(r"RESOURCE_EXHAUSTED: |Out of memory while trying to allocate \d+ bytes|BufferAssignment OOM"),
-        "JAX's out of memory: its compiler names no tensors",
-    ),
-    (
-        re.compile(r"No available memory for the cache blocks|(?:larger than the|available KV) (?:available )?KV cache memory|"
-                   r"KV cache is needed, which is larger"),
-        "vLLM's out of memory for keys and values: serving is not modelled",
-    ),
-)  # fmt: skip
-"""Last words of other allocators than PyTorch's."""
 _LOG_NAMES = (".log", ".out", ".err")
 _SPOKEN = re.compile(r"--[a-z]|^\s*[{\[]|^[\w.]+\s*[:=]\s*\S+\s*$", re.MULTILINE)
 """What a configuration or a command line has somewhere, and prose of a log need not have."""
@@ -121,11 +75,11 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list of faults that were injected", "the traces or dumps beside it", ""
     if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
         return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
-    for mark, what in _MEMORY:
-        if mark.search(text):
+    for mark, what in table_beside(__file__)["memory"]:
+        if re.search(mark, text):
             return what, "lines of PyTorch's `CUDA out of memory`", "`windtunnel memory JOB` says what a job of yours needs."
-    for mark, what, wanted in _SHOWN:
-        if mark.search(text[:4096]):
+    for mark, what, wanted in table_beside(__file__)["shown"]:
+        if re.search(mark, text[:4096], re.MULTILINE):
             return what, wanted, ""
     if head.lines and _HTML.match(text):
         return "a page in HTML", "the trace or log that the page was made of", ""

@@ -19,9 +19,8 @@ import numpy as np
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.habits import MemoryHabits, habits
+from windtunnel.memory.habits import MemoryHabits, context_bytes, cublas_bytes, habits
 from windtunnel.memory.outputs import Passes, passes_of
-from windtunnel.memory.resident import context_bytes, cublas_bytes
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
 from windtunnel.memory.tiers import largest_copy, tiers_of

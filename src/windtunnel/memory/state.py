@@ -3,6 +3,12 @@
 ZeRO (Rajbhandari et al. 2020): stage 1 cuts the optimizer state over the sharding group, stage 2 the gradients too, stage 3 and
 FSDP also the weights. Mixed precision with Adam costs 2 + 4 + 12 bytes per parameter with fp32 gradients (Megatron-LM's
 theoretical_memory_usage.py counts the same 18).
+
+Bytes of a job's checkpoint.
+
+A checkpoint holds one copy of the weights and of the optimizer's state. With 16-bit weights, fp32 master copies and Adam that is
+2 + 4 + 8 = 14 bytes a parameter. Published sizes beside it: BLOOM 176B 2.3 TB (14 B: 2.24 TiB), Llama 3.1 8B ~105 GB (104.7 GiB),
+Nemotron-4 340B ~4.4 TB (4.33 TiB).
 """
 
 from __future__ import annotations
@@ -13,8 +19,9 @@ from windtunnel.memory.habits import MemoryHabits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
+from windtunnel.workload import parameter_count
 from windtunnel.workload.blocks.quantise import weight_bytes
-from windtunnel.workload.optimizers import Held
+from windtunnel.workload.optimizers import OPTIMIZERS, Held, ParameterUpdate
 from windtunnel.workload.passes.optimizer import shard_elements, state_bytes, updated_parameters
 
 
@@ -84,3 +91,34 @@ def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:
     copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
     updated = updated_parameters(job, parameters, experts) * job.plan.offload.kept_state
     return updated * (copies + (0.0 if runtime.fused_optimizer else 4.0))
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """One copy of a job's weights and optimizer state; `copied`: what every data-parallel rank holds whole, and needs at a
+    load."""
+
+    weights: float
+    optimizer: float
+    copied: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.optimizer
+
+
+def state_bytes_of(job: Job) -> StateBytes:
+    """Bytes of the state by the memory model's rules: frozen weights under adapters have no optimizer state, and FSDP's fp32
+    shards are weights and master copy at once."""
+    runtime, plan = job.runtime, job.plan
+    elements = float(parameter_count(job.model))
+    weight = DTYPE_BYTES[runtime.weight_dtype]
+    master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
+    if master and plan.sharding in ("fsdp", "hsdp"):
+        weight, master = master, 0.0
+    if getattr(job.model, "lora", None) is not None:  # adapters and their state are less than a hundredth of it
+        return StateBytes(weight * elements, 0.0, 0.0 if plan.shards_parameters else weight * elements)
+    state = OPTIMIZERS[runtime.optimizer].state(ParameterUpdate(job, Held(elements, 0.0), elements, 4.0, 4.0))
+    optimizer = state + master * elements
+    whole = 0.0 if plan.shards_parameters else weight * elements
+    return StateBytes(weight * elements, optimizer, whole + (optimizer if plan.sharding == "none" else 0.0))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ValidationError, ValidationInfo, field_validator
 
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 from windtunnel.base.units import parse_bandwidth, parse_size
 from windtunnel.network.marking import Ecn, parse_probability
 from windtunnel.spec.loading.explain import explain

@@ -125,7 +125,7 @@ def sweep(
 def show(data: Measured) -> dict[str, Any]:
     """What a dataset (as read, or its file) holds: `about` its GPU and software, `rows`, and `contents` by level, op, phase, dtype
     and mode, with the shortest and longest seconds."""
-    from windtunnel.records.contents import contents_of
+    from windtunnel.records.kernel_dataset import contents_of
 
     return contents_of(_dataset(data))
 

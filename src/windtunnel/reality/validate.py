@@ -24,9 +24,8 @@ from windtunnel.reality.jobs.blanks import Predict, choose
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.rows import measurements
-from windtunnel.reality.rows.conventions import mfu_pct
+from windtunnel.reality.rows.conventions import Skipped, mfu_pct
 from windtunnel.reality.rows.measurements import Fitted
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside

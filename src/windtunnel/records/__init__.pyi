@@ -1,7 +1,8 @@
-from .build import concat as concat
-from .build import dataset as dataset
+from .checks import concat as concat
+from .checks import dataset as dataset
 from .kernel_dataset import About as About
 from .kernel_dataset import Dataset as Dataset
+from .repeats import describe as describe
 from .repeats import merge as merge
 from .schema import COLUMNS as COLUMNS
 from .schema import DTYPES as DTYPES
@@ -12,7 +13,6 @@ from .schema import OPS as OPS
 from .schema import PHASES as PHASES
 from .shapes import read_shape as read_shape
 from .shapes import write_shape as write_shape
-from .tell import describe as describe
 from .text import from_csv as from_csv
 from .text import read as read
 from .text import read_any as read_any

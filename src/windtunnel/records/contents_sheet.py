@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windtunnel.records.contents import KEYS, contents_of
-from windtunnel.records.kernel_dataset import Dataset
+from windtunnel.records.kernel_dataset import KEYS, Dataset, contents_of
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote

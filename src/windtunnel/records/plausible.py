@@ -16,7 +16,7 @@ import numpy.typing as npt
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.records.kernel_dataset import About, Dataset
-from windtunnel.records.tell import tell
+from windtunnel.records.repeats import tell
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.load import match_gpu

@@ -2,6 +2,8 @@
 
 A dataset may contain repeats (two runs of one sweep); their median is used. Two times that differ by more than `CONTRADICTION` are
 not noise, but two GPUs, two units or two environments in one file.
+
+Description of a dataset's row, for messages and labels.
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base.arrays import Bools
 from windtunnel.base.errors import SpecError
 from windtunnel.records.schema import NAMES
-from windtunnel.records.tell import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 KEY = (*NAMES[: NAMES.index("accumulate") + 1], "flops", "bytes", "launches")
 """Columns that identify a measurement; rows equal in all of them are repeats."""
@@ -131,3 +138,17 @@ def _spread(same: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | No
     if len(deviations) < len(same):
         return mean, None
     return mean, math.sqrt(fmean(std**2 + (each - mean) ** 2 for each, std in zip(means, deviations, strict=True)))
+
+
+def tell(table: pa.Table, row: int) -> str:
+    """Row `row` (from 0) as `17 (gemm mlp_up_proj, 4096 x 7168 x 8192, fp16 forward)`."""
+    return f"{row} ({describe(table.slice(row, 1).to_pylist()[0])})"
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    """`gemm mlp_up_proj, 4096 x 7168 x 8192, fp16 forward`; of a module its shape in words."""
+    sizes = " x ".join(str(row[key]) for key in ("m", "n", "k") if row.get(key) is not None)
+    if sizes and (row.get("batch") or 1) > 1:
+        sizes = f"{row['batch']} of {sizes}"
+    words = " ".join(str(row[key]) for key in ("op", "name") if row.get(key))
+    return ", ".join(part for part in (words, sizes or row.get("shape") or "", f"{row.get('dtype')} {row.get('phase')}") if part)

@@ -11,7 +11,6 @@ from windtunnel.base import shared_options as shared
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, check_threads
 from windtunnel.base.options import argument, option
-from windtunnel.replay.simai.setting import SimaiSetting
 
 if TYPE_CHECKING:
     from windtunnel.records.run import Run
@@ -95,16 +94,16 @@ class SimaiOptions:
     workload: str | Path = argument("A workload that AICB wrote, plain or gzip.", metavar="WORKLOAD")
     gpus: int | None = option("GPUs; default: all_gpus of the first line.", None, short="-g")
     _: KW_ONLY
-    gpus_per_server: int = option("GPUs of a server.", SimaiSetting.gpus_per_server)
-    nics_per_server: int = option("NICs of a server.", SimaiSetting.nics_per_server)
-    nvlink: float = option("GB/s of NVLink for each GPU; 0: by --gpu-type.", SimaiSetting.nvlink)
-    nic: float = option("GB/s of a NIC; 0: by --nic-type.", SimaiSetting.nic)
-    gpu_type: str = option("A100, A800, H100, H800 or H20.", SimaiSetting.gpu_type)
-    nic_type: str = option("CX6, CX7 or BF3.", SimaiSetting.nic_type)
-    dp_overlap: float = option("Hidden share of data-parallel calls.", SimaiSetting.dp_overlap)
-    ep_overlap: float = option("Hidden share of expert-parallel calls.", SimaiSetting.ep_overlap)
-    tp_overlap: float = option("Hidden share of tensor-parallel calls.", SimaiSetting.tp_overlap)
-    pp_overlap: float = option("Hidden share of messages between stages; 1 as in SimAI's code.", SimaiSetting.pp_overlap)
+    gpus_per_server: int = option("GPUs of a server.", 8)
+    nics_per_server: int = option("NICs of a server.", 8)
+    nvlink: float = option("GB/s of NVLink for each GPU; 0: by --gpu-type.", 0.0)
+    nic: float = option("GB/s of a NIC; 0: by --nic-type.", 0.0)
+    gpu_type: str = option("A100, A800, H100, H800 or H20.", "H100")
+    nic_type: str = option("CX6, CX7 or BF3.", "CX7")
+    dp_overlap: float = option("Hidden share of data-parallel calls.", 0.0)
+    ep_overlap: float = option("Hidden share of expert-parallel calls.", 0.0)
+    tp_overlap: float = option("Hidden share of tensor-parallel calls.", 0.0)
+    pp_overlap: float = option("Hidden share of messages between stages; 1 as in SimAI's code.", 1.0)
     ratios: str | Path | None = option("nic_ratio.csv, nvlink_ratio.csv, ata_ratio.csv.", None, metavar="FOLDER")
     name: str | None = option("Name of the run in the table; default: of the file.", None)
 

@@ -19,9 +19,9 @@ from windtunnel.search.front import front_first
 from windtunnel.search.levers.polish import pull_levers, set_beforehand
 from windtunnel.search.levers.pricing import PricedLever, first_lever_or_none
 from windtunnel.search.objective import Most, Objective, amount, objectives
+from windtunnel.search.outcome import Store
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
-from windtunnel.search.store import Store
 from windtunnel.search.workers import workers_of
 from windtunnel.spec import Job
 

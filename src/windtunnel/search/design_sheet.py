@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from windtunnel.predict.sheet.job import describe_job, fields_part
+from windtunnel.search.change import plan_words
 from windtunnel.search.design import Design, DesignField, DesignResult
 from windtunnel.search.objective import Objective, number_of
-from windtunnel.search.plan_words import plan_words
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Bar, Bars, Block, Cell, Column, Curve, Figure, Lines, Mark, Plot, Scale, Section, Sheet, Table
 from windtunnel.sheet.colours import BLUE, GREEN, GREY

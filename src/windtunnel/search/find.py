@@ -20,9 +20,8 @@ from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
 from windtunnel.search.front import front_first
 from windtunnel.search.objective import Least, Most, Objective, tokens_of, values_of
-from windtunnel.search.outcome import PlanOutcome, Trial
+from windtunnel.search.outcome import PlanOutcome, Store, Trial
 from windtunnel.search.space import PlanColumns, Space
-from windtunnel.search.store import Store
 from windtunnel.search.workers import Workers
 from windtunnel.spec import Job
 

@@ -1,11 +1,15 @@
-"""The result of a search."""
+"""The result of a search.
+
+The best plans of a search once more, with another network than the closed form that bounds and proof rest on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from windtunnel.predict import predict
 from windtunnel.search.change import value_of
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate, Certificate
@@ -142,3 +146,16 @@ class SearchResult:
             "energy_j_per_step": outcome.energy_j_per_step,
             "breakdown": outcome.breakdown,
         }
+
+
+MOST = 10
+"""Plans that are predicted again at most."""
+
+
+def rerank(result: SearchResult, network: str, top: int = MOST) -> SearchResult:
+    """The result with the step times of its first plans over `network`: flow or packet."""
+    if network == "closed":
+        return result
+    count = min(top, MOST, len(result.ranked))
+    steps = [(place, predict(result.job_of(result.ranked[place]), network).step_time_s) for place in range(count)]
+    return replace(result, again=tuple(sorted(steps, key=lambda one: one[1])), network=network)

@@ -205,7 +205,7 @@ class RemoteService:
         """`wt.compare`: two jobs, or a run and its job."""
         things = [*(a if isinstance(a, (list, tuple)) else [a]), b]
         named |= dict(zip(("network",), given, strict=False))
-        return self._ask_stated("compare", "report.options:CompareCommandOptions", (things,), named)
+        return self._ask_stated("compare", "api.options:CompareCommandOptions", (things,), named)
 
     def read(self, *paths: Any, **named: Any) -> RemoteAnswer:
         """`wt.read`."""

@@ -46,8 +46,7 @@ def serve(
     from windtunnel.service.web.api import ServiceApi
     from windtunnel.service.web.guard import Guard
     from windtunnel.service.web.server import ServiceServer
-    from windtunnel.service.web.sessions import BrowserSessions
-    from windtunnel.service.web.tokens import read_tokens
+    from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None
     if tokens is None and place.host not in LOOPBACK:

@@ -19,15 +19,16 @@ from windtunnel.compute import estimate
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import EngineCurves, PointwiseCurve, ReduceCurve
 from windtunnel.compute.engines.file import choose_engine, curve_of
-from windtunnel.compute.engines.prompts import Prompts, prefill_seconds
 from windtunnel.compute.engines.seconds import (
     Caches,
+    Prompts,
     Routed,
     decode_seconds,
     engine_device,
     experts_seconds,
     padded_rows,
     pointwise_seconds,
+    prefill_seconds,
     product_seconds,
     reduce_seconds,
 )

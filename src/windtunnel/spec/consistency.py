@@ -16,11 +16,9 @@ from windtunnel.spec.requirements.adapters import check_adapters
 from windtunnel.spec.requirements.context import check_context, chunks_of
 from windtunnel.spec.requirements.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.requirements.images import check_vision
-from windtunnel.spec.requirements.loss import check_loss
 from windtunnel.spec.requirements.mixers import check_mixers
-from windtunnel.spec.requirements.optimizer import check_optimizer
 from windtunnel.spec.requirements.precision import check_precision
-from windtunnel.spec.requirements.sharding import check_sharding
+from windtunnel.spec.requirements.sharding import check_loss, check_optimizer, check_sharding
 from windtunnel.spec.requirements.unequal_ranks import check_unequal
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import check_batches, check_virtual

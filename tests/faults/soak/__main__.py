@@ -24,7 +24,7 @@ from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_f
 from windtunnel.runs.fleet.kept import fleet_run
 
 SCRIPT = Path(__file__).with_name("script.py")
-PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.heartbeat")
+PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.session")
 STEP, APART, SAVE = 0.02, 50, 0.02
 SIGNALS = {
     "crash": signal.SIGKILL, "hang": signal.SIGSTOP, "early-exit": signal.SIGUSR1, "nan": signal.SIGUSR2,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.watch.heartbeat import BeatThread
+from windtunnel.fleet.watch.session import BeatThread
 from windtunnel.records.sections import Section
 
 _STEP = struct.Struct("<q")

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.dtypes import FORMATS
-from windtunnel.compute.engines.prompts import Prompts
-from windtunnel.compute.engines.seconds import TILES, Caches, Routed
+from windtunnel.compute.engines.seconds import TILES, Caches, Prompts, Routed
 from windtunnel.records import Dataset
 from windtunnel.records.shapes import read_shape
 

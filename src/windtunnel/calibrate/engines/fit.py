@@ -11,14 +11,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.dtypes import FORMATS
-from windtunnel.calibrate.engines.columns import (
-    EngineRows,
-    cache_rows,
-    expert_rows,
-    linear_rows,
-    pointwise_rows,
-    prefill_rows,
-)
+from windtunnel.calibrate.engines.columns import EngineRows, cache_rows, expert_rows, linear_rows, pointwise_rows, prefill_rows
 from windtunnel.calibrate.engines.predict import predict_decode, predict_experts, predict_linear, predict_prefill
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.compute.curves import ErrorStatistics, GemmCurve

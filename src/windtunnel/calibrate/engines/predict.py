@@ -9,10 +9,10 @@ from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.columns import EngineRows, caches_of, prompts_of, routed_of
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import DecodeCurve, ExpertsCurve, LinearCurve, PrefillCurve
-from windtunnel.compute.engines.prompts import prefill_seconds
 from windtunnel.compute.engines.seconds import (
     decode_seconds,
     experts_seconds,
+    prefill_seconds,
     product_seconds,
     quantise_seconds,
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.files import table_beside
 from windtunnel.calibrate.kernels.samples import BACKWARD, Samples
 from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thin_samples
 from windtunnel.compute.attention import attention_seconds
@@ -15,37 +16,10 @@ from windtunnel.compute.device import Device
 from windtunnel.compute.gemm import gemm_seconds
 from windtunnel.compute.memory import memory_seconds
 
-GEMM_BOUNDS: Bounds = {
-    "fraction": (0.4, 0.95, 1.0),
-    "tile_cost": (2.0, 12.0, 60.0),
-    "prologue": (0.0, 100.0, 300.0),
-    "wave": (0.0, 0.5, 1.0),
-    "memory": (0.6, 0.85, 0.95),
-    "latency": (1e-6, 3e-6, 1e-5),
-    "split": (0.0, 3e-6, 2e-5),
-    "blend": (1.3, 3.0, 5.0),
-    "throttle": (0.0, 0.1, 1.0),
-    "settle": (5e-5, 3e-4, 5e-3),
-    "sharp": (0.7, 1.0, 4.0),
-    "store": (0.2, 0.9, 1.0),
-}
+GEMM_BOUNDS: Bounds = {name: tuple(bounds) for name, bounds in table_beside(__file__)["gemm"].items()}
 LAYOUT_BOUNDS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
-ATTENTION_BOUNDS: Bounds = {
-    "fraction": (0.1, 0.8, 1.0),
-    "wave": (0.0, 0.5, 1.5),
-    "setup": (0.0, 150.0, 1000.0),
-    "head": (0.0, 20.0, 150.0),
-    "causal": (1.0, 1.05, 1.5),
-    "latency": (2e-6, 6e-6, 3e-5),
-}
-MEMORY_BOUNDS: Bounds = {
-    "efficiency": (0.05, 0.8, 1.0),
-    "latency": (5e-7, 2e-6, 1e-4),
-    "cache": (1.0, 1.3, 4.0),
-    "reach": (1.05, 4.0, 6.0),
-    "row": (0.0, 5e-7, 1e-5),
-    "element": (0.0, 2e-10, 3e-9),
-}
+ATTENTION_BOUNDS: Bounds = {name: tuple(bounds) for name, bounds in table_beside(__file__)["attention"].items()}
+MEMORY_BOUNDS: Bounds = {name: tuple(bounds) for name, bounds in table_beside(__file__)["memory"].items()}
 
 CPU_GEMM: Bounds = {
     "fraction": (0.01, 0.85, 1.0),

@@ -2,6 +2,8 @@
 
 Constants have bounds and an expected value, which starts the search and is a weak prior. Every GPU has the same weight, however
 many rows it has.
+
+Attention libraries whose kernels use an architecture's own tensor-core instructions.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.transfer import evaluate
-from windtunnel.calibrate.transfer.native import native
 from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import JointCurves
@@ -162,3 +163,28 @@ def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Floats]]) -
         residuals, np.clip(expected, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
     )
     return constants(solution.x)
+
+
+MADE_FOR = {
+    "volta": ("fa2",),
+    "ampere": ("fa2", "cudnn"),
+    "ada": ("fa2", "cudnn"),
+    "hopper": ("fa3", "cudnn"),
+    "blackwell": ("fa4", "cudnn"),
+}
+"""On Hopper FlashAttention-2 uses Ampere's instructions, at little more than half the speed of Hopper's
+(Shah et al. 2024, section 1). No data sheet shows that, so such rows are judged separately."""
+
+
+def native(case: MeasuredGpu) -> TransferRows:
+    """Attention rows of the libraries made for the GPU, and of those that name none."""
+    known = MADE_FOR.get(case.gpu.architecture)
+    rows = case.attention
+    return rows if known is None else rows.where(np.isin(rows.library, ("", *known)))
+
+
+def foreign(case: MeasuredGpu) -> TransferRows:
+    """The others."""
+    known = MADE_FOR.get(case.gpu.architecture)
+    rows = case.attention
+    return rows.where(np.zeros(len(rows), np.bool_)) if known is None else rows.where(~np.isin(rows.library, ("", *known)))

@@ -23,14 +23,13 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.transfer import evaluate, fit
+from windtunnel.calibrate.transfer.fit import MADE_FOR, foreign, native
 from windtunnel.calibrate.transfer.method import Known, Method, Predicted, Relative, nearest
-from windtunnel.calibrate.transfer.native import MADE_FOR, foreign, native
 from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.joint import JointCurves, stored_curves
-from windtunnel.compute.transfer.law import sheet, sheet_of
-from windtunnel.compute.transfer.moved import attention_for, gemm_for
+from windtunnel.compute.transfer.law import attention_for, gemm_for, sheet, sheet_of
 from windtunnel.spec.machine.cluster import GPU
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
-from windtunnel.calibrate.transfer.best import Best, best_matmuls
-from windtunnel.calibrate.transfer.errors import errors
+from windtunnel.calibrate.transfer.errors import Best, best_matmuls, errors
 from windtunnel.calibrate.transfer.judge import Result, background, leave_out, pool_results
-from windtunnel.calibrate.transfer.published import published_cases
-from windtunnel.calibrate.transfer.rows import MeasuredGpu, case, merge_cases
+from windtunnel.calibrate.transfer.rows import MeasuredGpu, case, merge_cases, published_cases
 from windtunnel.compute.transfer.joint import JointCurves, Stored, text
 from windtunnel.formats.machines.kernels.measurements import import_all
 from windtunnel.reality.score.kernel_rows import gpu_of

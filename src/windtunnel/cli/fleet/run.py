@@ -209,7 +209,7 @@ def _tell_summary(summary: PreparedAnswer, agents: Sidecars, where: str) -> None
 
 def _modules_of_summary(collected: bool) -> list[Callable[[], object]]:
     """Imports of what `_summary_lines` needs, which take longer than what it does. `collected`: records of other nodes too."""
-    names = ["numpy", "scipy.special", "windtunnel.fleet.findings.judge", "windtunnel.fleet.sources", "windtunnel.report.fleet.run"]
+    names = ["numpy", "scipy.special", "windtunnel.fleet.findings.judge", "windtunnel.fleet.sources", "windtunnel.runs.fleet.show"]
     names += ["sqlalchemy", "windtunnel.fleet.collect.store", "windtunnel.fleet.findings.clocks"] if collected else []
     return [partial(import_module, name) for name in names]
 
@@ -222,7 +222,7 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
 
     try:
         recorded = read_ended_run(folder, SUMMARY_STEPS)
-        from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
+        from windtunnel.runs.fleet.show import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
 
         report = stall_report(recorded)
         keep_last_alarm(folder, report, recorded)

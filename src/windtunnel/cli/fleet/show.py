@@ -33,8 +33,8 @@ def command(asked: FleetShowOptions) -> None:
     from windtunnel.base.errors import SpecError
     from windtunnel.draw.page.frame import check_page
     from windtunnel.fleet.monitor import has_ended
-    from windtunnel.report.fleet.run import fleet_dict, show_fleet
-    from windtunnel.report.fleet.timeline import write_fleet_trace
+    from windtunnel.runs.fleet.show import fleet_dict, show_fleet
+    from windtunnel.runs.fleet.trace import write_fleet_trace
 
     run, html, trace, json, follow, every = str(asked.run), asked.html, asked.trace, asked.json, asked.follow, asked.every
     if html is not None:
@@ -62,7 +62,7 @@ def _look_at_run(run: str, last: int | None) -> tuple[Recorded, Judgement, HangR
     """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
     from windtunnel.cli.fleet.saves import lost_save_notes
     from windtunnel.fleet.api import judge_run
-    from windtunnel.report.fleet.run import fleet_notes
+    from windtunnel.runs.fleet.show import fleet_notes
 
     found = judge_run(run, last)
     return found.recorded, found.judgement, found.hang, [*lost_save_notes(run), *fleet_notes(found.recorded, found.clocks)]
@@ -72,7 +72,7 @@ def _page(
     run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str], reload: float
 ) -> None:  # fmt: skip
     from windtunnel.fleet.sources import alarms_of
-    from windtunnel.report.fleet.page import fleet_page, write_fleet_page
+    from windtunnel.runs.fleet.show_page import fleet_page, write_fleet_page
 
     text = fleet_page(
         recorded.run or Path(run).name, recorded.sections, judged.table, judged.pace, judged.findings, hang, recorded.meshes, notes,

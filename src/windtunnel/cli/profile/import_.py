@@ -20,7 +20,7 @@ def command(asked: KernelTimesCommandOptions) -> None:
             write_text(to_csv(imported.data), out, "--out")
         else:
             write(imported.data, out)
-    from windtunnel.records.contents import contents_of
+    from windtunnel.records.kernel_dataset import contents_of
 
     if json is not None:
         notes = {"format": imported.format, "file": out, "ignored": list(imported.ignored), "assumed": list(imported.assumed)}

@@ -16,8 +16,8 @@ def command(
     outputs: Outputs,
 ) -> None:
     from windtunnel.records import read_any
-    from windtunnel.records.contents import contents_of
     from windtunnel.records.contents_sheet import dataset_sheet
+    from windtunnel.records.kernel_dataset import contents_of
 
     data = read_any(file)
     outputs.show(dataset_sheet(data), contents_of(data))

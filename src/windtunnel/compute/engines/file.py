@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 from windtunnel.compute.engines.curves import EngineCurves, LinearCurve
 from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.compute.kernel_file import FOLDER as KERNELS

@@ -28,8 +28,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.checkpoint.commit import LostSaveError
-from windtunnel.fleet.checkpoint.events import tell, write_event
+from windtunnel.fleet.checkpoint.commit import LostSaveError, tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of

@@ -4,6 +4,8 @@ files.
 Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that contains the attempt and
 the hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then updates
 LATEST.
+
+Event log of saves and loads of a rank, and what is said on the terminal.
 """
 
 from __future__ import annotations
@@ -11,17 +13,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, WindtunnelError
+from windtunnel.base.text import clean
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
 from windtunnel.fleet.checkpoint.paths.store_path import StorePath
 from windtunnel.fleet.disk import sync, write_durably
+from windtunnel.fleet.event_log import append_event
 
 
 class SaveError(FileError):
@@ -170,3 +176,20 @@ def owner_of(folder: Path) -> str:
         return (folder / OWNER).read_text().strip()
     except FileNotFoundError:
         return ""
+
+
+def write_event(
+    rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0,
+    source: str = "storage", why: str = "",
+) -> None:  # fmt: skip
+    """`fleet.event_log.append_event`. A log that cannot be written, as on a full disk, fails no save."""
+    with suppress(OSError):
+        append_event(
+            rank, event, step, blocking_seconds=blocking_seconds, seconds=seconds, bytes=bytes, source=source, why=why
+        )  # fmt: skip
+
+
+def tell(text: str) -> None:
+    """A line on standard error, for the person who started the job."""
+    with suppress(OSError, ValueError):
+        print(f"windtunnel fleet: {clean(text)}", file=sys.stderr, flush=True)

@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError
-from windtunnel.fleet.checkpoint.events import write_event
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, write_event
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.memory.neighbour import Neighbour, send_copy

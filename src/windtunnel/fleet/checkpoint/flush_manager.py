@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from windtunnel.base.version import __version__
-from windtunnel.fleet.checkpoint.commit import Save
-from windtunnel.fleet.checkpoint.events import write_event
+from windtunnel.fleet.checkpoint.commit import Save, write_event
 from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
-from windtunnel.fleet.checkpoint.memory.parallel_copy import PieceCopier
-from windtunnel.fleet.checkpoint.memory.staging import SLOTS, Slot
+from windtunnel.fleet.checkpoint.memory.staging import SLOTS, PieceCopier, Slot
 from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage

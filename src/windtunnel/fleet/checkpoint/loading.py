@@ -24,8 +24,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.folder import FoundStep
-from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile
+from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile, hash_of
 from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 from windtunnel.fleet.checkpoint.pickles import load_object, read_metadata
 from windtunnel.fleet.checkpoint.rank_group import RankGroup

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.fleet.checkpoint.flush_process import query_process
-from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
-from windtunnel.fleet.checkpoint.manifest import ShardFile
+from windtunnel.fleet.checkpoint.manifest import PIECE, Hasher, ShardFile, hash_of
 from windtunnel.fleet.checkpoint.memory.ipc import socket_names
 from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 

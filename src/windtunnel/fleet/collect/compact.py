@@ -2,11 +2,15 @@
 
 A segment is compacted completely or not at all: the files are written and synchronised first, then one transaction of the index
 records them and the segment, then the segment is deleted.
+
+Batches that were acknowledged but cannot be read. They are copied to `dead/` in the run's folder and never dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+import mmap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.collect.dead_letters import keep_dead
 from windtunnel.fleet.collect.decode import SegmentPart, chunks, read_segment_meta, summarise_rows
 from windtunnel.fleet.collect.index import CompactedSegment, RunFile, RunIndex
-from windtunnel.fleet.collect.log import map_file, segment_path
+from windtunnel.fleet.collect.log import DamagedSpan, map_file, segment_path
 from windtunnel.fleet.collect.registry import Rings
 from windtunnel.fleet.disk import sync
 
@@ -153,3 +156,35 @@ def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, i
 
 def _cast(values: Any, kind: str) -> Any:
     return list(values) if kind == "string" else np.asarray(values).astype(kind, copy=False)
+
+
+LOG = logging.getLogger("windtunnel.fleet.collect")
+FOLDER = "dead"
+
+
+def keep_dead(folder: Path, segment: int, raw: bytes | mmap.mmap, damaged: Sequence[DamagedSpan]) -> None:
+    """Writes each damaged span of a segment to a file of its own, durable on return, and logs it. Repeating it writes the same
+    files. OSError from the disk.
+    """
+    if not damaged:
+        return
+    (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
+    for span in damaged:
+        path = dead_path(folder, segment, span.begin)
+        path.touch(mode=0o600)
+        path.write_bytes(raw[span.begin : span.end])
+        sync(path)
+        size = span.end - span.begin
+        LOG.error("segment %d: %d bytes at %d cannot be read (%s): kept in %s", segment, size, span.begin, span.why, path)
+    sync(folder / FOLDER)
+    sync(folder)
+
+
+def dead_path(folder: Path, segment: int, begin: int) -> Path:
+    """Path of the copy of a damaged span."""
+    return folder / FOLDER / f"segment-{segment:08d}-{begin:08d}.wtlog"
+
+
+def dead_letters(folder: Path) -> int:
+    """Number of copies in a run's folder."""
+    return sum(1 for _ in (folder / FOLDER).glob("*.wtlog"))

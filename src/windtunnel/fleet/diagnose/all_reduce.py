@@ -10,8 +10,7 @@ from typing import Any
 
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
+from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, SelfTestOptions, device_of
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:

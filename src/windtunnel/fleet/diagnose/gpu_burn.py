@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
+from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, SelfTestOptions, device_of
 
 LARGE, SMALL = 8192, 512
 """Rows of the matrices, on a GPU and on a CPU."""

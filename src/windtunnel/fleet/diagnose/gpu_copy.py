@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
+from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, SelfTestOptions, device_of
 
 
 def copy_in(options: SelfTestOptions) -> MeasuredFigure:

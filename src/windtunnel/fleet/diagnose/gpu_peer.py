@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from windtunnel.fleet.diagnose.device import device_of
-from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions
+from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:

@@ -1,10 +1,14 @@
-"""Options and result of a self-test."""
+"""Options and result of a self-test.
+
+The devices of a test: this node's GPUs, or the CPU if it is requested by name.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 NOT_APPLICABLE = 3
 """Exit status of a test that does not apply to the machine."""
@@ -107,3 +111,52 @@ def run_and_judge(
         why = f"{figure.value:.4g} for {options.expect:.4g} {unit}, {options.share:.0%} of it passes"
     note = f"; {figure.note}" if figure.note else ""
     return TestResult(name, figure.backend, passed, figure.value, unit, options.expect, time.monotonic() - begun, why + note)
+
+
+@dataclass(frozen=True)
+class DiagnosedDevice:
+    """One torch device."""
+
+    torch: ModuleType
+    name: str
+
+    @property
+    def gpu(self) -> bool:
+        return self.name != "cpu"
+
+    @property
+    def backend(self) -> str:
+        if not self.gpu:
+            return "torch on the CPU, no GPU"
+        return f"torch on {self.torch.cuda.get_device_name(self.name)} ({self.name})"
+
+    def wait(self) -> None:
+        if self.gpu:
+            self.torch.cuda.synchronize(self.name)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices to test, one after the other."""
+
+    members: tuple[DiagnosedDevice, ...]
+
+    def slowest(self, measure: Callable[[DiagnosedDevice], MeasuredFigure]) -> MeasuredFigure:
+        """The measurement of the slowest device; a failed measurement takes precedence."""
+        found = [measure(device) for device in self.members]
+        wrong = [one for one in found if one.wrong]
+        return wrong[0] if wrong else min(found, key=lambda one: one.value)
+
+
+def device_of(options: SelfTestOptions) -> Devices:
+    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotApplicableError without torch or such a GPU."""
+    try:
+        import torch
+    except ImportError:
+        raise NotApplicableError("torch is not installed") from None
+    if options.device == "cpu":
+        return Devices((DiagnosedDevice(torch, "cpu"),))
+    if not torch.cuda.is_available():
+        raise NotApplicableError("no GPU; --device cpu measures the CPU and says so")
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if options.device == "cuda" else [options.device]
+    return Devices(tuple(DiagnosedDevice(torch, name) for name in names))

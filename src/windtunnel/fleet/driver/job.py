@@ -12,13 +12,12 @@ from typing import Protocol
 
 from windtunnel.fleet.driver.detect import detect, errors_at_exit
 from windtunnel.fleet.driver.incident_log import IncidentLog
-from windtunnel.fleet.driver.link_faults import name_faulty_node
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, decide
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.save_watch import SaveWatch
 from windtunnel.fleet.driver.snapshot import DetectedFault
-from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_stall_culprits
+from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_faulty_node, name_stall_culprits
 from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
 from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class

@@ -18,8 +18,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.call_matching import complete_collectives, match_sends
 from windtunnel.fleet.findings.finding import Finding, Verdict
+from windtunnel.fleet.findings.waits import complete_collectives, match_sends
 from windtunnel.records.sections import Section, Sections
 
 LEVEL = 1e-4

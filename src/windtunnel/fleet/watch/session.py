@@ -1,25 +1,34 @@
-"""The running monitor of this process, from start to stop."""
+"""The running monitor of this process, from start to stop.
+
+Heartbeat of a process: a thread that writes the current time into the ring.
+
+Work that the monitor cannot record; stored with the run so that gaps are not reported as findings.
+
+Times the wait for the next batch, and checkpoint saves.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import socket
+import sys
+import threading
+from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
-from windtunnel.fleet.watch.batches import watch_batches, watch_saves
 from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.children import oom_kills
 from windtunnel.fleet.watch.context import WatchContext
-from windtunnel.fleet.watch.ddp_reducer import watch_reducers
+from windtunnel.fleet.watch.ddp_reducer import adopt, watch_reducers
 from windtunnel.fleet.watch.ends import EndWatch
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupRegistry
-from windtunnel.fleet.watch.heartbeat import BeatThread
 from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
@@ -27,7 +36,7 @@ from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.fleet.watch.unrecorded import unrecorded_in
+from windtunnel.records.sections import Section
 
 _RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}
 """Rings of this process: a monitor that is started again continues in its ring, with its steps and call numbers."""
@@ -147,3 +156,113 @@ def _cores() -> list[list[int]]:
         else:
             ranges.append([core, core])
     return ranges
+
+
+class BeatThread:
+    """Writes a heartbeat every `seconds` while Python threads can run.
+
+    A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
+    """
+
+    def __init__(self, ring: RingWriter, seconds: float) -> None:
+        self._ring, self._seconds = ring, seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="windtunnel-beat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops the thread."""
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._ring.beat()
+
+
+DDP = "all-reduces of a DistributedDataParallel that was made before the monitor started"
+COMPILED = "collectives inside graphs of torch.compile that run without Python (CUDA graphs, a wrapper in C++)"
+
+
+def unrecorded_in(module: Any) -> list[str]:
+    """The calls of an outermost module that cannot be recorded. Examines each of its submodules once.
+
+    Reducers that were created before the monitor started are adopted here.
+    """
+    from torch.nn.parallel import DistributedDataParallel
+
+    found = []
+    if not all([adopt(one) for one in module.modules() if isinstance(one, DistributedDataParallel)]):
+        found.append(DDP)
+    if any(_is_compiled(one) for one in module.modules()) and _may_leave_python():
+        found.append(COMPILED)
+    return found
+
+
+def _is_compiled(module: Any) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule"
+
+
+def _may_leave_python() -> bool:
+    """Whether a compiled graph may run without calling its operators from Python; such calls are not recorded."""
+    import torch
+
+    inductor = sys.modules.get("torch._inductor.config")
+    return torch.cuda.is_available() or bool(getattr(inductor, "cpp_wrapper", False))
+
+
+def watch_batches(recorder: Recorder, patches: Patches) -> None:
+    """Wraps `next` of a DataLoader's iterator."""
+    from torch.utils.data import dataloader
+
+    section = int(Section.DATA)
+
+    def make(original: Any) -> Any:
+        def following(iterator: Any) -> Any:
+            if not recorder.live:
+                return original(iterator)
+            mark = recorder.open(section)
+            try:
+                return original(iterator)
+            finally:
+                recorder.close(mark)
+
+        return following
+
+    patches.wrap(dataloader._BaseDataLoaderIter, "__next__", make)
+
+
+def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
+    """Times saves in the thread that starts the monitor: torch.save, and, once imported, save and async_save of
+    torch.distributed.checkpoint and save_file of safetensors.
+    """
+    import torch
+
+    inside, home = [False], get_ident()
+
+    def make(name: str, original: Any) -> Any:
+        def save(*args: Any, **options: Any) -> Any:
+            elsewhere = inside[0] or get_ident() != home  # a save in another thread does not block training
+            mark = None if elsewhere else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
+            if mark is None:
+                return original(*args, **options)
+            inside[0] = True
+            try:
+                return original(*args, **options)
+            finally:
+                inside[0] = False
+                recorder.close(mark)
+
+        return save
+
+    patches.wrap(torch, "save", partial(make, "torch.save"))
+
+    def checkpoint(module: Any) -> None:
+        for name in ("save", "async_save"):
+            patches.wrap(module, name, partial(make, f"checkpoint.{name}"))
+
+    def weights(module: Any) -> None:
+        patches.wrap(module, "save_file", partial(make, "safetensors.save_file"))
+
+    imports.when("torch.distributed.checkpoint", checkpoint)
+    imports.when("safetensors.torch", weights)

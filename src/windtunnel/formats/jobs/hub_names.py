@@ -20,7 +20,7 @@ from math import log2
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 from windtunnel.spec import Model, load_model, names
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.loading.resolve import merge

@@ -9,7 +9,7 @@ from typing import Any
 from windtunnel.formats.jobs import trainer
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.interpolation import interpolate
+from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.megatron import table as megatron_table
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.nemo_rl import is_nemo_rl, table_of_update

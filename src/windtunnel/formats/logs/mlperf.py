@@ -16,11 +16,11 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.hardware.power_series import PowerSource
+from windtunnel.formats.machines.hardware.meters import PowerSource
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.lines import add_facts
 from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from windtunnel.base.files import table_beside
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -82,50 +83,14 @@ def _field(name: str) -> re.Pattern[str]:
     return re.compile(rf"\b{name}:\s*([-+\d.eE]{{1,40}}[KMBT]?|nan|inf)", re.IGNORECASE)
 
 
-MAXTEXT = OneLine(
-    "MaxText",
-    re.compile(r"completed step: \d+, seconds: [\d.]+"),
-    ("completed step:", "Num_devices:"),
-    re.compile(r"completed step: (\d{1,18}), seconds"),
-    {
-        "seconds": _field("seconds"),
-        "tflops": _field("TFLOP/s/device"),
-        "rate": _field("Tokens/s/device"),
-        "loss": re.compile(r"\bloss: ([-+\d.eE]{1,40}|nan)"),
-    },
-    per_device=True,
-)
-NANOTRON = OneLine(
-    "nanotron",
-    re.compile(r"iteration: \d+ / \d+ \| .*elapsed_time_per_iteration_ms:"),
-    ("elapsed_time_per_iteration_ms:",),
-    re.compile(r"iteration: (\d{1,18}) / \d{1,18} \|"),
-    {
-        "seconds": _field("elapsed_time_per_iteration_ms"),
-        "rate": _field("tokens_per_sec"),
-        "tflops": _field("model_tflops_per_gpu"),
-        "loss": _field("lm_loss"),
-        "batch": _field("global_batch_size"),
-    },
-    1e-3,
-)
-NANOCHAT = OneLine(
-    "nanochat",
-    re.compile(r"\bstep \d+/\d+ \([\d.]+%\) \| loss: [\d.naif]+ \| .{0,60}dt: [\d.]+ms"),
-    ("ms | tok/sec",),
-    re.compile(r"\bstep (\d{1,18})/\d{1,18} \([\d.]+%\) \|"),
-    {
-        "seconds": re.compile(r"dt: ([\d.]{1,40})ms"),
-        "rate": re.compile(r"tok/sec: ([\d.,]{1,40})"),
-        "loss": re.compile(r"loss: ([\d.]{1,40})"),
-    },
-    1e-3,
-)
-NANOGPT = OneLine(
-    "nanoGPT",
-    re.compile(r"\biter \d+: loss [\d.]+, .{0,80}time [\d.]+ms, mfu "),
-    ("ms, mfu ",),
-    re.compile(r"\biter (\d{1,18}): loss [\d.naif]+, .{0,80}?time [\d.]+ms"),
-    {"seconds": re.compile(r"time ([\d.]{1,40})ms"), "loss": re.compile(r": loss ([\d.]{1,40})")},
-    1e-3,
-)
+def _framework(name: str) -> OneLine:
+    """A framework of one_line.toml."""
+    told = table_beside(__file__)[name]
+    fields = {field: _field(word) for field, word in told.get("named", {}).items()}
+    fields |= {field: re.compile(pattern) for field, pattern in told.get("patterns", {}).items()}
+    known_by, step = re.compile(told["known_by"]), re.compile(told["step"])
+    unit, per_device = told.get("unit", 1.0), told.get("per_device", False)
+    return OneLine(told["name"], known_by, tuple(told["words"]), step, fields, unit, per_device)
+
+
+MAXTEXT, NANOTRON, NANOCHAT, NANOGPT = map(_framework, ("maxtext", "nanotron", "nanochat", "nanogpt"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.kernels.datasets import is_dataset
+from windtunnel.formats.machines.kernels.found import is_dataset
 from windtunnel.formats.reading import Content, Context, Reading
 
 

@@ -1,16 +1,21 @@
-"""Lines of a log, one at a time: gzip or plain, without terminal colours, in bounded memory whatever the file's size."""
+"""Lines of a log, one at a time: gzip or plain, without terminal colours, in bounded memory whatever the file's size.
+
+Facts of several files as one table: those of the first file stand alone, those of each further file under its name.
+"""
 
 from __future__ import annotations
 
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_bytes
 from windtunnel.formats.head import COLOURS
+from windtunnel.formats.reading import Context
 
 LONGEST = 64 * 1024
 """Characters of a line that are kept: a progress bar may write megabytes without a line end."""
@@ -77,3 +82,22 @@ class LogLines:
 def strip(line: str) -> str:
     """The line without terminal colours."""
     return COLOURS.sub("", line) if "\x1b" in line else line
+
+
+def add_facts(facts: dict[str, Any], path: Path, own: dict[str, Any]) -> None:
+    """Adds what one file says to what the files before it said."""
+    facts.update({path.name: own} if facts else own)
+
+
+def facts_of_logs(
+    files: Sequence[Path], context: Context, read: Callable[[LogLines], dict[str, Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """(facts, what could not be read) of text files, each through `read`, which goes over its lines."""
+    facts: dict[str, Any] = {}
+    broken: list[str] = []
+    for path in files:
+        lines = LogLines(path, context.progress)
+        own = read(lines)
+        broken.extend(lines.broken)
+        add_facts(facts, path, own)
+    return facts, broken

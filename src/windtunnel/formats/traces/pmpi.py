@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.files import lines_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps

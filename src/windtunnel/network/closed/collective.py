@@ -11,9 +11,8 @@ from functools import cached_property, lru_cache
 from windtunnel.base.errors import SpecError
 from windtunnel.network.algorithm import ALGORITHMS, MESSAGES
 from windtunnel.network.closed.cost import MADE_OF_SENDS, CallParts, Cost, parts_of
-from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants, scale_constants
 from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, greatest_grid_rate, grid_call
-from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 
 FILE = CATALOG / "calibration" / "deepep.json"
 MOST_RANKS = 8

@@ -20,8 +20,7 @@ from windtunnel.network.fabrics.columns import Columns, with_endpoints
 from windtunnel.network.fabrics.drawn import check_room, drawing_of, levels_of
 from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
-from windtunnel.network.fabrics.server import Inside, add_servers
-from windtunnel.network.fabrics.servers import ends
+from windtunnel.network.fabrics.server import Inside, add_servers, ends
 
 if TYPE_CHECKING:
     from windtunnel.spec.machine.cluster import Cluster, Fabric

@@ -17,8 +17,7 @@ from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count, flag, rate, ratio, time, word
-from windtunnel.network.fabrics.server import add_servers
-from windtunnel.network.fabrics.servers import ends, node_of
+from windtunnel.network.fabrics.server import add_servers, ends, node_of
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.files import read_text
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Strict
 from windtunnel.base.units import parse_bandwidth, parse_time
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns

@@ -13,8 +13,8 @@ import numpy as np
 
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns, numbered_names
-from windtunnel.network.fabrics.grid import accelerators, chain, lines
 from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, time, times, words
+from windtunnel.network.fabrics.torus import accelerators, chain, lines
 
 KINDS = ("ring", "fully_connected", "switch")
 

@@ -8,8 +8,7 @@ from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count
 from windtunnel.network.fabrics.parameters import rate as rate_field
-from windtunnel.network.fabrics.server import Inside, add_servers
-from windtunnel.network.fabrics.servers import ends
+from windtunnel.network.fabrics.server import Inside, add_servers, ends
 from windtunnel.spec.machine.pcie import PCIE_X16
 
 

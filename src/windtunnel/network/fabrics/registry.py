@@ -6,19 +6,17 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.cluster import ClusterFabric
 from windtunnel.network.fabrics.dcn import Dcn
-from windtunnel.network.fabrics.dragonfly import Dragonfly
-from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
 from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.network.fabrics.fat_tree import FatTree
 from windtunnel.network.fabrics.hpn import Hpn
 from windtunnel.network.fabrics.megascale import MegaScale
-from windtunnel.network.fabrics.mesh import Mesh
 from windtunnel.network.fabrics.ndim import NDim
 from windtunnel.network.fabrics.nvlink import NvLink
 from windtunnel.network.fabrics.parameters import Builder
 from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail, RailOnly
-from windtunnel.network.fabrics.torus import Torus
+from windtunnel.network.fabrics.torus import Mesh, Torus
 from windtunnel.spec.loading.catalog import names
 
 BUILDERS: dict[str, type[Builder]] = {

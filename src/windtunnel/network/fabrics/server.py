@@ -2,6 +2,8 @@
 
 One scale-up domain is one site of the graph; a domain that spans servers (NVL72) has one NVSwitch node and its trays' PCIe
 trees. A domain's NVSwitches are one node with each GPU's full bandwidth, since NVLink stripes every transfer over all of them.
+
+Shared by builders of GPU clusters: a catalogue node's numbers, and its GPUs as endpoints.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from windtunnel.spec.machine.pcie import nearest_pcie
 
 if TYPE_CHECKING:
     from windtunnel.spec.machine.cluster import Node
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Graph
 
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
 """B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm
@@ -189,3 +194,18 @@ def _driven(inside: Inside) -> list[list[int]]:
             socket = home * cpus // switches
             driven.append([min(range(nics), key=lambda n: ((n * switches // nics) * cpus // switches != socket, n))])
     return driven
+
+
+def node_of(name: str, path: str) -> tuple[Inside, float]:
+    """(inside, line rate of a NIC in B/s) of a catalogue node; SpecError if it has no NICs."""
+    from windtunnel.spec.loading.load import load_node  # here: hosts are no servers
+
+    node = load_node(name)
+    if node.nic is None:
+        raise SpecError(path, name, "a node with NICs")
+    return Inside.of(node), node.nic.bandwidth
+
+
+def ends(columns: Columns, servers: Servers) -> Graph:
+    """The graph whose endpoints are the GPUs, server by server."""
+    return columns.graph(servers.gpus.ravel(), servers.driven, servers.nic_start, servers.rail)

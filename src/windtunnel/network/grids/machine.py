@@ -13,11 +13,10 @@ from typing import Literal
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph
-from windtunnel.network.fabrics.grid import joins
 from windtunnel.network.fabrics.ndim import NDim
 from windtunnel.network.fabrics.parameters import per_dimension
 from windtunnel.network.fabrics.registry import parse_builder
-from windtunnel.network.fabrics.torus import Torus
+from windtunnel.network.fabrics.torus import Torus, joins
 from windtunnel.spec.machine.cluster import Cluster
 
 GridKind = Literal["ring", "line", "fully_connected", "switch"]

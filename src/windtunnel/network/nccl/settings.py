@@ -6,53 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.files import table_beside
 from windtunnel.network.algorithm import CHOSEN, spellings
 from windtunnel.network.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE
 from windtunnel.network.nccl.graph_file import DumpedGraphs, check_graphs, read_graphs
 from windtunnel.spec.machine.cluster import Cluster
 
 _LEVELS = {"LOC": 0, "NVL": 1, "PIX": 2, "PXB": 3, "PHB": 4, "SYS": 5}
-KNOWN = {
-    "NCCL_ALGO": "algorithms among which the tuner chooses; ^ before the list excludes",
-    "NCCL_PROTO": "protocols, the same way; naming LL128 forces it where NCCL would not use it",
-    "NCCL_MIN_NCHANNELS": "at least this many channels",
-    "NCCL_MAX_NCHANNELS": "at most this many; NVLS inside a node keeps its own count, as in NCCL",
-    "NCCL_MIN_CTAS": "as NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_CTAS": "as NCCL_MAX_NCHANNELS, NVLS too",
-    "NCCL_NVLS_ENABLE": "0: no reduction in the NVSwitch",
-    "NCCL_COLLNET_ENABLE": "1: reduction in the fabric, where it has it",
-    "NCCL_PAT_ENABLE": "0: no PAT",
-    "NCCL_NTHREADS": "threads of a Simple or LL kernel: the size below which channels are given up",
-    "NCCL_BUFFSIZE": "buffer of Simple: its slices",
-    "NCCL_LL_BUFFSIZE": "buffer of LL",
-    "NCCL_LL128_BUFFSIZE": "buffer of LL128",
-    "NCCL_NCHANNELS_PER_NET_PEER": "channels of a send over the network: how many peers go at once",
-    "NCCL_P2P_PXN_LEVEL": "0: sends leave by the sender's own NIC; 1 and 2: through the GPU on the receiver's rail",
-    "NCCL_PXN_DISABLE": "1: the same for sends and collectives",
-    "NCCL_CROSS_NIC": "0: rings keep to a rail, 1: they may leave it, 2: they leave it if that is faster",
-    "NCCL_IB_QPS_PER_CONNECTION": "connections of a channel between two nodes: each has a path of its own",
-    "NCCL_IB_SPLIT_DATA_ON_QPS": "1: each slice is split over them; 0: they take turns, which is run the same way",
-    "NCCL_P2P_DISABLE": "1: no NVLink or PCIe peer access: GPUs of a node reach each other through host memory",
-    "NCCL_P2P_LEVEL": "LOC: as NCCL_P2P_DISABLE=1; other levels: peer access is on",
-    "NCCL_SHM_DISABLE": "1: without peer access, over the network",
-    "NCCL_GRAPH_FILE": "dump of NCCL's search: channels, order of GPUs and NICs of calls that have all GPUs of their nodes",
-    "NCCL_IB_TIMEOUT": "first retransmission timeout, 4.096 us x 2^value (packet engine)",
-    "NCCL_IB_RETRY_CNT": "retransmissions before a connection fails (packet engine)",
-}
-"""Name -> its effect here."""
-IGNORED = {
-    "NCCL_GRAPH_DUMP_FILE": "written by NCCL; windtunnel export nccl-graph writes one",
-    "NCCL_TOPO_DUMP_FILE": "written by NCCL; windtunnel export nccl-topology writes one",
-    "NCCL_DEBUG": "prints",
-    "NCCL_DEBUG_SUBSYS": "prints",
-    "NCCL_DEBUG_FILE": "prints",
-    "NCCL_SOCKET_IFNAME": "bootstrap only",
-    "NCCL_IB_HCA": "the catalogue says which NICs there are",
-    "NCCL_IB_GID_INDEX": "addresses only",
-    "NCCL_SOCKET_FAMILY": "addresses only",
-    "NCCL_ASYNC_ERROR_HANDLING": "errors only",
-}
-"""Variables accepted without effect on time, with the reason."""
+
+
+def list_variables() -> dict[str, dict[str, str]]:
+    """Variables of settings.toml: "known" by their effect here, "ignored" by why they have none on time."""
+    return table_beside(__file__)
 
 
 @dataclass(frozen=True)
@@ -106,8 +71,8 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
         if name == "NCCL_TOPO_FILE":
             hint = "windtunnel.load puts it on the node."
             raise SpecError(f"{path}.{name}", variables[name], "a job that windtunnel.load has read", hint)
-        if name not in KNOWN and name not in IGNORED:
-            raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
+        if not any(name in list_variables()[kind] for kind in ("known", "ignored")):
+            raise UnknownName(path, str(name), [*list_variables()["known"], *list_variables()["ignored"]])
     low, high = _whole_number(path, variables, "NCCL_MIN_NCHANNELS"), _whole_number(path, variables, "NCCL_MAX_NCHANNELS")
     if low is not None and high is not None and low > high:
         raise SpecError(f"{path}.NCCL_MIN_NCHANNELS", low, f"at most NCCL_MAX_NCHANNELS ({high})")

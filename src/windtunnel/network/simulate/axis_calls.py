@@ -29,10 +29,10 @@ from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.network.simulate.axis_call import AxisCall as AxisCall
 from windtunnel.network.simulate.chains import chain_seconds
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
+from windtunnel.network.simulate.grid_calls import AxisCall as AxisCall
 from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets, refuse_sharing
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (

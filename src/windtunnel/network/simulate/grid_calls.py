@@ -1,10 +1,14 @@
-"""Calls on machines whose accelerators are joined along dimensions, as traffic on the machine's graph."""
+"""Calls on machines whose accelerators are joined along dimensions, as traffic on the machine's graph.
+
+A call of several equal groups as traffic.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
@@ -22,7 +26,6 @@ from windtunnel.network.grids.mapping import Axes, number_points
 from windtunnel.network.grids.spans import GridSpan, grid_points
 from windtunnel.network.groups.group import Group
 from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, message_lanes
-from windtunnel.network.simulate.axis_call import AxisCall
 from windtunnel.network.simulate.fabric_faults import FIELD, FabricFaults, faults_of, parse_any
 from windtunnel.network.simulate.packets import packet_options
 from windtunnel.network.simulate.tenants import Tenancy
@@ -155,3 +158,24 @@ def _route_lanes(machine: GridMachine, graph: Graph, src: Int64s, dst: Int64s, d
     start = np.zeros(len(src) + 1, np.int64)
     np.cumsum(np.bincount(lane, minlength=len(src)), out=start[1:])
     return Paths(start, links.numbers_in(graph)[link].astype(np.int32))
+
+
+@dataclass(frozen=True)
+class AxisCall:
+    """A call of several equal groups: K lanes in all."""
+
+    lanes: Lanes
+    options: RouteOptions
+    way: npt.NDArray[np.uint64]
+    """[K] keys of the lanes' connections."""
+    paths: Paths
+    seconds: float
+    """The closed form's for one group without other traffic."""
+    latency: float
+    """The part that moves no bytes."""
+    wait: float
+    """The part of `latency` before the first byte."""
+    extra: float
+    """Seconds of links between switches, which the closed form's hops do not contain."""
+    spine: bool = False
+    """Whether they do contain them."""

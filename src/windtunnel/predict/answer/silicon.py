@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.machine.cluster import Node
 

@@ -10,8 +10,8 @@ import numpy as np
 from windtunnel.engine import ProgramBuilder, run
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.tax import tax_of
+from windtunnel.predict.program.templates import calls_beside_computation
 from windtunnel.workload import Kind, Stream, Workload
 
 

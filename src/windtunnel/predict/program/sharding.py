@@ -1,23 +1,44 @@
 """Policies that interleave a stage's passes with data-parallel communication: replicated, ZeRO-1/2 or fully sharded.
 
 Sharded parameters: gathered block by block ahead of use, gradients reduce-scattered (ZeRO-3, FSDP, HSDP, MiCS, ZeRO++).
+
+Replicated parameters: gradients are reduced once a step or after every pass (DDP, ZeRO-1 and ZeRO-2).
+
+Records what a pass appends to a stage.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s
-from windtunnel.predict.category import Task
+from windtunnel.engine import GrowingTable, RankBuilder
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program import demands
-from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements, only_at
+from windtunnel.predict.program.demands import Demand, Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.recorded import PassGroup
-from windtunnel.predict.program.replicated import Replicated
-from windtunnel.predict.program.shards import WEIGHTS, gather, held_parameters, label_of, reduce, shares, template_of
+from windtunnel.predict.program.recorded import PassGroup, RecordedPass, gather_codes
+from windtunnel.predict.program.shards import (
+    OF_WEIGHTS,
+    WEIGHTS,
+    Held,
+    Pieces,
+    amounts_of,
+    gather,
+    gather_calls,
+    held_parameters,
+    label_of,
+    reduce,
+    shares,
+    template_of,
+)
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
+from windtunnel.workload import Axis
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
 
@@ -168,3 +189,233 @@ class FullySharded:
         if reduced is not None:
             self.pending.append(reduced)
         self.copies.send_gradients(size, after if reduced is None else reduced)
+
+
+_WEIGHTS = frozenset(map(int, WEIGHTS))
+
+
+class Replicated:
+    """Every rank holds all parameters of its stage; gradients are reduced once a step, bucket by bucket during the last backward
+    pass or after it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.copies = stage, OffloadCopies(stage)
+        self.chunks = stage.workload.stages[stage.index]
+        self.whole: Held = (
+            stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
+            stage.workload.stage_experts[stage.index],
+        )
+        moment = stage.demands.reductions[0].moment
+        moments = Moment.AFTER_BACKWARD, Moment.AFTER_LAST_BACKWARD, Moment.AFTER_PASSES
+        self.reductions = only_at(only_at(stage.demands.reductions, moment), *moments)
+        gathers = only_at(stage.demands.gathers, Moment.BEFORE_FIRST_FORWARD, Moment.AFTER_UPDATE)
+        self.several = any(  # whether there are other ranks with the same parameters
+            row.axis is not Axis.NONE and (row.of is not Quantity.EXPERTS or self.whole[1] > 0.0) for row in self.reductions
+        )
+        self.overlap_reduce = moment is Moment.AFTER_LAST_BACKWARD and self.several
+        self.partitions = moment is Moment.AFTER_BACKWARD and (self.several or self.copies.leaves)
+        self.gathers_first, self.gathers_last = at(gathers, Moment.BEFORE_FIRST_FORWARD), at(gathers, Moment.AFTER_UPDATE)
+        self.overlap_gather = bool(self.gathers_first) and self.several
+        self.empty = [not chunk.blocks for chunk in self.chunks]
+        self.pending: list[int] = []
+        self.by_block = self.partitions or self.copies.of_layers
+        interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
+        actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
+        weights = OF_WEIGHTS[actions[:, 0]]
+        # by chunk: the micro batch whose gradients come last, and the one that runs first
+        self.last = dict(actions[weights, 1:3].tolist())
+        self.first = dict(actions[actions[:, 0] == Pass.FORWARD, 1:3][::-1].tolist())
+        self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
+        if self.overlap_gather:
+            for chunk in (c for c, empty in enumerate(self.empty) if not empty):
+                for group, calls in enumerate(self._first_gathers(chunk)):
+                    gathers_of = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
+                    self.gathers[chunk, group] = tuple(gathers_of[-1:])
+
+    def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
+        """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
+        known, blocks = self.stage.templates.gathers, self.chunks[chunk].blocks
+        if blocks not in known:
+            held = (held_parameters(self.stage, pieces) for pieces in self._groups(chunk, Pass.FORWARD))
+            known[blocks] = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+        return known[blocks]
+
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """Runs the passes of a pair one after the other, since parameters are gathered or gradients reduced during them."""
+        last = -1
+        for action in turn:
+            last, waits = self._in_groups(action, waits), ()
+        return last
+
+    def stops(self, actions: Int64s) -> Bools:
+        direction, chunk, micro_batch, _ = actions.T
+        whole = np.array(self.empty)[chunk]
+        forward, weights = direction == Pass.FORWARD, OF_WEIGHTS[direction]
+        gathers = forward & (self._of_chunk(self.first)[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
+        last = self._of_chunk(self.last)[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
+        stopped: Bools = ~whole & (gathers | weights & (last | self.partitions) | self.copies.of_layers)
+        return stopped
+
+    def _of_chunk(self, micro_batch: dict[int, int]) -> Int64s:
+        return np.array([micro_batch.get(chunk, -1) for chunk in range(len(self.chunks))], np.int64)
+
+    def _gathers(self, action: Action) -> bool:
+        if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
+            return False
+        return bool(action.micro_batch == self.first[action.chunk])
+
+    def _combines(self, direction: int, chunk: int, micro_batch: int) -> bool:
+        if direction not in _WEIGHTS or self.empty[chunk]:
+            return False
+        return self.partitions or self.overlap_reduce and micro_batch == self.last[chunk]
+
+    def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
+        stage, direction, chunk = self.stage, action.direction, action.chunk
+        step = 1 if direction is Pass.FORWARD else -1
+        at = 0 if step > 0 else sum(times for _, times in self.chunks[chunk].blocks) - 1
+        last, first = -1, True
+        for group, pieces in enumerate(self._groups(chunk, direction)):
+            gathered = self.gathers[chunk, group] if self._gathers(action) else ()
+            for part in [(piece,) for piece in pieces[::step]] if self.copies.of_layers else [pieces]:
+                awaited = waits + gathered + self.copies.before(action, at)
+                last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
+                self.copies.after(action, at, last)
+                waits, gathered, first, at = (), (), False, at + step
+            if (
+                self._combines(direction, chunk, action.micro_batch)
+                and (call := self._combine(held_parameters(stage, pieces), (last,), chunk, self._calls(pieces))) != last
+            ):
+                self.pending.append(call)  # blocks without parameters have no call
+        return last
+
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+        stage = self.stage
+        if stage.apart is not None or stage.live is not None or self.copies.active:
+            return None
+        groups: dict[tuple[object, ...], list[int]] = {}
+        gathers: dict[tuple[object, ...], list[list[int]]] = {}
+        waits_of = [
+            [self.gathers[chunk, group] for group in range(len(self._groups(chunk, Pass.FORWARD)))]
+            if self.overlap_gather and not empty
+            else []
+            for chunk, empty in enumerate(self.empty)
+        ]
+        forward = int(Pass.FORWARD)
+        places = np.flatnonzero(stopped)
+        for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
+            waits = waits_of[chunk] if direction == forward and waits_of[chunk] and micro_batch == self.first[chunk] else []
+            key = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), self._combines(direction, chunk, micro_batch))
+            if key not in groups:
+                groups[key], gathers[key] = [], []
+                if key not in stage.templates.recorded:
+                    action = Action(Pass(direction), chunk, micro_batch)
+                    stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
+            groups[key].append(place)
+            gathers[key].append([one for group in waits for one in group])
+        return [
+            PassGroup(
+                stage.templates.recorded[key], np.array(places, np.int64), np.array(gathers[key], np.int64).reshape(len(places), -1)
+            )
+            for key, places in groups.items()
+        ]
+
+    def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
+        kept = self.gathers, self.pending
+        self.gathers = {(action.chunk, group): codes for group, codes in enumerate(gathers)}
+        pending: list[int] = []
+        self.pending = pending
+
+        def run() -> tuple[int, list[int]]:
+            return self._in_groups(action, ()), pending
+
+        try:
+            return record(self.stage, action.micro_batch, run)
+        finally:
+            self.gathers, self.pending = kept
+
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        return template_of(self.stage, action, beside)
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        if self.pending:
+            return (last, self.pending[-1])
+        return (self._combine(self.whole, (last,), -1),) if self.several or self.copies.offload.updated_away else (last,)
+
+    def finish(self, update: int) -> None:
+        bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
+        gathered = gather(self.stage, (Task.GATHER, -1, -1), self.gathers_last, amounts_of(self.whole), (update,), bucket)
+        if gathered is not None:  # exposed: the step ends with it
+            self.stage.run(self.stage.templates.nothing(self._slices()), HOST, (gathered,))
+
+    def _slices(self) -> float:
+        """Host seconds to cut the gathered parameters' list into slices, one per tensor and rank, and to copy each back."""
+        workload = self.stage.workload
+        blocks = [(workload.blocks[block], times) for chunk in self.chunks for block, times in chunk.blocks]
+        tensors = sum(len(block.tensors.trained) * times for block, times in blocks)
+        return workload.job.runtime.host.slice * tensors * workload.job.shard_ranks
+
+    def _combine(self, size: Held, waits: tuple[int, ...], chunk: int, parts: tuple[float, ...] = (1.0,)) -> int:
+        """Reduces gradients, those outside of experts in calls of these `parts`; returns the last call, or the waits if there is
+        no call."""
+        reduced = reduce(self.stage, (Task.REDUCE, -1, chunk), self.reductions, size, waits, parts)
+        reduced_at = waits[-1] if reduced is None else reduced
+        self.copies.send_gradients(size, reduced_at)
+        return reduced_at
+
+    def _calls(self, pieces: Pieces) -> tuple[float, ...]:
+        """Shares of the calls that reduce these blocks: one, or one whenever whole tensors fill a bucket, as PyTorch's DDP does."""
+        runtime = self.stage.workload.job.runtime
+        if runtime.bucket_calls == "block":
+            return (1.0,)
+        width, blocks = self.stage.demands.widths.gradient, self.stage.workload.blocks
+        tensors = [size for block, times in pieces[::-1] for size in blocks[block].tensors.trained[::-1] * times]
+        calls, filling = [], 0.0
+        for elements in tensors:
+            filling += elements
+            if filling * width >= runtime.bucket:
+                calls.append(filling)
+                filling = 0.0
+        return tuple(size / sum(tensors) for size in (*calls, *([filling] if filling else []))) or (1.0,)
+
+    def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
+        """The blocks of a virtual stage in model order (backward: reversed), split where a bucket is full."""
+        held, forward = self.chunks[chunk].blocks, direction is Pass.FORWARD
+        known = self.stage.templates.groups
+        if (held, forward) not in known:
+            known[held, forward] = self._group_blocks(chunk, direction)
+        return known[held, forward]
+
+    def _group_blocks(self, chunk: int, direction: Pass) -> list[Pieces]:
+        blocks = self.stage.workload.blocks
+        flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
+        if direction is not Pass.FORWARD:
+            flat.reverse()
+        width = self.stage.demands.widths.gradient
+        groups: list[list[int]] = [[]]
+        full = 0.0
+        for block in flat:
+            if groups[-1] and full >= self.stage.workload.job.runtime.bucket:
+                groups.append([])
+                full = 0.0
+            groups[-1].append(block)
+            full += blocks[block].parameters * width
+        order = [g if direction is Pass.FORWARD else g[::-1] for g in groups]
+        return [tuple((b, 1) for b in g) for g in order]
+
+
+def record(stage: Stage, micro_batch: int, run: Callable[[], tuple[int, Sequence[int]]]) -> RecordedPass:
+    """What `run` appends to the stage: a pass of this micro batch among equal ranks. It returns the pass's last run and the calls
+    that the update waits for. The stage stays as it was."""
+    kept = stage.rank, stage.labels, stage.calls, stage.collectives
+    stage.rank, stage.labels, stage.calls, stage.collectives = RankBuilder(), GrowingTable(3), Counter(), []
+    try:
+        last, pending = run()
+        rows, labels, flat = stage.rank.rows.table(), stage.labels.table(), stage.rank.waits.table()[:, 0]
+        calls = tuple(stage.collectives)
+    finally:
+        stage.rank, stage.labels, stage.calls, stage.collectives = kept
+    number = rows[:, 3]
+    waits = np.full((len(rows), int(number.max(initial=0))), -1, np.int64)
+    row = np.repeat(np.arange(len(rows)), number)
+    waits[row, np.arange(len(flat)) - np.repeat(np.cumsum(number) - number, number)] = flat
+    return RecordedPass(rows[:, 0].copy(), waits, labels, labels[:, 1] == micro_batch, calls, last, tuple(pending))

@@ -8,8 +8,8 @@ import numpy as np
 
 from windtunnel.engine import Program
 from windtunnel.predict.price.calls import CallBook, CallKey
-from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.stage import Stage
+from windtunnel.predict.program.templates import calls_beside_computation
 from windtunnel.workload import Axis, Comm
 
 MOST = 0.5

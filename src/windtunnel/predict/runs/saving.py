@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windtunnel.memory.saved_state import state_bytes_of
+from windtunnel.memory.state import state_bytes_of
 from windtunnel.predict.engines.shared import CallSet
 from windtunnel.predict.prediction import SaveCost
 from windtunnel.predict.program.calls import NetworkCall

@@ -1,14 +1,16 @@
 """Products of a mixture of experts: one launch over all experts, and a loop over them. Tokens are spread evenly.
 
 A row is batch = experts on this GPU x (m,k)@(k,n), m = rows of one expert (of a weight gradient: k).
+
+Expert layers whose shapes are measured; the catalogue's models are dense.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run, Unavailable
-from windtunnel.profile.kernels.experts import LAYERS, ExpertShapes
 from windtunnel.profile.kernels.scope import Scope
 
 FASHIONS = {"grouped_mm": 0.0, "expert_loop": 1.5}
@@ -85,3 +87,24 @@ def _loop(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase:
         b = bench.randn(n, k, dtype=dtype).t() if phase == "forward" else bench.randn(k, n, dtype=dtype)
         pairs.append((a, b))
     return lambda: [torch.mm(a, b) for a, b in pairs]
+
+
+class ExpertShapes(NamedTuple):
+    """`ffn`: inner width of one gated expert; `ep`: cuts over expert parallelism, the most used first. Source: config.json of the
+    released weights."""
+
+    name: str
+    hidden: int
+    ffn: int
+    experts: int
+    top_k: int
+    ep: tuple[int, ...]
+
+
+LAYERS = (
+    ExpertShapes("mixtral-8x7b", 4096, 14336, 8, 2, (8, 1)),
+    ExpertShapes("deepseek-v3", 7168, 2048, 256, 8, (64, 8)),
+    ExpertShapes("qwen3-30b-a3b", 2048, 768, 128, 8, (8, 1)),
+    ExpertShapes("mixtral-8x22b", 6144, 16384, 8, 2, (8,)),
+    ExpertShapes("deepseek-v2-lite", 2048, 1408, 64, 6, (8, 1)),
+)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
-from windtunnel.profile.kernels.experts import LAYERS
+from windtunnel.profile.kernels.grouped_gemm import LAYERS
 from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope
 

@@ -33,8 +33,7 @@ from windtunnel.profile.layer_timing import Clock, Run, Tick, time_in_turn, time
 from windtunnel.profile.layers.trace import Traced, trace_passes
 from windtunnel.profile.memory_run import Memory, memory_of
 from windtunnel.profile.modules.family import ModuleFamily
-from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack
-from windtunnel.profile.modules.norms import norm
+from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack, norm
 from windtunnel.profile.modules.optimizer import TimedUpdate
 from windtunnel.profile.power import Meter, PowerReading
 from windtunnel.profile.random_tensors import random_tensor

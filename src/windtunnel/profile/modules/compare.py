@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.modules.family import ModuleFamily, Own
-from windtunnel.profile.modules.layer import TORCH, Angles
-from windtunnel.profile.modules.rotary import tables
+from windtunnel.profile.modules.layer import TORCH, Angles, tables
 from windtunnel.profile.random_tensors import random_tensor
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}

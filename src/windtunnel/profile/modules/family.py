@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.layer import Angles, DecoderLayer
-from windtunnel.profile.modules.norms import norm
+from windtunnel.profile.modules.layer import Angles, DecoderLayer, norm
 
 LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""

@@ -14,8 +14,7 @@ from transformers.models.mixtral.modeling_mixtral import MixtralDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.layer import Angles
-from windtunnel.profile.modules.norms import EPSILON
+from windtunnel.profile.modules.layer import EPSILON, Angles
 
 NAMES = {
     "norm1": "inner.input_layernorm",

@@ -5,6 +5,10 @@ Mixture of experts: a router picks `top_k` experts a token, and the tokens of on
 The feed-forward part: up (and gate) projection, activation, down projection.
 
 Causal self-attention with grouped key-value heads, local heads of one tensor-parallel rank.
+
+RMS norm and layer norm over the hidden dimension.
+
+Rotary position embedding (Su et al. 2021), first half against second half, as Llama has it.
 """
 
 from __future__ import annotations
@@ -20,8 +24,6 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.norms import norm
-from windtunnel.profile.modules.rotary import rotate, tables
 
 Angles = tuple[Tensor, Tensor] | None
 
@@ -228,3 +230,28 @@ class Attention(nn.Module):
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~visible, float("-inf"))
         return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)
+
+
+EPSILON = 1e-5
+
+
+def norm(case: Case, width: int | None = None) -> nn.Module:
+    """The norm of `case.model` over the last dimension: x / sqrt(mean(x²) + ε) · gain (Zhang and Sennrich 2019), or layer norm."""
+    kind = nn.RMSNorm if case.model.norm == "rmsnorm" else nn.LayerNorm
+    return kind(width or case.model.hidden, eps=EPSILON)
+
+
+BASE = 10000.0
+
+
+def tables(seq: int, dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, each (seq, dim), the angles repeated for both halves."""
+    frequency = BASE ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float32) / dim)
+    angle = torch.outer(torch.arange(seq, device=device, dtype=torch.float32), frequency).repeat(1, 2)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`x` (batch, heads, seq, dim) turned by its positions' angles."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin

@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import nearest
 from windtunnel.reality.jobs.software import dates_of
 from windtunnel.reality.rows import publications
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import load_model, names
 from windtunnel.spec.model import Lora, Model

@@ -16,7 +16,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality.jobs.job import ALL_LEVELS, Draft, level_of
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.spec import Job
 from windtunnel.workload import build
 

@@ -21,8 +21,8 @@ from windtunnel.reality.jobs.architecture import model_of
 from windtunnel.reality.jobs.machine import cluster_of
 from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, runtime_of, software_date
 from windtunnel.reality.rows import publications
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, names
 from windtunnel.spec.layout import by_work, head_in_layers, uneven

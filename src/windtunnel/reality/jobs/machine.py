@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from pydantic import ValidationError
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_gpu, load_node, match_gpu, names
 

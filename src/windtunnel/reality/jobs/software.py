@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from windtunnel.reality.rows import publications
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
 from windtunnel.spec.mixer import MIXERS

@@ -1,12 +1,15 @@
 """Published MFU by its source's FLOP count, so that the same count can be applied to a predicted step time.
 
 The count of a source is in its file of `catalog/publications/` (`flops`), with the evidence.
+
+The result for a row without a score.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from windtunnel.reality.rows import publications
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.workload import visible
 
@@ -51,3 +54,10 @@ def _palm(row: TrainingRow, window: int | None) -> float:
 
 COUNTS = {"narayanan": _narayanan, "palm": _palm}
 """`flops` of a publication: FLOPs a token of a row."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why a row cannot be turned into a job, or cannot be scored."""
+
+    reason: str

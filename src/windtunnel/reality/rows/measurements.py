@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import RootModel, ValidationError
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 
 FOLDER = CATALOG / "measurements"
 

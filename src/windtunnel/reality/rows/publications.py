@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.package_data import CATALOG
-from windtunnel.base.strict import Strict
+from windtunnel.base.files import CATALOG, table_beside
+from windtunnel.base.quantities import Strict
 from windtunnel.reality.rows.table import TrainingRow
 
 FOLDER = CATALOG / "publications"
@@ -25,24 +25,7 @@ FOLDER = CATALOG / "publications"
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Context = Mapping[str, Any]
 
-FOUND_OUT = {
-    "date": "year and month of the software, such as 2024-07",
-    "day": "day of the run, such as 2022-02-28: a month and day of the notes in the software's year",
-    "built_framework": "the catalogue's entry that stands for the framework",
-    "built_version": "its version, where the date chooses one",
-    "version": "version of the runtime, chosen or the entry's own",
-    "lora": "whether adapters are trained",
-    "gpu_architecture": "ampere, hopper, ...",
-    "host_link": "kind of the link between GPU and host",
-    "experts_built": "whether the network has experts",
-    "hybrid": "whether it has experts and state-space mixers",
-    "narrow_experts": "whether experts run in a latent space",
-    "linear_bias": "whether linear layers have biases",
-    "router_groups": "groups that a router's choice is limited to",
-    "overlappable": "whether one micro batch's calls can run beside another's computation",
-    "beyond_domain": "whether those are calls of experts over several scale-up domains in an interleaved schedule",
-    "fully_sharded": "whether parameters are sharded",
-}
+FOUND_OUT: dict[str, str] = table_beside(__file__)["found_out"]
 NAMES = frozenset((*(field.name for field in fields(TrainingRow)), *FOUND_OUT))
 """Names that a condition may use: columns of a row, and derived properties of its job."""
 

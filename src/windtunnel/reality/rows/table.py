@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from windtunnel.base import files
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import table_beside, words_by_meaning
 
 LARGEST_FILE = 64 * files.MIB
 LONGEST_HEADER = 2**16
@@ -191,39 +192,7 @@ COLLECTIVE_NEEDS = {
 ABSENT: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "precision": "bf16"}
 """Defaults of absent columns of a training table. A blank cell of an existing column stays "not published"."""
 
-OTHER_NAMES = {
-    "step_time": "iter_time_s",
-    "step_time_s": "iter_time_s",
-    "iteration_time": "iter_time_s",
-    "seconds": "iter_time_s",
-    "mfu": "mfu_pct",
-    "tokens_per_second_per_gpu": "tokens_s_gpu",
-    "tokens_per_gpu": "tokens_s_gpu",
-    "memory_gib": "mem_gib",
-    "memory": "mem_gib",
-    "memory_kind": "mem_kind",
-    "global_batch": "gbs",
-    "global_batch_size": "gbs",
-    "batch": "gbs",
-    "micro_batch": "mbs",
-    "micro_batch_size": "mbs",
-    "seq_len": "seq",
-    "seq_length": "seq",
-    "sequence_length": "seq",
-    "dtype": "precision",
-    "num_gpus": "gpus",
-    "world_size": "gpus",
-    "name": "id",
-    "run": "id",
-    "tensor_parallel": "tp",
-    "pipeline_parallel": "pp",
-    "data_parallel": "dp",
-    "context_parallel": "cp",
-    "expert_parallel": "ep",
-    "virtual_stages": "vpp",
-    "num_layers": "layers",
-    "hidden_size": "hidden",
-}
+OTHER_NAMES = words_by_meaning(table_beside(__file__))
 """Other names of columns -> the name here."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network import collective, flat_group
 from windtunnel.reality.jobs.machine import Place, machine
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import CollectiveRow
 from windtunnel.reality.score.scores import Score
 from windtunnel.spec import Cluster

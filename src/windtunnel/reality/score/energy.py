@@ -21,8 +21,8 @@ from windtunnel.predict.answer.power import draw_of, node_rest
 from windtunnel.reality.jobs.blanks import Predict, choose
 from windtunnel.reality.jobs.job import draft
 from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.measurements import Fitted
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import TrainingRow, parse, read_text
 from windtunnel.reality.score.scores import Score
 from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.quantities import Seconds
-from windtunnel.base.strict import Strict
+from windtunnel.base.quantities import Seconds, Strict
 from windtunnel.base.units import parse_time
 from windtunnel.goodput.closed import rates_of, steady
 from windtunnel.goodput.conditions import DAY, Conditions

@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats.machines.kernels.found import KernelTimes
-from windtunnel.formats.machines.kernels.gpu import gpu_named, gpu_of_path
-from windtunnel.formats.machines.kernels.measurements import format_of, import_all
+from windtunnel.formats.machines.kernels.measurements import format_of, gpu_named, gpu_of_path, import_all
 from windtunnel.network import collective, flat_group
 from windtunnel.reality.jobs.machine import Place, machine
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.measurements import Fitted
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.rows.table import header_of, read_text
 from windtunnel.reality.score.collectives import COMMS
 from windtunnel.reality.score.kernel_rows import score_rows

@@ -21,8 +21,8 @@ from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.isolated import run_alone
 from windtunnel.reality.jobs.bench import bench, on_host
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.measurements import Fitted
-from windtunnel.reality.rows.skipped import Skipped
 from windtunnel.reality.score.scores import Score
 from windtunnel.records import Dataset, read_shape
 from windtunnel.spec import GPU, Job, Model, Plan, Runtime, check, load_model, load_runtime

@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.reality.jobs.blanks import Memory, memory_alone
 from windtunnel.reality.jobs.job import draft
-from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 
 FAILED = ("fail", "oom", "out of memory")

@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.memory.habits import habits
-from windtunnel.memory.resident import CONTEXT, OTHER_CONTEXT
+from windtunnel.memory.habits import CONTEXT, OTHER_CONTEXT, habits
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.search.bound.stack import ELEMENTS

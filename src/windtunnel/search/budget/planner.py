@@ -2,6 +2,14 @@
 
 For each machine: a first guess of the model from the law of the loss, a plan and a prediction for it, then the model again from the
 FLOP/s that it reaches, until these settle. A loss target fixes the compute, so that one prediction is enough.
+
+A decoder of about a given number of parameters, by one rule.
+
+The rule follows the Llama 3 family (arXiv 2407.21783, Table 3): SwiGLU of 3.5 times the width, heads of 128, 8 key-value heads, a
+vocabulary of 128,256, and a width of about 128 times the number of layers. Width goes in steps of 1,024 (of 256 below 2,048), so
+that heads divide by tensor parallelism; layers come from the parameters that are left.
+
+The plan of a candidate machine and model: the best of a small space around the first one that fits.
 """
 
 from __future__ import annotations
@@ -14,21 +22,85 @@ from typing import Any
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError, unknown_machine
 from windtunnel.base.files import without_gz
 from windtunnel.goodput import run_of
+from windtunnel.predict import predict
 from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
-from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of
+from windtunnel.search.api import search
+from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of, ownership_of
 from windtunnel.search.budget.counts import CountSearch, rank
-from windtunnel.search.budget.decoder import decoder
-from windtunnel.search.budget.first_plan import best_plan, thorough_plan
-from windtunnel.search.budget.ownership import ownership_of
 from windtunnel.search.budget.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
 from windtunnel.search.budget.wish import Wish, check_wish
-from windtunnel.spec import Cluster, Model, load_cluster, names
+from windtunnel.search.defaults import default_fields
+from windtunnel.search.find import SearchLimits
+from windtunnel.search.margin import usual_margin
+from windtunnel.search.space import Values
+from windtunnel.search.start import start
+from windtunnel.spec import Cluster, Job, Model, load_cluster, names
+from windtunnel.spec.loading.degrees import stated_in
 from windtunnel.spec.loading.files import SUFFIXES
-from windtunnel.spec.loading.load import override
+from windtunnel.spec.loading.load import load_model, override
 from windtunnel.spec.loading.resolve import merge
 from windtunnel.workload import active_parameters, parameter_count
+
+GAP = 0.02
+"""Share by which another plan of the space may be better: a planner compares machines, whose rates differ by more."""
+
+NARROWER: dict[str, Values] = {
+    "plan.pp": (1, 2, 4, 8, 16),
+    "plan.vpp": (1, 2, 4),
+    "plan.sharding": ("zero1", "fsdp"),
+    "plan.micro_batch": (1, 2),
+    "plan.recompute": ("none", "full"),
+    "plan.cp": (1,),
+}
+"""Values of the default space that are kept, so that many candidates take seconds."""
+
+
+def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[str] = ()) -> Prediction:
+    """The prediction of a good plan for a model on a cluster, whose `cluster.gpus` and other fields the overrides may state.
+
+    If no plan of the space fits, that of the first plan that was tried. Raises the PlanError or SpecError of the first candidate
+    if no plan is a valid job.
+    """
+    job, fixed = _first_job(model, cluster, overrides)
+    fields = {path: values for path, values in default_fields(job).items() if path not in fixed}
+    for path, kept in NARROWER.items():
+        if path in fields:
+            fields[path] = tuple(value for value in fields[path] if value in kept) or fields[path]
+    return _best_of(job, fields, GAP)
+
+
+def thorough_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[str] = ()) -> Prediction:
+    """As `best_plan`, but the best plan of the whole default space, which takes seconds."""
+    job, fixed = _first_job(model, cluster, overrides)
+    return _best_of(job, {path: values for path, values in default_fields(job).items() if path not in fixed}, 0.0)
+
+
+def _first_job(model: Model, cluster: str | dict[str, Any], overrides: Sequence[str]) -> tuple[Job, frozenset[str]]:
+    """The job of the first plan, and the paths that the overrides state."""
+    stated: dict[str, Any] = {}
+    for text in overrides:
+        stated = merge(stated, override(text))
+    table = {
+        "name": model.name,
+        "model": model.model_dump(mode="json", exclude_none=True),
+        "runtime": {"framework": "megatron-core"},
+        "cluster": cluster,
+    }
+    fixed = stated_in(stated)
+    return start(table, model, overrides, fixed).job, fixed
+
+
+def _best_of(job: Job, fields: dict[str, Values], gap: float) -> Prediction:
+    try:
+        result = search(
+            job, fields, margin=usual_margin(), limits=SearchLimits(gap=gap), processes=1, explained=False, levers=False
+        )
+    except (PlanError, SpecError):
+        return predict(job)
+    return predict(result.job_of(result.ranked[0]))
+
 
 MACHINES = ("a100-ib", "h100-ib", "h200-ib", "b200-ib")
 """Clusters that are tried if the user names none."""
@@ -337,3 +409,63 @@ def _days(wish: Wish, prediction: Prediction, tokens: float) -> float:
 def _price(machine: OfferedMachine, prediction: Prediction, days: float) -> RunPrice:
     watts = None if prediction.gpu_power_w is None else cluster_watts(machine.cluster, prediction.gpu_power_w)
     return run_price(tariff_of(machine.cluster), watts, days)
+
+
+HEAD = 128
+ASPECT = 128
+VOCAB = 128_256
+MAX_SEQ = 8192
+WIDTHS = (256, 512, 768, 1024, 1280, 1536, 1792, *range(2048, 65_537, 1024))
+MOST_LAYERS = 512
+
+
+def decoder(parameters: float, overrides: tuple[str, ...] = ()) -> Model:
+    """The model of the rule nearest to `parameters`; overrides change its fields, such as `vocab=50304`.
+
+    SpecError for more parameters than the rule covers. Fewer than its smallest model give that.
+    """
+    models = [model for width in WIDTHS if (model := _of_width(width, parameters, overrides)) is not None]
+    if not models or parameters > 1.2 * (largest := max(map(parameter_count, models))):
+        most = largest if models else parameter_count(_build_decoder(WIDTHS[-1], MOST_LAYERS, overrides))
+        raise SpecError("parameters", f"{parameters:.3g}", f"at most {most:.3g}, the largest that the rule of decoders builds")
+    return min(models, key=lambda model: _distance_from_rule(model, parameters))
+
+
+def _distance_from_rule(model: Model, parameters: float) -> float:
+    """How far a model is from the number of parameters and from the aspect of the rule."""
+    missing = abs(parameter_count(model) / parameters - 1.0)
+    shape = model.hidden / model.layers / ASPECT
+    return missing + 0.1 * abs(max(shape, 1.0 / shape) - 1.0)
+
+
+def _of_width(width: int, parameters: float, overrides: tuple[str, ...]) -> Model | None:
+    """The model of a width; None if its shape is more than three times off the rule's aspect."""
+    empty, one = (parameter_count(_build_decoder(width, layers, overrides)) for layers in (1, 2))
+    each = one - empty
+    layers = max(2, round((parameters - (empty - each)) / each))
+    if layers > 8:
+        layers = max(8, 4 * round(layers / 4))  # pipelines of 2 and 4 stages divide it
+    smallest = width == WIDTHS[0]
+    if layers > MOST_LAYERS or not smallest and not ASPECT / 3 <= width / layers <= ASPECT * 3:
+        return None
+    return _build_decoder(width, layers, overrides)
+
+
+def _build_decoder(width: int, layers: int, overrides: tuple[str, ...]) -> Model:
+    heads = width // HEAD
+    table = {
+        "name": f"decoder-{width}x{layers}",
+        "layers": layers,
+        "hidden": width,
+        "heads": heads,
+        "kv_heads": min(8, heads) if heads % min(8, heads) == 0 else 2,
+        "ffn": width * 7 // 2,
+        "vocab": VOCAB,
+        "max_seq": MAX_SEQ,
+        "activation": "swiglu",
+        "norm": "rmsnorm",
+        "position": "rope",
+        "tied_embeddings": width < 2048,
+        "linear_bias": False,
+    }
+    return load_model(table, overrides)

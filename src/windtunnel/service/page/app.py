@@ -16,7 +16,7 @@ from starlette.routing import Route
 from windtunnel.service.door import ServiceDoor
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import LANGUAGE, THEME, THEMES, page_frame
-from windtunnel.service.page.language.words import language_of
+from windtunnel.service.page.language import language_of
 from windtunnel.service.page.sections.listed import SECTIONS
 from windtunnel.service.page.sign_in import sign_in_routes
 from windtunnel.service.page.state import read_view

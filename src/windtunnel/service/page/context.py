@@ -10,7 +10,7 @@ from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor
-from windtunnel.service.page.language.words import Language
+from windtunnel.service.page.language import Language
 from windtunnel.service.page.state import Question, ViewState
 from windtunnel.service.store.queue import error_table
 from windtunnel.service.web.tokens import Asker

@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.memory.result import stage_of
 from windtunnel.memory.sheet import stages_blocks
 from windtunnel.predict.sheet.step import breakdown_blocks
-from windtunnel.search.verdict import verdict
+from windtunnel.search.margin import verdict
 from windtunnel.sheet import numbers as words
 from windtunnel.sheet.blocks import Figure, Section, Sheet
 from windtunnel.sheet.sentence import Sentence

@@ -12,7 +12,7 @@ from nicegui import ui
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.bell import job_bell
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.language.words import LANGUAGES
+from windtunnel.service.page.language import LANGUAGES
 from windtunnel.service.web.tokens import LOCAL
 
 LOOK = Path(__file__).with_name("look.css")

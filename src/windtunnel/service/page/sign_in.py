@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from windtunnel.service.page.language.words import Language, language_of
+from windtunnel.service.page.language import Language, language_of
 from windtunnel.service.web.guard import SIGN_IN
-from windtunnel.service.web.sessions import COOKIE, BrowserSessions
-from windtunnel.service.web.tokens import Tokens
+from windtunnel.service.web.tokens import COOKIE, BrowserSessions, Tokens
 
 HOME, MOST_BODY = "/ui/compose", 4096
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

@@ -1,4 +1,7 @@
-"""A question: a verb with its arguments and uploads, checked, as one command line and one key."""
+"""A question: a verb with its arguments and uploads, checked, as one command line and one key.
+
+Which questions are short: they go first, and one worker is kept for them.
+"""
 
 from __future__ import annotations
 
@@ -218,3 +221,13 @@ def _word(option: AskedOption, value: Any) -> str:
     if not fits or (isinstance(value, str) and len(value) > MOST_WORD):
         raise SpecError(option.name, value, _allowed_words(option), option.help)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+_SHORT = ("predict", "memory", "catalog", "compare", "collective", "export", "import", "plan", "sensitivity", "fleet jobset",
+          "fleet dashboard", "fleet startup", "profile show", "profile gains", "profile export", "flows")  # fmt: skip
+
+
+def is_short(question: AskedQuestion) -> bool:
+    """Whether it takes about a second: by its verb, without an engine of the network."""
+    engines = any(word in ("--network=flow", "--network=packet") for word in question.words)
+    return question.verb in _SHORT and not engines

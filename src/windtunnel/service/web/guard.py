@@ -16,8 +16,7 @@ from starlette.responses import RedirectResponse
 
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.sessions import BrowserSessions
-from windtunnel.service.web.tokens import LOCAL, Asker, Tokens
+from windtunnel.service.web.tokens import LOCAL, Asker, BrowserSessions, Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.base.package_data import CATALOG
+from windtunnel.base.files import CATALOG
 from windtunnel.spec.loading.files import read_table
 
 ROOT = CATALOG

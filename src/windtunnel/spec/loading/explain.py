@@ -8,30 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.base.strict import Strict
+from windtunnel.base.files import table_beside, words_by_meaning
+from windtunnel.base.quantities import Strict
 
-_ALLOWED = {
-    "missing": "a value; this field has no default",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "int_parsing_size": "a whole number of at most 1000000000",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
-    "string_too_long": "shorter text",
-    "model_type": "a table, or a name from the catalogue",
-    "model_attributes_type": "a table, or a name from the catalogue",
-    "dict_type": "a table",
-    "tuple_type": "a list",
-    "too_long": "a shorter list",
-    "too_short": "a list that is not empty",
-    "list_type": "a list",
-}
 _BOUND = {
     "greater_than": ("gt", "above"),
     "greater_than_equal": ("ge", "at least"),
@@ -50,6 +29,11 @@ _NOUNS = {
 
 _LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
 """A field's pattern of letters with counts, such as `^([LG][0-9]{0,4})+$`."""
+
+
+def _words(table: str) -> dict[str, str]:
+    """A table of explain.toml, read when the first mistake is explained."""
+    return words_by_meaning(table_beside(__file__)[table])
 
 
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
@@ -80,9 +64,9 @@ def _path(one: Any, head: str) -> str:
 def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     kind, context = one["type"], one.get("ctx", {})
     if kind == "missing" and "plan" in noun.model_fields and len(one["loc"]) == 1:
-        return _ALLOWED[kind], f"For example: {_NOUNS[str(one['loc'][0])]}." if one["loc"][0] in _NOUNS else ""
+        return _words("allowed")[kind], f"For example: {_NOUNS[str(one['loc'][0])]}." if one["loc"][0] in _NOUNS else ""
     if kind == "missing" and one["loc"][-1:] == ("id",):
-        return _ALLOWED[kind], 'Write a name of your own, such as id = "my-cluster".'
+        return _words("allowed")[kind], 'Write a name of your own, such as id = "my-cluster".'
     if kind == "extra_forbidden":
         known = _fields_at(noun, one["loc"][:-1])
         return "the fields " + ", ".join(known), _instead(str(one["loc"][-1]), known, noun)
@@ -101,7 +85,7 @@ def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
         return "a table", ""
     if kind == "value_error":
         return str(context.get("error", one["msg"])), ""
-    return _ALLOWED.get(kind, one["msg"]), ""
+    return _words("allowed").get(kind, one["msg"]), ""
 
 
 _PACKED = ("nf4", "fp4", "int4", "4bit", "int8", "8bit", "qlora", "bnb", "awq", "gptq")
@@ -111,46 +95,13 @@ _PACKED_HINT = (
 )
 """Words for weights packed by bitsandbytes and its like, which are not a precision that is trained in."""
 
-_WORDS = {
-    "tensor_parallel": "plan.tp",
-    "tensor_model_parallel_size": "plan.tp",
-    "tensor_parallel_degree": "plan.tp",
-    "pipeline_parallel": "plan.pp",
-    "pipeline_model_parallel_size": "plan.pp",
-    "pipeline_parallel_degree": "plan.pp",
-    "context_parallel": "plan.cp",
-    "context_parallel_size": "plan.cp",
-    "context_parallel_degree": "plan.cp",
-    "expert_parallel": "plan.ep",
-    "expert_model_parallel_size": "plan.ep",
-    "data_parallel": "plan.dp",
-    "data_parallel_size": "plan.dp",
-    "world_size": "cluster.gpus",
-    "micro_batch_size": "plan.micro_batch",
-    "mbs": "plan.micro_batch",
-    "global_batch_size": "plan.global_batch",
-    "gbs": "plan.global_batch",
-    "seq_length": "plan.seq",
-    "seq_len": "plan.seq",
-    "activation_checkpointing": "plan.recompute",
-    "num_layers": "model.layers",
-    "hidden_size": "model.hidden",
-    "num_attention_heads": "model.heads",
-    "vocab_size": "model.vocab",
-    "dtype": "runtime.precision",
-    "nic_bandwidth": "cluster.node.nic.bandwidth",
-    "nvlink_bandwidth": "cluster.node.scale_up.bandwidth",
-    "mtbf": "reliability.crash.per_node_day",
-    "price": "cluster.price_per_gpu_hour",
-}
-"""Words of Megatron-LM, torchtitan, Hugging Face and operators -> the field of a job that means the same."""
-
 
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
     """Suggestion for an unknown field: the same word elsewhere, the field for another tool's word, or the nearest name."""
     if "model" in noun.model_fields and "plan" in noun.model_fields:
         homes = [path for path in paths(noun) if path.rpartition(".")[2] == key]
-        wanted = [_WORDS[key.lower()]] if key.lower() in _WORDS else sorted(homes, key=lambda path: (path.count("."), path))[:3]
+        meant = _words("fields").get(key.lower())
+        wanted = [meant] if meant else sorted(homes, key=lambda path: (path.count("."), path))[:3]
         if wanted:
             return f"Did you mean {' or '.join(map(repr, wanted))}?"
     near = nearest(key, known)

@@ -1,4 +1,9 @@
-"""Requirements of sharding over data-parallel ranks on a plan."""
+"""Requirements of sharding over data-parallel ranks on a plan.
+
+Requirements of optimizers on a plan and a runtime.
+
+Requirements of the loss on a plan.
+"""
 
 from __future__ import annotations
 
@@ -61,3 +66,58 @@ def _check_second(ranks: int, runtime: Runtime, all_ranks: int) -> None:
             ranks,
             "runtime.reshard_after_forward = true: parameters that stay gathered are not gathered again in backward",
         )
+
+
+MOMENTS = {"adam": (True, True), "lamb": (True, True), "sgd": (True, False), "muon": (True, True), "adafactor": (False, False)}
+"""Whether an optimizer keeps a first and a second moment whose dtype can be chosen."""
+
+
+def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True) -> None:
+    """Raise PlanError if the optimizer cannot run under the plan, or if a field of it has no effect.
+
+    `shapes`: whether the model says which of its parameters are matrices.
+    """
+    name = runtime.optimizer
+    if name in ("muon", "adafactor") and not shapes:
+        raise PlanError("runtime.optimizer", name, "adam, lamb or sgd: a model imported as a graph has no shapes of its weights")
+    for field, has in zip(("exp_avg_dtype", "exp_avg_sq_dtype"), MOMENTS[name], strict=True):
+        if not has and getattr(runtime, field) != "fp32":
+            raise PlanError(f"runtime.{field}", getattr(runtime, field), f"left out: {name} keeps no such moment")
+    if name != "muon" and runtime.muon_tp != "duplicated":
+        raise PlanError("runtime.muon_tp", runtime.muon_tp, "runtime.optimizer = muon: no other orthogonalises weights")
+    if name == "muon" and plan.tp == 1 and runtime.muon_tp != "duplicated":
+        raise PlanError("runtime.muon_tp", runtime.muon_tp, "plan.tp above 1: nothing cuts the weights")
+    if name in ("muon", "adafactor") and plan.offload.optimizer != "none":
+        raise PlanError(
+            "plan.offload.optimizer",
+            plan.offload.optimizer,
+            f"none: how {name}'s state moves is not known",
+            "Its state is smaller than Adam's.",
+        )
+    if name == "adafactor" and plan.sharding in ("zero1", "zero2"):
+        raise PlanError(
+            "plan.sharding",
+            plan.sharding,
+            "none, zero3, fsdp or hsdp: a shard of a flat buffer has no rows",
+            "Adafactor's state is small: write plan.sharding = none.",
+        )
+
+
+def check_loss(runtime: Runtime, plan: Plan) -> None:
+    """Raise if the kind of loss and tensor parallelism exclude each other."""
+    if not (runtime.fp32_logits or runtime.fused_cross_entropy):
+        raise PlanError(
+            "runtime.fp32_logits",
+            False,
+            "true without fused_cross_entropy: losses in eager kernels cast logits first",
+            "Write --set runtime.fp32_logits=true.",
+        )
+    if runtime.cross_entropy == "chunked" and plan.tp > 1:
+        raise PlanError(
+            "runtime.cross_entropy",
+            "chunked",
+            f"vocab_parallel, gathered, linear with plan.tp = {plan.tp}: in chunks "
+            "a rank computes the whole loss of its tokens and needs every class",
+        )
+    if runtime.cross_entropy == "gathered" and plan.tp == 1:
+        raise PlanError("runtime.cross_entropy", "gathered", "vocab_parallel, chunked, linear with plan.tp = 1: nothing is cut")

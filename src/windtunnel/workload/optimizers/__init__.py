@@ -6,9 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windtunnel.workload.ops import Op
-from windtunnel.workload.optimizers.adafactor import adafactor_rows, adafactor_state
-from windtunnel.workload.optimizers.adam import adam_rows, adam_state, sgd_rows, sgd_state
-from windtunnel.workload.optimizers.lamb import lamb_rows
+from windtunnel.workload.optimizers.adam import (
+    adafactor_rows,
+    adafactor_state,
+    adam_rows,
+    adam_state,
+    lamb_rows,
+    sgd_rows,
+    sgd_state,
+)
 from windtunnel.workload.optimizers.muon import muon_rows, muon_state
 from windtunnel.workload.optimizers.update import Cut, Held, Matrix, ParameterUpdate
 

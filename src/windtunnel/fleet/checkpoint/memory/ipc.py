@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from windtunnel.fleet.checkpoint.hashing import hash_of
+from windtunnel.fleet.checkpoint.manifest import hash_of
 
 LARGEST = 1 << 20
 """Largest message in bytes."""

@@ -18,8 +18,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import is_plain_name
+from windtunnel.fleet.checkpoint.manifest import hash_of, is_plain_name
 from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
 from windtunnel.fleet.wire.sockets import fill_exactly, read_exactly
 

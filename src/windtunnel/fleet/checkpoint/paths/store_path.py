@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.hashing import Hasher
+from windtunnel.fleet.checkpoint.manifest import Hasher
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CUT_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")

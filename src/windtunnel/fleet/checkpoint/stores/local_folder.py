@@ -25,8 +25,7 @@ from windtunnel.fleet.checkpoint.commit import (
     owner_of,
 )
 from windtunnel.fleet.checkpoint.folder import FoundStep, folder_problem, steps_in, superseded_folder, torn_folders
-from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
-from windtunnel.fleet.checkpoint.manifest import ShardFile, hash_errors
+from windtunnel.fleet.checkpoint.manifest import PIECE, Hasher, ShardFile, hash_errors
 from windtunnel.fleet.checkpoint.paths.store_path import is_cut_url, is_url
 from windtunnel.fleet.checkpoint.retention import collect_garbage, delete, remove_leftovers
 from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore

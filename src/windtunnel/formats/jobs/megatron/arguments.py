@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.jobs.harmless_keys import is_harmless
 from windtunnel.formats.jobs.imported import CommandLine
-from windtunnel.formats.jobs.megatron.flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
+from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
@@ -17,23 +17,6 @@ _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\$\w+|\$\{\w+(?:\[[@*]\])?\}")
 _LARGEST = 10**12
 _LONGEST_FLAG = 100
-FLAG_OF = {
-    "plan.seq": "seq-length",
-    "plan.micro_batch": "micro-batch-size",
-    "plan.global_batch": "global-batch-size",
-    "plan.tp": "tensor-model-parallel-size",
-    "plan.pp": "pipeline-model-parallel-size",
-    "plan.cp": "context-parallel-size",
-    "plan.ep": "expert-model-parallel-size",
-    "plan.etp": "expert-tensor-parallel-size",
-    "model.vocab": "vocab-size",
-    "model.layers": "num-layers",
-    "model.hidden": "hidden-size",
-    "model.heads": "num-attention-heads",
-    "model.ffn": "ffn-hidden-size",
-    "cluster.gpus": "world-size",
-}
-"""Fields of a job that a user may state with --set, by the flag that they take the place of."""
 
 _MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
 """How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""

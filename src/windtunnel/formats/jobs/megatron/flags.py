@@ -1,227 +1,24 @@
-"""Megatron-LM's flags that a prediction depends on, and the older spellings of them.
+"""Megatron-LM's flags that a prediction depends on, and the older spellings of them: flags.toml.
 
-Names from megatron/training/arguments.py of releases 2.x to Core 0.15 and from Megatron-DeepSpeed. A switch takes no value.
+Names from megatron/training/arguments.py of releases 2.x to Core 0.15 and from Megatron-DeepSpeed.
 """
 
 from __future__ import annotations
 
-INTEGERS = (
-    "num-layers",
-    "hidden-size",
-    "ffn-hidden-size",
-    "num-attention-heads",
-    "num-query-groups",
-    "kv-channels",
-    "vocab-size",
-    "padded-vocab-size",
-    "make-vocab-size-divisible-by",
-    "seq-length",
-    "max-position-embeddings",
-    "micro-batch-size",
-    "global-batch-size",
-    "tensor-model-parallel-size",
-    "pipeline-model-parallel-size",
-    "context-parallel-size",
-    "expert-model-parallel-size",
-    "num-layers-per-virtual-pipeline-stage",
-    "num-virtual-stages-per-pipeline-rank",
-    "recompute-num-layers",
-    "num-experts",
-    "decoder-first-pipeline-num-layers",
-    "decoder-last-pipeline-num-layers",
-    "train-iters",
-    "train-samples",
-    "ddp-bucket-size",
-    "zero-stage",
-    "world-size",
-    "num-distributed-optimizer-instances",
-    "mtp-num-layers",
-    "expert-tensor-parallel-size",
-    "moe-ffn-hidden-size",
-    "moe-router-topk",
-    "moe-shared-expert-intermediate-size",
-    "moe-router-num-groups",
-    "moe-router-group-topk",
-    "q-lora-rank",
-    "kv-lora-rank",
-    "qk-head-dim",
-    "qk-pos-emb-head-dim",
-    "v-head-dim",
-    "num-layers-at-start-in-bf16",
-    "num-layers-at-end-in-bf16",
-    "cpu-offloading-num-layers",
-    "mamba-num-heads",
-    "mamba-head-dim",
-    "mamba-num-groups",
-    "mamba-state-dim",
-    "moe-latent-size",
-    "extra-vocab-size",
-    "max-length",
-)
-FLOATS = (
-    "hidden-dropout",
-    "attention-dropout",
-    "moe-expert-capacity-factor",
-    "optimizer-offload-fraction",
-    "rotary-base",
-    "rotary-percent",
-    "rope-scaling-factor",
-    "norm-epsilon",
-    "init-method-std",
-    "moe-router-topk-scaling-factor",
-    "moe-aux-loss-coeff",
-    "moe-z-loss-coeff",
-)
-STRINGS = (
-    "position-embedding-type",
-    "normalization",
-    "fp8-format",
-    "fp4-format",
-    "fp8-recipe",
-    "recompute-granularity",
-    "exp-avg-dtype",
-    "exp-avg-sq-dtype",
-    "main-params-dtype",
-    "main-grads-dtype",
-    "muon-tp-mode",
-    "recompute-method",
-    "optimizer",
-    "tokenizer-type",
-    "patch-tokenizer-type",
-    "window-size",
-    "transformer-impl",
-    "data-parallel-sharding-strategy",
-    "pipeline-model-parallel-layout",
-    "cuda-graph-impl",
-    "spec",
-    "hybrid-override-pattern",
-    "hybrid-layer-pattern",
-    "moe-layer-freq",
-    "window-attn-skip-freq",
-    "moe-token-dispatcher-type",
-    "moe-router-score-function",
-    "moe-router-dtype",
-    "moe-flex-dispatcher-backend",
-)
-LISTS = (
-    "recompute-modules",
-    "cp-comm-type",
-    "hierarchical-context-parallel-sizes",
-    "cuda-graph-scope",
-    "moe-router-load-balancing-type",
-)
-SWITCHES = (
-    "is-hybrid-model",
-    "attention-output-gate",
-    "swiglu",
-    "squared-relu",
-    "quick-geglu",
-    "disable-bias-linear",
-    "add-qkv-bias",
-    "qk-layernorm",
-    "group-query-attention",
-    "untie-embeddings-and-output-weights",
-    "apply-layernorm-1p",
-    "sequence-parallel",
-    "use-distributed-optimizer",
-    "use-megatron-fsdp",
-    "use-torch-fsdp2",
-    "overlap-grad-reduce",
-    "overlap-param-gather",
-    "tp-comm-overlap",
-    "no-overlap-p2p-communication",
-    "overlap-p2p-communication",
-    "fp16",
-    "bf16",
-    "accumulate-allreduce-grads-in-fp32",
-    "grad-reduce-in-bf16",
-    "recompute-activations",
-    "use-flash-attn",
-    "multi-latent-attention",
-    "no-position-embedding",
-    "no-gradient-accumulation-fusion",
-    "no-bias-gelu-fusion",
-    "no-bias-swiglu-fusion",
-    "no-masked-softmax-fusion",
-    "no-rope-fusion",
-    "no-bias-dropout-fusion",
-    "cross-entropy-loss-fusion",
-    "enable-cuda-graph",
-    "external-cuda-graph",
-    "embed-layernorm",
-    "deepspeed",
-    "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split",
-    "fp8-hybrid",
-    "fp8-e4m3",
-    "use-rotary-position-embeddings",
-    "no-async-tensor-model-parallel-allreduce",
-    "moe-grouped-gemm",
-    "moe-use-legacy-grouped-gemm",
-    "moe-permute-fusion",
-    "moe-router-fusion",
-    "moe-router-pre-softmax",
-    "use-rope-scaling",
-    "moe-router-enable-expert-bias",
-    "moe-shared-expert-overlap",
-    "moe-shared-expert-gate",
-    "moe-enable-deepep",
-    "moe-pad-expert-input-to-capacity",
-    "overlap-moe-expert-parallel-comm",
-    "fp8-param-gather",
-    "first-last-layers-bf16",
-    "tp-only-amax-red",
-    "cpu-offloading",
-    "use-precision-aware-optimizer",
-    "optimizer-cpu-offload",
-    "overlap-cpu-optimizer-d2h-h2d",
-)
+from windtunnel.base.files import table_beside, words_by_meaning
 
-KINDS: dict[str, str] = (
-    dict.fromkeys(INTEGERS, "int")
-    | dict.fromkeys(FLOATS, "float")
-    | dict.fromkeys(STRINGS, "str")
-    | dict.fromkeys(LISTS, "list")
-    | dict.fromkeys(SWITCHES, "switch")
-)
-
-OLD_NAMES = {
-    "layernorm-epsilon": "norm-epsilon",
-    "model-parallel-size": "tensor-model-parallel-size",
-    "intra-layer-model-parallel-size": "tensor-model-parallel-size",
-    "inter-layer-model-parallel-size": "pipeline-model-parallel-size",
-    "batch-size": "micro-batch-size",
-    "checkpoint-activations": "recompute-full",
-    "full-recompute-activations": "recompute-full",
-    "checkpoint-num-layers": "recompute-num-layers",
-    "activations-checkpoint-num-layers": "recompute-num-layers",
-    "activations-checkpoint-method": "recompute-method",
-    "activation-checkpoint-method": "recompute-method",
-    "position-embeddings-type": "position-embedding-type",
-    "use-rotary-embeddings": "use-rotary-position-embeddings",
-    "disable-tp-allreduce-overlap": "no-async-tensor-model-parallel-allreduce",
-    "use-fp8": "fp8-hybrid",
-    "rampup-samples": "train-samples",
-    "encoder-num-layers": "num-layers",
-    "encoder-seq-length": "seq-length",
-}
+_TABLE = table_beside(__file__)
+KINDS = words_by_meaning(_TABLE["kinds"])
+"""Flag: "int", "float", "str", "list" or "switch", which takes no value."""
+OLD_NAMES = words_by_meaning(_TABLE["earlier"])
 """Earlier spelling: today's."""
-
-SHORTER = {
-    "seq-len": "seq-length",
-    "global-batch": "global-batch-size",
-    "micro-batch": "micro-batch-size",
-    "pipeline-model-parallel": "pipeline-model-parallel-size",
-}
+SHORTER = words_by_meaning(_TABLE["cut_short"])
 """Flags cut short, which argparse takes too: AICB's command line has these."""
-
-KINDS["recompute-full"] = "switch"
-
-LAUNCHER = {
-    "nproc-per-node": "per-node",
-    "nnodes": "nodes",
-    "gpus-per-node": "per-node",
-    "num-gpus": "per-node",
-    "num-nodes": "nodes",
-}
+LAUNCHER = words_by_meaning(_TABLE["launcher"])
 """torchrun's and deepspeed's own flags, before the training script's name."""
+FLAG_OF: dict[str, str] = _TABLE["set"]
+"""Fields of a job that a user may state with --set, by the flag that they take the place of."""
+LORA_TARGETS = words_by_meaning(_TABLE["lora_targets"])
+"""Name of a target of adapters: Megatron-Bridge's."""
+OF_A_CHECKPOINT, OF_SLIME, NOT_A_DECODER = (tuple(_TABLE["elsewhere"][kind]) for kind in ("checkpoint", "slime", "not_a_decoder"))
+"""Flags that name a model's checkpoint, flags of slime, and begins of flags of other networks than a decoder."""

@@ -10,16 +10,13 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
-from windtunnel.formats.jobs.megatron.context import context_of, graphs_of
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
-from windtunnel.formats.jobs.megatron.flags import KINDS
+from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
 from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import layers_of
-from windtunnel.formats.jobs.megatron.numerics import numerics_of
-from windtunnel.formats.jobs.megatron.offload import offload_of
-from windtunnel.formats.jobs.megatron.optimizer import optimizer_of
-from windtunnel.formats.jobs.megatron.precision import precision_of
+from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, precision_of
+from windtunnel.formats.jobs.megatron.optimizer import offload_of, optimizer_of
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.formats.jobs.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type
@@ -27,34 +24,10 @@ from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_r
 from windtunnel.spec.common import LARGEST_LAYERS
 
 FORMAT = "megatron"
-_OF_A_CHECKPOINT = (
-    "model",
-    "hf-model-id",
-    "hf-model-path",
-    "hf-checkpoint",
-    "load",
-    "mcore-model",
-    "pretrained-checkpoint",
-    "ref-load",
-)
-"""Flags of launchers over Megatron-LM that name a model whose sizes come from its checkpoint (Megatron-SWIFT, slime, Bridge)."""
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads")
 _OF_A_PLAN = ("micro-batch-size", "global-batch-size", "seq-length")
 """Flags of which at least one stands where flags describe a run, and not a model alone."""
 
-_NOT_A_DECODER = (
-    "hybrid-",
-    "mamba-",
-    "is-hybrid",
-    "linear-attention",
-    "experimental-attention",
-    "encoder-",
-    "decoder-num-layers",
-    "decoder-seq-length",  # the decoder of an encoder, or of images
-    "language-model-type",
-    "vision-model-type",
-    "bert-",
-)
 _TOKENIZERS = {"pretrain_gpt": "GPT2BPETokenizer", "pretrain_hybrid": "GPT2BPETokenizer", "pretrain_bert": "BertWordPieceLowerCase"}
 """Tokenizers of Megatron-LM's own programs where --tokenizer-type is left out (their `args_defaults`)."""
 
@@ -89,7 +62,7 @@ def _model_apart(args: Arguments, stated: Stated) -> Model | None:
     """The model of flags without sizes: the one beside them, or of the checkpoint that they load, where its name is known."""
     if stated.model is not None:
         return stated.model
-    for flag in _OF_A_CHECKPOINT:
+    for flag in OF_A_CHECKPOINT:
         name = args.text(flag) if args.given.get(flag) else None
         model = catalogue_model(re.sub(r"[-_](?:mcore|megatron|torch_dist|dist_ckpt)$", "", name), args.assumed) if name else None
         if model is not None:
@@ -185,7 +158,7 @@ def _fill_sequence(args: Arguments) -> None:
 def _refuse(args: Arguments) -> None:
     """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
     for flag in args.given:
-        if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
+        if flag.startswith(NOT_A_DECODER) and flag not in KINDS:
             raise SpecError(
                 f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, Mamba-2, MLPs and experts", _NOT_YET
             )

@@ -7,24 +7,12 @@ import re
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.megatron.arguments import Arguments
+from windtunnel.formats.jobs.megatron.flags import LORA_TARGETS, OF_SLIME
 from windtunnel.formats.jobs.rl.trainer import LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
 _SWIFT = re.compile(r"(?m)^[^#\n]*\bmegatron\s+(?:sft|pt|rlhf)\b")
-_TARGETS = {
-    "linear_qkv": "linear_qkv",
-    "linear_proj": "linear_proj",
-    "linear_fc1": "linear_fc1",
-    "linear_fc2": "linear_fc2",
-    "q_proj": "linear_qkv",
-    "k_proj": "linear_qkv",
-    "v_proj": "linear_qkv",
-    "o_proj": "linear_proj",
-    "gate_proj": "linear_fc1",
-    "up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-}
 _TUNER = ("train-type", "tuner-type", "lora-rank", "lora-alpha", "lora-dropout", "target-modules")
 _NO_COST = (
     "model", "dataset", "load-safetensors", "save-safetensors", "max-epochs", "packing", "padding-free", "num-train-epochs",
@@ -32,15 +20,6 @@ _NO_COST = (
     "merge-lora", "finetune", "use-hf", "output-dir", "add-version", "train-iters",
 )  # fmt: skip
 """Megatron-SWIFT's flags about data, files and names. Packed sequences are `max_length` long."""
-_OF_SLIME = (
-    "hf-checkpoint", "ref-load", "prompt-data", "input-key", "label-key", "apply-chat-template", "rollout-shuffle", "rm-type",
-    "num-rollout", "rollout-batch-size", "n-samples-per-prompt", "rollout-max-response-len", "rollout-temperature", "balance-data",
-    "actor-num-nodes", "actor-num-gpus-per-node", "colocate", "use-dynamic-batch-size", "max-tokens-per-gpu", "advantage-estimator",
-    "rollout-num-gpus-per-engine", "sglang-mem-fraction-static", "use-kl-loss", "kl-loss-coef", "kl-loss-type", "eps-clip",
-    "eps-clip-high", "entropy-coef", "eval-interval", "eval-prompt-data", "n-samples-per-eval-prompt", "eval-max-response-len",
-    "rollout-num-gpus", "rollout-top-p", "eval-top-p", "num-steps-per-rollout", "over-sampling-batch-size", "save-interval",
-)  # fmt: skip
-"""slime's flags of its rollouts, its rewards and its batches (slime/utils/arguments.py)."""
 
 
 def fill_in(args: Arguments, text: str) -> None:
@@ -67,9 +46,11 @@ def add_adapters(args: Arguments, model: Model) -> Model:
     rank = args.integer("lora-rank") or 8
     words = [word for one in args.given.get("target-modules", ["all-linear"]) for word in one.split(",")]
     everything = any(word in ("all-linear", "all") for word in words)
-    targets = sorted(set(_TARGETS.values()) if everything else {_TARGETS[word] for word in words if word in _TARGETS})
+    targets = sorted(set(LORA_TARGETS.values()) if everything else {LORA_TARGETS[word] for word in words if word in LORA_TARGETS})
     if not targets:
-        raise SpecError("--target-modules", " ".join(words), f"all-linear, or some of {', '.join(sorted(set(_TARGETS.values())))}")
+        raise SpecError(
+            "--target-modules", " ".join(words), f"all-linear, or some of {', '.join(sorted(set(LORA_TARGETS.values())))}"
+        )
     dropout = args.number("lora-dropout")
     fields = {"rank": rank, "targets": targets, "dropout": dropout is None or dropout > 0}
     if model.experts:
@@ -117,7 +98,7 @@ def _fill_slime(args: Arguments) -> None:
         args.given.setdefault("bf16", [])
     args.assumed.append("slime's defaults: bf16 and a distributed optimizer")
     args.assumed.append(UPDATE_ALONE)
-    _know(args, _OF_SLIME)
+    _know(args, OF_SLIME)
 
 
 def _packed_samples(args: Arguments, most: int) -> int:

@@ -7,155 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short_name
 from windtunnel.spec.graph_model import Kernel, KernelKind
 
 NARROW = 4
 """Channels of a convolution's group up to which it is no matrix product for tensor cores (depthwise): counted by its bytes."""
 
-NORMS = (
-    "native_layer_norm",
-    "native_group_norm",
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    "_batch_norm_with_update",
-    "_native_batch_norm_legit_functional",
-    "_batch_norm_with_update_functional",
-    "cudnn_batch_norm",
-    "_fused_rms_norm",
-    "rms_norm",
-    "batch_norm_backward",
-    "_native_batch_norm_legit_no_training",
-)
-SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
-REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "prod",
-    "var",
-    "var_mean",
-    "std",
-    "any",
-    "all",
-    "argmax",
-    "argmin",
-    "norm",
-    "linalg_vector_norm",
-    "logsumexp",
-    "cumsum",
-    "sort",
-    "topk",
-    "nll_loss_forward",
-    "nll_loss_backward",
-    "nll_loss2d_forward",
-    "nll_loss2d_backward",
-    "mse_loss",
-    "mse_loss_backward",
-    "argsort",
-    "count_nonzero",
-)
-MOVES = (
-    "clone",
-    "_to_copy",
-    "copy",
-    "cat",
-    "stack",
-    "constant_pad_nd",
-    "slice_backward",
-    "select_backward",
-    "slice_scatter",
-    "select_scatter",
-    "index_put",
-    "index",
-    "index_select",
-    "gather",
-    "scatter",
-    "scatter_add",
-    "index_add",
-    "repeat",
-    "roll",
-    "flip",
-    "embedding_renorm",
-    "zeros",
-    "zeros_like",
-    "ones",
-    "ones_like",
-    "full",
-    "full_like",
-    "new_zeros",
-    "new_full",
-    "new_ones",
-    "new_empty",
-    "empty",
-    "empty_like",
-    "new_empty_strided",
-    "arange",
-    "scalar_tensor",
-    "_unsafe_index",
-    "unfold_backward",
-    "tril",
-    "triu",
-    "eye",
-    "diagonal_backward",
-    "as_strided_scatter",
-    "pixel_shuffle",
-    "linspace",
-    "fill",
-    "im2col",
-    "col2im",
-    "_unsafe_index_put",
-    "repeat_interleave",
-    "one_hot",
-    "masked_scatter",
-    "resize",
-    "set",
-    "bincount",
-    "split_with_sizes_copy",
-    "permute_copy",
-    "_foreach_copy",
-)
-STENCILS = (
-    "max_pool2d_with_indices",
-    "avg_pool2d",
-    "_adaptive_avg_pool2d",
-    "upsample",
-    "_upsample",
-    "max_pool3d_with_indices",
-    "avg_pool3d",
-    "grid_sampler",
-    "reflection_pad",
-    "replication_pad",
-    "_adaptive_avg_pool3d",
-    "adaptive_max_pool2d",
-    "avg_pool1d",
-    "native_dropout",
-    "bernoulli",
-    "rand",
-    "randn",
-    "rand_like",
-    "randn_like",
-    "multinomial",
-    "uniform",
-    "normal",
-    "binary_cross_entropy",
-    "smooth_l1_loss",
-    "huber_loss",
-    "glu",
-    "_prelu_kernel",
-    "dropout",
-    "polar",
-    "complex",
-    "view_as_complex_copy",
-    "where",
-    "nonzero",
-    "addcmul",
-    "addcdiv",
-    "lerp",
-)
+_OPERATORS = {kind: tuple(words) for kind, words in table_beside(__file__).items()}
+"""Kind of a kernel: names of operators of the graph."""
 ATTENTION = tuple(
     f"_scaled_dot_product_{kind}_attention{where}"
     for kind, where in (("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"), ("fused", "_overrideable"))
@@ -202,20 +62,20 @@ class Reader:
 
     def _kind(self, node: Any, name: str) -> tuple[KernelKind, int]:
         base = name.removesuffix("_backward").rstrip("_")
-        if name in NORMS or base in NORMS:
+        if name in _OPERATORS["norm"] or base in _OPERATORS["norm"]:
             return "norm", 2 if name.endswith("_backward") else 1
-        if name in SOFTMAX:
+        if name in _OPERATORS["softmax"]:
             return "softmax", 1
         if name in ("embedding", "embedding_dense_backward"):
             return "embedding", 3 if name.endswith("backward") else 1
-        if base in REDUCTIONS:
+        if base in _OPERATORS["reduction"]:
             return "reduce", 1
-        if base in MOVES:
+        if base in _OPERATORS["move"]:
             return "copy", 1
         if (
             any(tag.name == "pointwise" for tag in getattr(node.target, "tags", ()))
             or name.endswith("_backward")
-            or any(base.startswith(known) for known in STENCILS)
+            or base.startswith(_OPERATORS["stencil"])
         ):
             return "elementwise", 1
         self.unknown[name] += int(self.tensors.moved_bytes(node))

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments
@@ -23,14 +24,7 @@ from windtunnel.spec.model import Lora
 
 FORMAT = "megatron-bridge"
 SECTIONS = ("model", "train", "ddp", "optimizer", "comm_overlap", "dataset", "dist", "strategy", "data", "trainer")
-RENAMED = {
-    "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
-    "num_layers_in_first_pipeline_stage": "decoder-first-pipeline-num-layers",
-    "num_layers_in_last_pipeline_stage": "decoder-last-pipeline-num-layers",
-    "sequence_length": "seq-length",
-    "use_custom_fsdp": "use-megatron-fsdp",
-    "overlap_p2p_comm": "overlap-p2p-communication",
-}
+RENAMED: dict[str, str] = table_beside(__file__)["renamed"]
 _SWITCHED_OFF = {
     "apply_rope_fusion": "no-rope-fusion",
     "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
@@ -38,17 +32,6 @@ _SWITCHED_OFF = {
     "masked_softmax_fusion": "no-masked-softmax-fusion",
     "async_tensor_model_parallel_allreduce": "no-async-tensor-model-parallel-allreduce",
 }
-_PRECISIONS = (
-    ("nvfp4", ("fp4-format", "e2m1")),
-    ("mxfp8", ("fp8-recipe", "mxfp8")),
-    ("fp8_mx", ("fp8-recipe", "mxfp8")),
-    ("subchannel", ("fp8-recipe", "blockwise")),
-    ("blockwise", ("fp8-recipe", "blockwise")),
-    ("fp8_sc", ("fp8-recipe", "blockwise")),
-    ("delayed", ("fp8-recipe", "delayed")),
-    ("fp8_ds", ("fp8-recipe", "delayed")),
-    ("fp8", ("fp8-recipe", "tensorwise")),
-)
 _HARMLESS = ("env_vars", "logger", "checkpoint", "rng", "scheduler", "tokenizer", "rerun_state_machine", "profiling", "validation")
 _USUAL = {"llama3": 8192, "llama31": 8192, "nemotronh": 8192}
 """Sequences of the base recipes (`megatron/bridge/recipes`) that are not 4096."""
@@ -142,7 +125,7 @@ def _precision(value: Made, args: Arguments) -> None:
     reduce = made.fields.get("grad_reduce_in_fp32", value.get("ddp.grad_reduce_in_fp32"))
     if reduce is False or "perf_precision" in name:
         args.given["grad-reduce-in-bf16"] = []
-    for word, (flag, text) in _PRECISIONS:
+    for word, flag, text in table_beside(__file__)["precisions"]:
         if word in name:
             args.given[flag] = [text]
             if flag == "fp8-recipe":

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.interpolation import interpolate
+from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 from windtunnel.spec.loading.files import read_table as read_file

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.text_files import cells_of
+from windtunnel.base.files import cells_of
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.machines.accounting.values import NAN, count_of, held_of, outcome_of, seconds_of, time_of
 from windtunnel.formats.reading import Content, Context, Reading

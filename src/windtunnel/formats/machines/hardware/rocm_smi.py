@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import MIB, read_text
-from windtunnel.base.text_files import cells_of
+from windtunnel.base.files import MIB, cells_of, read_text
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.meters import Meters
 from windtunnel.formats.reading import Content, Context, Reading

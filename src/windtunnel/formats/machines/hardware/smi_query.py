@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.text_files import cells_of
+from windtunnel.base.files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.meters import Meters
 from windtunnel.formats.reading import Content, Context, Reading

@@ -1,4 +1,7 @@
-"""Results of the readers of published measurements, and of a finished import."""
+"""Results of the readers of published measurements, and of a finished import.
+
+How a dataset of windtunnel is told from other tables.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windtunnel.formats.head import Head
 from windtunnel.records import Dataset
+from windtunnel.records.kernel_dataset import KEY, MARK
 
 Row = dict[str, Any]
 """By the columns of `records.schema`; a missing key is null."""
@@ -56,3 +61,8 @@ class KernelTimes:
 def label(path: Path) -> str:
     """The last three parts of a path: enough to find the file, without folders of the machine."""
     return "/".join(path.parts[-3:]).lstrip("/")
+
+
+def is_dataset(head: Head) -> bool:
+    """Whether a file is a dataset of windtunnel, as Parquet or as CSV."""
+    return KEY in head.parquet_keys or head.data.startswith(MARK.encode())

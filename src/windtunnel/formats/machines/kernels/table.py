@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import table_beside, words_by_meaning
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
 from windtunnel.formats.machines.kernels.measurements import read_dataset
@@ -27,43 +28,10 @@ TYPES = {column.name: column.type for column in COLUMNS}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
 """Unit of a time -> how many are a second: dividing keeps 400 us at 0.0004 s to the last digit."""
 
-STATISTICS = {
-    "": "seconds",
-    "median": "seconds",
-    "min": "seconds_min",
-    "max": "seconds_max",
-    "mean": "seconds_mean",
-    "avg": "seconds_mean",
-    "std": "seconds_std",
-}
+STATISTICS = words_by_meaning(table_beside(__file__)["statistics"])
+"""Word in a time's name: column of the schema."""
 TIME = re.compile(r"(?:time|duration|latency|seconds)")
-ALIASES: dict[str, dict[str, str]] = {
-    "op": {
-        "matmul": "gemm",
-        "mm": "gemm",
-        "bmm": "gemm",
-        "linear": "gemm",
-        "group_gemm": "grouped_gemm",
-        "flash_attention": "attention",
-        "sdpa": "attention",
-        "layernorm": "norm",
-        "layer_norm": "norm",
-        "rmsnorm": "norm",
-        "rms_norm": "norm",
-    },
-    "phase": {"fwd": "forward", "bwd": "backward"},
-    "dtype": {
-        "float32": "fp32",
-        "float16": "fp16",
-        "half": "fp16",
-        "bfloat16": "bf16",
-        "float8": "fp8",
-        "float8_e4m3fn": "fp8",
-        "float8_e5m2": "fp8",
-        "fp8_e4m3": "fp8",
-        "fp8_e5m2": "fp8",
-    },
-}
+ALIASES = {column: words_by_meaning(words) for column, words in table_beside(__file__)["values"].items()}
 """Column -> other people's words for ours."""
 
 SHAPE = {"gemm": ("m", "n", "k"), "grouped_gemm": ("batch", "m", "n", "k"), "attention": ("batch", "m", "n", "k")}

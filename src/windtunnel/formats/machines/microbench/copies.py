@@ -16,8 +16,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import facts_of_logs
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, facts_of_logs
 
 _SHMOO = re.compile(r"bandwidthTest-([\w-]{1,60}), Bandwidth = ([\d.]{1,20}) ([GM])B/s, .*?Size = (\d{1,18}) bytes")
 _HIP = re.compile(r"\s*([HDP]2[HDP]_(?:Bandwidth|BW)\w{0,40})\s+\+?(\d{1,12})([kM]?B)y?\s+(G|M)B/sec?\s+([\d.]{1,20})\s.*")

@@ -13,8 +13,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import facts_of_logs
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, facts_of_logs
 
 _KNOWN_BY = re.compile(r"^\s*Network(?:Load)? Tests v\d", re.MULTILINE)
 _SIZE = re.compile(r"Test with (\d{1,9}) MPI ranks \((\d{1,9}) nodes\)")

@@ -15,8 +15,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, add_facts
 
 _TITLE = re.compile(r"\b((?:RDMA_(?:Write|Read)|Send|Atomic(?:_\w+)?|Raw_Ethernet_\w+)\s(?:.{0,20}\s)?(?:BW|Latency) Test)\b")
 _HEADER = re.compile(r"#\s?bytes\s+#\s?iterations?")

@@ -11,7 +11,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.lines import add_facts
 from windtunnel.formats.text.word_lines import WordLines
 
 _LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")

@@ -15,8 +15,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, add_facts
 from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
 
 _TITLE = re.compile(r"#\s*OSU (\S+(?: \S+)*?) (?:Test|Benchmark)s?\b.*")

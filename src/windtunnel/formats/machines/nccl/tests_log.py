@@ -20,13 +20,12 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import MIB, read_bytes
+from windtunnel.base.files import MIB, read_bytes, table_beside, words_by_meaning
 from windtunnel.base.units import show_size
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.lines import LogLines, add_facts
 from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
 
 LARGEST_JSON = 256 * MIB
@@ -297,24 +296,7 @@ def _calls(result: Any) -> list[MeasuredCall] | None:
     return calls or None
 
 
-BYTES_OF_TYPE = {
-    "int8": 1,
-    "uint8": 1,
-    "char": 1,
-    "f8e4m3": 1,
-    "f8e5m2": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "half": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "int": 4,
-    "uint32": 4,
-    "float": 4,
-    "int64": 8,
-    "uint64": 8,
-    "double": 8,
-}
+BYTES_OF_TYPE = {name: int(count) for name, count in words_by_meaning(table_beside(__file__)["bytes"]).items()}
 OPERATORS = frozenset({"sum", "prod", "max", "min", "avg", "mulsum", "none", "all"})
 PROGRAMS = {
     "all_reduce": Comm.ALL_REDUCE,

@@ -17,7 +17,7 @@ from windtunnel.base.xml_tree import XmlNode, read_xml
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.node import PCI_GPUS, NodeFacts, cluster_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.lines import add_facts
 
 WANTED = "an XML of NCCL: a <system> or <graphs>"
 PCI_GENERATION = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}

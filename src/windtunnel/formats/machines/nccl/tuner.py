@@ -14,7 +14,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.base.text_files import cells_of
+from windtunnel.base.files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines

@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import cells_of, lines_of
+from windtunnel.base.files import cells_of, lines_of
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.traces.task_columns import NAN, TaskColumns
 from windtunnel.records.trace_graph import TaskKind

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import cells_of, lines_of
+from windtunnel.base.files import cells_of, lines_of
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.records.run import Run, Steps
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import lines_of
 from windtunnel.base.link_lines import TopologyLink, link_of
-from windtunnel.base.text_files import lines_of
 from windtunnel.base.units import parse_time
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.files import lines_of
 
 POLICIES = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED", "DATA", "MODEL",

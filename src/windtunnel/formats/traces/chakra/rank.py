@@ -10,9 +10,8 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.traces.chakra.framing import Bytes, Frames
 from windtunnel.formats.traces.chakra.groups import WORLD, groups_of_metadata
-from windtunnel.formats.traces.chakra.node import SECONDS, ChakraNode, metadata_of, reader
+from windtunnel.formats.traces.chakra.node import SECONDS, ChakraNode, Schema, metadata_of, reader, schema_of
 from windtunnel.formats.traces.chakra.schema import COLLECTIVES
-from windtunnel.formats.traces.chakra.version import Schema, schema_of
 
 PEEK = 2**18
 ALL_DIMENSIONS = -1

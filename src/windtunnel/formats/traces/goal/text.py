@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.files import lines_of
 from windtunnel.formats.traces.goal.schedule import ANY, GoalKind, GoalRank, GoalSchedule
 
 _OPERATION = re.compile(

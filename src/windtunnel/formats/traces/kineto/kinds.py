@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import re
 
+from windtunnel.base.files import table_beside, words_by_meaning
 from windtunnel.records.comm_kernels import library_of
 from windtunnel.records.run import EventKind
 
-CATEGORIES: dict[str, EventKind] = {  # in lower case; older spellings are those of PyTorch 1.8's profiler
-    "kernel": EventKind.KERNEL,
-    "mtia_ccp_events": EventKind.KERNEL,
-    "gpu_memcpy": EventKind.COPY,
-    "gpu_memset": EventKind.COPY,
-    "memcpy": EventKind.COPY,
-    "memset": EventKind.COPY,
-    "runtime": EventKind.LAUNCH,
-    "cuda_runtime": EventKind.LAUNCH,
-    "cuda_driver": EventKind.LAUNCH,
-    "hip_runtime": EventKind.LAUNCH,
-    "xpu_runtime": EventKind.LAUNCH,
-    "xpu_driver": EventKind.LAUNCH,
-    "mtia_runtime": EventKind.LAUNCH,
-    "privateuse1_runtime": EventKind.LAUNCH,
-    "privateuse1_driver": EventKind.LAUNCH,
-    "glow_runtime": EventKind.LAUNCH,
-    "cuda_sync": EventKind.SYNC,
-    "cpu_op": EventKind.OPERATOR,
-    "operator": EventKind.OPERATOR,
-    "user_annotation": EventKind.ANNOTATION,
-    "profilerstep": EventKind.ANNOTATION,
-    "python_function": EventKind.PYTHON,
-    "python": EventKind.PYTHON,
-}
+CATEGORIES = {word: EventKind[kind.upper()] for word, kind in words_by_meaning(table_beside(__file__)).items()}
 
 LEFT_OUT = frozenset({"gpu_user_annotation", "trace", "overhead", "cpu_instant_event", "fwdbwd", "ac2g", "async"})
 """Categories that repeat others on the device's rows, or belong to the profiler itself."""

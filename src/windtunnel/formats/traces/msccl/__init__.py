@@ -8,8 +8,7 @@ from pathlib import Path
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.msccl.algorithm import facts_of, is_algorithm, read_algorithm
-from windtunnel.formats.traces.msccl.graph import graph_of
+from windtunnel.formats.traces.msccl.algorithm import facts_of, graph_of, is_algorithm, read_algorithm
 
 
 def recognises(head: Head) -> bool:

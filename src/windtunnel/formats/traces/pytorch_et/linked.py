@@ -32,8 +32,7 @@ from windtunnel.formats.traces.kineto.reader import broken_of, ranked_traces, ru
 from windtunnel.formats.traces.kineto.trace import ReadTrace
 from windtunnel.formats.traces.pytorch_et.links import LEAST, ORDER, Links, NumberedColumns, links_of, nodes_of_events
 from windtunnel.formats.traces.pytorch_et.nodes import NodeCall
-from windtunnel.formats.traces.pytorch_et.process_groups import ProcessGroups
-from windtunnel.formats.traces.pytorch_et.ranks import NodeColumns, read_ranks
+from windtunnel.formats.traces.pytorch_et.ranks import NodeColumns, ProcessGroups, read_ranks
 from windtunnel.records.attention import COLUMNS
 from windtunnel.records.run import EventKind, Events, RankTrace
 from windtunnel.records.trace_graph import TaskKind, TraceGraph

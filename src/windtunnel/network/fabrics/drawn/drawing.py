@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.network.fabrics.dragonfly import Dragonfly
-from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
 from windtunnel.network.fabrics.drawn.levels import Levels
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.files import lines_of
 from windtunnel.base.link_lines import TopologyLink, link_of, numbers_of
-from windtunnel.base.text_files import lines_of
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import MOST_NODES

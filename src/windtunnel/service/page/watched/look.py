@@ -58,8 +58,8 @@ def _watched_run(where: str) -> dict[str, Any]:
     from windtunnel.fleet.api import judge_run
     from windtunnel.fleet.monitor import has_ended
     from windtunnel.fleet.sources import alarms_of
-    from windtunnel.report.fleet.run import fleet_dict, fleet_notes
-    from windtunnel.report.fleet.view import bin_steps, flows_of, mesh_of
+    from windtunnel.runs.fleet.show import fleet_dict, fleet_notes
+    from windtunnel.runs.fleet.view import bin_steps, flows_of, mesh_of
 
     judged = judge_run(where, STEPS)
     recorded, table = judged.recorded, judged.judgement.table
@@ -77,7 +77,7 @@ def _watched_run(where: str) -> dict[str, Any]:
 
 def _heat(table: Any) -> dict[str, Any]:
     """Lines of ranks, and of each layer its excess over the middle of its role in percent, [lines][bins]; None: not known."""
-    from windtunnel.report.fleet.view import heat_layers
+    from windtunnel.runs.fleet.view import heat_layers
 
     count = len(table.ranks)
     lines = np.array_split(np.arange(count), min(MOST_LINES, count)) if count else []
@@ -104,7 +104,7 @@ def _known_values(values: Any) -> list[float | None]:
 
 def _by_bin(fold: Any, values: Any) -> list[float | None]:
     """Of [R, S] the fold over ranks and the steps of each bin."""
-    from windtunnel.report.fleet.view import MOST_BINS
+    from windtunnel.runs.fleet.view import MOST_BINS
 
     parts = np.array_split(values, min(MOST_BINS, values.shape[1]), axis=1) if values.shape[1] else []
     return [round(float(fold(part)), 6) if np.isfinite(part).any() else None for part in parts]

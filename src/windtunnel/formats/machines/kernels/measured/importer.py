@@ -16,7 +16,7 @@ from windtunnel.formats.machines.kernels.measured.calls import InnerCall
 from windtunnel.formats.machines.kernels.measured.cells import Cells, Converted
 from windtunnel.formats.machines.kernels.measured.tables import KINDS, SYSTEMS, TableFile, TableKind, data_folder, find_tables
 from windtunnel.records import About, Dataset
-from windtunnel.records.build import dataset_of_columns
+from windtunnel.records.checks import dataset_of_columns
 from windtunnel.records.plausible import impossible_rows
 from windtunnel.records.repeats import contradicting_rows
 from windtunnel.spec import GPU, load_gpu

@@ -1,1 +1,0 @@
-"""Reports of a prediction: terminal, JSON, timeline, page, and comparison of two."""

@@ -1,1 +1,0 @@
-"""Timelines for trace viewers."""
