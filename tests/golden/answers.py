@@ -123,8 +123,9 @@ def _levers(source: str, *overrides: str) -> Any:
 
 
 def _plan(overrides: Sequence[str] = (), gpus: Sequence[int] = (64,), cluster: str = "h100-ib", **wish: float) -> Any:
-    from windtunnel.search.budget.planner import plan
     from windtunnel.search.budget.reasons import reasons
+
+    from windtunnel.search.budget.planner import plan
     from windtunnel.search.budget.wish import Wish
     from windtunnel.spec import load_law
 
