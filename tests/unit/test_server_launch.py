@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import windtunnel as wt
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.cli import main
 from windtunnel.exports.servers import TOOLS, launch_script
 from windtunnel.formats.jobs.servers.launch import read_launch, server_tools, started_tool
 from windtunnel.jobs.load import load_described_job
+from windtunnel.serving.options import ServeOptions
 from windtunnel.serving.server import ServePlan, server_of
 from windtunnel.serving.speculation import speculation_of
 from windtunnel.spec import load_model
@@ -292,3 +294,31 @@ def test_a_plan_comes_back(
     )  # fmt: skip
     assert bool(fields.get("eager")) == eager
     assert fields.get("speculate") == (None if drafted is None else "mtp,drafts=3,rate=0.7")
+
+
+def test_the_search_says_how_to_start_its_best(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The command under the best point writes a script; read again, it is that point."""
+    assert (
+        main(["serve-search", "Qwen/Qwen3-8B", "--on", "h100-ib", "--gpus", "2", "--users", "8", "--kv", "fp8", "--jobs", "1"]) == 0
+    )
+    shown = " ".join(capfd.readouterr().out.split())
+    words = shown.partition("windtunnel export ")[2].partition(" record ")[0].partition(" tried ")[0].split()
+    script = tmp_path / "start.sh"
+    assert main(["export", *words, "-o", str(script)]) == 0
+    found = read_launch(script)
+    assert found is not None and found.fields["model"] == "Qwen/Qwen3-8B" and found.fields["kv"] == "fp8"
+    assert f"tp{found.fields['tp']}" in shown.partition(" best ")[2].partition("with")[0]
+
+
+@pytest.mark.parametrize("words", [["--option", "foo=1"], ["--option", "running=many"], []])
+def test_an_export_that_cannot_be_is_told(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    machine = ["--on", "h100-ib"] if words else []
+    assert main(["export", "vllm", "Qwen/Qwen3-8B", *machine, *words]) != 0
+    assert "--o" in capfd.readouterr().err
+
+
+def test_a_catalogue_name_is_written_as_its_repository(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "sglang", "deepseek-v3", "--on", "h200-ib", "--tp", "8"]) == 0
+    captured = capfd.readouterr()
+    assert "--model-path deepseek-ai/DeepSeek-V3 --tp-size 8" in captured.out and "assumed" in captured.err
+    assert wt.export(ServeOptions("deepseek-v3", "h200-ib", tp=8), "sglang").files["launch_sglang.sh"] in captured.out

@@ -11,7 +11,7 @@ from windtunnel.base.options import asks
 from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 if TYPE_CHECKING:
-    from windtunnel.serving import Served, ServeFront
+    from windtunnel.serving import Served, ServeFront, Server
     from windtunnel.serving.speculation import Speculation
     from windtunnel.spec import Model
 
@@ -30,21 +30,41 @@ def answer_serve(asked: ServeOptions) -> Served:
 
     Raises WindtunnelError with what to type instead.
     """
-    from windtunnel.jobs.imports import load_model_apart
-    from windtunnel.jobs.machines import cluster_table
-    from windtunnel.serving import ServePlan, Server, read_trace, serve, serve_apart, server_of
+    from windtunnel.serving import read_trace, serve, serve_apart
     from windtunnel.serving.load import drawn_load
-    from windtunnel.serving.server import first_plan_of, prefill_of, server_model
 
     asked, notes = with_launch(asked)
-    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
-    machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     found = None
     if asked.measured is not None:
         from windtunnel.formats.logs.served import read_served
 
         found = read_served(Path(asked.measured))
         asked = replace(asked, **_not_stated(asked, found.load))
+    server, front = servers_of(asked)
+    if asked.trace is not None:
+        load = read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
+    else:
+        users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
+        load = drawn_load(
+            asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
+            seed=asked.seed,
+        )  # fmt: skip
+    if front is not None:
+        served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    else:
+        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+
+
+def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
+    """The server of these options, and the one of copies for prompts, where they have their own. Errors as of `answer_serve`."""
+    from windtunnel.jobs.imports import load_model_apart
+    from windtunnel.jobs.machines import cluster_table
+    from windtunnel.serving import ServePlan, server_of
+    from windtunnel.serving.server import first_plan_of, prefill_of, server_model
+
+    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
+    machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     changes, tp = list(asked.overrides), asked.tp
     if tp is None:
         tp = first_plan_of(whole, machine, asked.gpus, changes, asked.dp * asked.pp).tp
@@ -61,20 +81,7 @@ def answer_serve(asked: ServeOptions) -> Served:
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)
     server = server_on(asked.gpus if asked.gpus is not None else plan.gpus, plan)
-    if asked.trace is not None:
-        load = read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
-    else:
-        users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
-        load = drawn_load(
-            asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
-            seed=asked.seed,
-        )  # fmt: skip
-    if asked.prefill is not None:
-        front = server_on(*prefill_of(asked.prefill))
-        served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
-    else:
-        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
-    return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+    return server, server_on(*prefill_of(asked.prefill)) if asked.prefill is not None else None
 
 
 def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any]:

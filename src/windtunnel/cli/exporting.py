@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-from windtunnel.base.errors import FileError, SpecError
+from windtunnel.api.exporting import export_server
+from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
+from windtunnel.base.options import options_of
 from windtunnel.cli.shared.common import notes, print_list, writable
 from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import job_command_of
-from windtunnel.exports.exporters import cluster_exporter_of, export_job, exporter_of, save
+from windtunnel.exports.exporters import SERVERS, Written, cluster_exporter_of, export_job, exporter_of, save
 from windtunnel.jobs.export_options import ExportCommandOptions
 from windtunnel.jobs.own import load_cluster_alone
+from windtunnel.serving.options import ServeOptions
 
 EXAMPLES = """\b
 Examples:
   windtunnel export toml llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
   windtunnel export astra-sim h100-ib --set cluster.gpus=64 -o astra
+  windtunnel export vllm Qwen/Qwen3-30B-A3B --on h100-ib --tp 4 --ep 4 --option kv=fp8
 """
 
 
 @job_command_of(ExportCommandOptions, order=("format", "job", "sets"))
 def command(asked: ExportCommandOptions, source: JobSource) -> None:
     form, options, out = asked.format, dict(asked.options or ()), asked.out
+    if form in SERVERS:
+        _write(export_server(form, _served_options(source, options)), form, source, out)
+        return
     exporter_of(form)  # refuses a wrong name before the job is read
     alone = (source.on, source.model, source.megatron) == (None, None, None)
     machine = load_cluster_alone(source.job, list(source.sets)) if alone else None
@@ -32,6 +40,43 @@ def command(asked: ExportCommandOptions, source: JobSource) -> None:
         loaded = source.load()
         tell_source(loaded)
         written = export_job(form, loaded.job, options, loaded.imported)
+    _write(written, form, source, out)
+
+
+def _served_options(source: JobSource, options: dict[str, str]) -> ServeOptions:
+    """The options of a served job: the model in place of the job, degrees of `--tp` and the like, others as `--option`s."""
+    if source.on is None:
+        raise SpecError("--on", Nothing(), "the machine of the server", "Write --on h100-ib or another cluster.")
+    known = {one.name: one for one in options_of(ServeOptions)}
+    said: dict[str, Any] = {}
+    left: list[str] = []
+    for text in source.sets:
+        name, _, value = text.partition("=")
+        short = {"plan.tp": "tp", "plan.pp": "pp", "plan.dp": "dp", "plan.ep": "ep", "cluster.gpus": "gpus"}.get(name.strip())
+        if short is None:
+            left.append(text)
+        else:
+            said[short] = int(value) if value.strip().isdecimal() else value
+    for name, value in options.items():
+        one = known.get(name.replace("-", "_"))
+        if one is None or one.name in ("model", "on", "overrides"):
+            raise UnknownName("--option", name, [other for other in known if other not in ("model", "on", "overrides")])
+        said[one.name] = _option_value(one.kind, value, f"--option {name}")
+    return ServeOptions(str(source.job or source.model), source.on, overrides=tuple(left), **said)
+
+
+def _option_value(kind: str, text: str, path: str) -> Any:
+    """A value of an option's kind. SpecError for another."""
+    try:
+        if kind == "flag":
+            return text.lower() in ("true", "yes", "1")
+        return int(text) if kind == "whole" else float(text) if kind == "number" else text
+    except ValueError:
+        raise SpecError(path, text, "a number") from None
+
+
+def _write(written: Written, form: str, source: JobSource, out: str) -> None:
+    """What was assumed and left out, and the files."""
     print_list(written.assumed, "assumed")
     print_list(written.left_out, f"not said in {form}")
     print_list(written.changed, f"changed against {source.job}")

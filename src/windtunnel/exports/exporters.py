@@ -30,6 +30,15 @@ class Written:
         return list(save(self, Path(out)))
 
 
+SERVERS = {
+    "vllm": "the line that starts vLLM",
+    "sglang": "the line that starts SGLang",
+    "trtllm": "the line and the options that start TensorRT-LLM",
+    "dynamo": "the lines that start Dynamo's workers",
+}
+"""What a served job is written for, with a model in place of the job: `exports/servers.py`."""
+
+
 class ExporterModule(Protocol):
     """What the module of an exporter offers; one `of_cluster` also has `export_cluster(cluster, options)`."""
 

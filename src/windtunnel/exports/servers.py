@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from windtunnel.base.errors import PlanError, UnknownName
 from windtunnel.exports.exporters import Written
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
+from windtunnel.spec import Model
 
 OPTIONS = "extra_options.yaml"
 """The file of options that a line of TensorRT-LLM names."""
@@ -51,6 +53,16 @@ def launch_script(
     if prefill is not None and tool != "dynamo":
         raise PlanError("--prefill", "copies for prompts", "dynamo, which starts both sides", "Write export dynamo.")
     return TOOLS[tool](server, model, prefill, context)
+
+
+def hub_name(name: str, model: Model) -> tuple[str, tuple[str, ...]]:
+    """(name of the weights that a line gives, what was assumed): the one that a user typed, or the repository that the catalogue's
+    entry is read from."""
+    if "/" in name:
+        return name, ()
+    known = re.search(r"config\.json of ([\w.-]+/[\w.-]+)", model.source)
+    found = known[1] if known is not None else model.name
+    return found, (f"the weights of {found}",)
 
 
 def _vllm(server: Server, model: str, plan: ServePlan, context: int | None, start: list[str]) -> _Line:

@@ -30,7 +30,7 @@ def front_sheet(found: ServeFront, asked: Sequence[str] = ()) -> Sheet:
         _figures(found),
         (
             Section("Tokens a second of a GPU against those of a user", (_points(found, asked),)),
-            Section("What no other choice beats", (_table("front", "", found.front, found), *_best(found))),
+            Section("What no other choice beats", (_table("front", "", found.front, found), *_best(found, asked))),
             Section("Prompts on copies of their own", _kinds(found)),
             Section("What was tried", _tried_lines(found)),
         ),
@@ -120,6 +120,25 @@ def command_of(choice: ServeChoice, asked: Sequence[str]) -> str:
     return " ".join(words)
 
 
+def export_command_of(choice: ServeChoice, asked: Sequence[str]) -> str:
+    """The command line that writes the script which starts this point's server."""
+    side, server = choice.served.prefill, choice.served.server
+    words = [
+        f"windtunnel export {choice.engine if side is None else 'dynamo'}",
+        *asked[:3],
+        _flags(choice.plan, "--{name} {value}", " "),
+    ]
+    if side is not None:
+        words.append(f"--option engine={choice.engine}")
+        words.append(f"--option prefill=gpus={side.gpus},{_flags(side.plan, '{name}={value}', ',')}")
+    if not server.checkpoint and choice.weights != "bf16":
+        words.append(f"--option weights={choice.weights}")
+    words += [f"--option kv={choice.kv}"] if choice.kv != "bf16" else []
+    if server.speculation is not None:
+        words.append(f"--option speculate={server.speculation.words()}")
+    return " ".join(words)
+
+
 def _flags(plan: ServePlan, form: str, between: str) -> str:
     """Degrees of a plan, tp always."""
     others = say.degrees(plan, between, _NAMES[1:], form) if max(plan.pp, plan.dp, plan.ep) > 1 else ""
@@ -151,7 +170,7 @@ def _cells(choice: ServeChoice, most: float) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _best(found: ServeFront) -> tuple[Block, ...]:
+def _best(found: ServeFront, asked: Sequence[str]) -> tuple[Block, ...]:
     """The best choice, whether copies for prompts pay, and the record of measured servers."""
     blocks: list[Block] = []
     if (best := found.best) is not None:
@@ -160,6 +179,8 @@ def _best(found: ServeFront) -> tuple[Block, ...]:
             rate=f"{best.throughput:,.0f}",
         )  # fmt: skip
         blocks.append(Lines((said if best.served.limits is None else join((said, _limits_sentence(best))),), "best"))
+        if asked:
+            blocks.append(Lines((export_command_of(best, asked),), "start it"))
     else:
         blocks.append(Lines((join(("nothing keeps the limits", found.nearest), "; "),), "best", "warn"))
     if found.kinds:
