@@ -85,6 +85,25 @@ def test_pasted_flags_become_the_job(window: Window) -> None:
     assert page.get_by_label("tp (GPUs)").input_value() == "2"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve Qwen/Qwen3-8B -tp 2 --max-model-len 8192",
+        "docker run vllm/vllm-openai --model Qwen/Qwen3-8B --tensor-parallel-size 2",
+        "services:\n  s:\n    image: vllm/vllm-openai:latest\n    command: --model Qwen/Qwen3-8B --tensor-parallel-size 2\n",
+    ],
+)
+def test_a_pasted_server_is_answered(window: Window, text: str) -> None:
+    """A line or a manifest that starts a server: what was read, and how it answers on the machine."""
+    page = window().open("compose")
+    step_of(page)
+    page.get_by_text("Or paste what you have").click()
+    page.get_by_label("Text").fill(text)
+    page.get_by_role("button", name="Read it").click()
+    page.get_by_text("Recognised as server: server.").wait_for()
+    page.locator("wt-sheet", has_text="output tokens/s a GPU").wait_for()
+
+
 def test_what_is_no_configuration_says_so(window: Window) -> None:
     page = window().open("compose")
     step_of(page)

@@ -11,9 +11,11 @@ from nicegui import events, ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.units import parse_whole
+from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.fields import choose_files, why_unread
 from windtunnel.service.page.frame import show_error
+from windtunnel.service.page.sheets import SHEET, show_sheet
 from windtunnel.service.page.state import MOST_PACKED, Question, pack_table
 from windtunnel.spec import names
 
@@ -67,6 +69,8 @@ def paste_card(context: PageContext) -> None:
             return
         with said:
             _say_reading(context, told)
+            if told.get("content") == "server":
+                await _serve(context, uploads, on)
         if told.get("content") == "job" and len(uploads) == 1:
             await _use(context, *next(iter(uploads.items())), place, said)
 
@@ -114,6 +118,17 @@ async def _read(context: PageContext, uploads: Mapping[str, bytes], place: Mappi
         if told.get("content") == "job":
             raise
     return told
+
+
+async def _serve(context: PageContext, uploads: Mapping[str, bytes], on: str) -> None:
+    """The answer of the server that a pasted line or manifest starts, with its load where a client stands beside it."""
+    asking = Asking(context, lambda _, asked: show_sheet(context, asked), "pasted-server")
+    if on:
+        name = next(iter(uploads))
+        await asking.run(Wanted("serve-predict", {"model": name, "on": on}, uploads, SHEET))
+    else:
+        with asking.result:
+            ui.label(context.say("compose.needs_machine")).classes("wt-soft")
 
 
 async def _use(context: PageContext, name: str, data: bytes, place: Mapping[str, Any], said: ui.element) -> None:
