@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 import windtunnel as wt
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
-from windtunnel.serving import ServePlan
-from windtunnel.serving.search import front_of, plans_of
+from windtunnel.serving import ServePlan, serve
+from windtunnel.serving.load import drawn_load
+from windtunnel.serving.search import FleetSize, front_of, plans_of
 from windtunnel.spec import load_model
 
 
@@ -74,3 +76,38 @@ def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "best" in capsys.readouterr().out
     assert main([*words, "--jobs", "1", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["best"]["users"] == 4
+
+
+def _sizes(**asked: Any) -> tuple[FleetSize, ...]:
+    front = wt.serve_search(
+        "llama3.1-8b", "h100-ib", gpus=2, users=[8, 32], isl=512, osl=64, ttft=1.0, tpot=0.03, processes=1, **asked
+    )
+    return front.fleets
+
+
+def test_users_are_divided_over_copies() -> None:
+    """500 users: each copy has as many as the point that needs the fewest GPUs, the last one fewer."""
+    sizes = _sizes(all_users=500)
+    assert sizes and all(size.copies == -(-500 // size.choice.users) for size in sizes)
+    assert [size.gpus for size in sizes] == sorted(size.gpus for size in sizes)
+    assert all(size.gpus == size.copies * size.choice.plan.gpus for size in sizes)
+
+
+def test_a_rate_takes_the_fewest_copies_that_keep_the_limits() -> None:
+    """One copy fewer breaks a limit or falls behind; twice the rate takes more copies, and no more than twice as many and one."""
+    few, many = _sizes(rate=40.0), _sizes(rate=80.0)
+    first = few[0]
+    limits = first.served.limits
+    assert limits is not None and limits.kept >= 0.9 and first.served.paced
+    assert first.served.requests_per_s == pytest.approx(40.0 / first.copies, rel=0.15)
+    if first.copies > 1:
+        load = drawn_load(512, 64, requests=4 * 64, rate=40.0 / (first.copies - 1), seed=1)
+        over = serve(first.choice.served.server, load, ttft=1.0, tpot=0.03)
+        capacity = first.choice.served.requests_per_s * (first.copies - 1)
+        assert capacity < 40.0 or not over.paced or over.limits is None or over.limits.kept < 0.9
+    assert few[0].gpus <= many[0].gpus <= 2 * few[0].gpus + first.choice.plan.gpus
+    assert first.dollars_an_hour is not None and first.dollars_an_hour > 0.0
+
+
+def test_no_fleet_is_counted_where_none_is_asked() -> None:
+    assert _sizes() == ()

@@ -72,8 +72,15 @@ def _served(**more: object) -> Sheet:
     return sheet_of(wt.serve_predict("llama3.1-8b", "h100-ib", **LOAD, record=True, **more))  # type: ignore[arg-type]
 
 
+def _bench() -> str:
+    """What a benchmark printed, in a file."""
+    path = Path(tempfile.mkdtemp()) / "bench.log"
+    path.write_text("Serving Benchmark Result\nMean TTFT (ms): 20.0\nMean TPOT (ms): 7.5\nOutput token throughput (tok/s): 1500\n")
+    return str(path)
+
+
 def _front() -> Sheet:
-    load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "processes": 1}
+    load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "rate": 5.0, "processes": 1}
     return sheet_of(wt.serve_search("llama3.1-8b", "h100-ib", 2, **load))  # type: ignore[arg-type]
 
 
@@ -213,6 +220,7 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "memory that fits": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100"))),
     "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
     "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
+    "serve-predict --measured": lambda: _served(measured=_bench()),
     "serve-search": _front,
     "rl-predict": lambda: sheet_of(wt.rl_predict(RL, record=True)),
     "rl-predict async": lambda: sheet_of(wt.rl_predict({**SPLIT, "rl": {**SPLIT["rl"], "mode": "async"}}, record=True)),  # type: ignore[dict-item]

@@ -124,7 +124,8 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
     which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and numbers of
     `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`. `speculate`:
     texts as in `serve_predict`, each of which is tried, and "none". `prefill`: prompts on copies of their own are tried too, in the
-    number that their side needs, with `gpus` GPUs in all for either kind.
+    number that their side needs, with `gpus` GPUs in all for either kind. `rate` or `all_users`: requests a second, or users, of a
+    whole load; the answer has how many copies and GPUs it takes, of the choices that keep the limits.
 
     Raises WindtunnelError with what to type instead.
     """
@@ -152,6 +153,8 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
         asked.seed,
         tuple(_speculation(text, probe.model) for text in asked.speculate) or (None,),
         asked.prefill,
+        asked.rate,
+        asked.all_users,
     )
     return search_servers(question, asked.processes, asked.progress)
 

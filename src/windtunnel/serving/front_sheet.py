@@ -31,6 +31,7 @@ def front_sheet(found: ServeFront, asked: Sequence[str] = ()) -> Sheet:
         (
             Section("Tokens a second of a GPU against those of a user", (_points(found, asked),)),
             Section("What no other choice beats", (_table("front", "", found.front, found), *_best(found, asked))),
+            *((Section("How many GPUs the whole load takes", (_fleet_table(found),)),) if found.fleets else ()),
             Section("Prompts on copies of their own", _kinds(found)),
             Section("What was tried", _tried_lines(found)),
         ),
@@ -95,6 +96,19 @@ def _tell(choice: ServeChoice) -> Sentence:
         own=f"{choice.interactivity:,.1f}", first=say.seconds(choice.served.ttft.mean),
     )  # fmt: skip
     return said if choice.served.limits is None else join((said, _limits_sentence(choice)))
+
+
+def _fleet_table(found: ServeFront) -> Table:
+    """Copies and GPUs of a whole load, the fewest GPUs first."""
+    rows = []
+    for size in found.fleets:
+        spread, dollars = size.served, size.dollars_an_hour
+        waits = [Cell(f"{1e3 * value:,.4g}", value) for value in (spread.ttft.p90, spread.tpot.p90)]
+        counts = [Cell(str(number), number) for number in (size.copies, size.gpus)]
+        price = Cell("-" if dollars is None else f"{dollars:,.4g}", dollars)
+        rows.append((Cell(describe_copy(size.choice)), *counts, *waits, Cell(say.percent(spread.busy), spread.busy), price))
+    numbers = ("of it", "GPUs", "TTFT p90, ms", "TPOT p90, ms", "busy", "$ an hour")
+    return Table("fleets", (Column("copy"), *(Column(name, True) for name in numbers)), tuple(rows))
 
 
 def _limits_sentence(choice: ServeChoice) -> Sentence:

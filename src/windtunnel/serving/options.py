@@ -107,6 +107,8 @@ class ServeSearchOptions:
     ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS")
     tpot: float | None = option("Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS")
     speculate: Sequence[str] = option(f"{_SPECULATE} May be repeated; none: no drafts.", (), metavar=_DRAFTED)
+    rate: float | None = option("Requests a second of a whole load: how many copies and GPUs it takes.", None)
+    all_users: int | None = option("Users of a whole load, likewise.", None, least=1)
     prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)

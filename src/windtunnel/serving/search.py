@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -77,13 +78,35 @@ class ServeChoice:
 
 
 @dataclass(frozen=True)
+class FleetSize:
+    """How many copies serve a whole load. `served`: how one of them answers its part; `gpus`: of all copies."""
+
+    choice: ServeChoice
+    copies: int
+    gpus: int
+    served: Served
+
+    @property
+    def dollars_an_hour(self) -> float | None:
+        """US dollars of an hour of all copies; None without a price."""
+        dollars, tokens = self.served.dollars, self.served.tokens_per_s
+        return None if dollars is None else self.copies * dollars * tokens * 3600.0 / 1e6
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: the copies, and the figures of one of them."""
+        fields = {"copies": self.copies, "gpus": self.gpus, "dollars_an_hour": self.dollars_an_hour}
+        return {**fields, "users": self.choice.users, **self.served.as_dict(), "gpus_of_a_copy": self.choice.plan.gpus}
+
+
+@dataclass(frozen=True)
 class ServeFront:
     """`front`: choices that no other one beats in tokens a second of a GPU and of a user, the most throughput first; `best`: the
     one with most throughput that keeps the limits, if there is one; `nearest`: what the limits would have to be. `asked`: points
     of the space, `simulated` of these; the others do not fit (`unfit`) or cannot keep the limits by their bytes alone (`bound`).
     `choices`: all that were simulated. `kinds`: the best under the limits where prompts and tokens share copies, and where they do
     not; None for one that keeps none, empty if only one kind was tried. `beaten`: points with copies for prompts that another one
-    beats clearly by the rates of its sides alone, and that were not simulated."""
+    beats clearly by the rates of its sides alone, and that were not simulated. `fleets`: of a whole load, the fewest GPUs
+    first."""
 
     front: tuple[ServeChoice, ...]
     best: ServeChoice | None
@@ -96,6 +119,7 @@ class ServeFront:
     choices: tuple[ServeChoice, ...] = ()
     kinds: tuple[ServeChoice | None, ...] = ()
     beaten: int = 0
+    fleets: tuple[FleetSize, ...] = ()
 
     @property
     def gain(self) -> float | None:
@@ -117,6 +141,7 @@ class ServeFront:
             "unfit": self.unfit,
             "bound": self.bound,
             "beaten": self.beaten,
+            **({"fleets": [one.as_dict() for one in self.fleets]} if self.fleets else {}),
         }
 
 
@@ -124,7 +149,8 @@ class ServeFront:
 class ServeQuestion:
     """What is searched: plans of at most `gpus` GPUs of `cluster`, engines, formats and users; `ttft`, `tpot`: limits that nine of
     ten requests keep, in seconds. `speculations`: what drafts, each of which is tried; None: nothing. `prefill`:
-    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind."""
+    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind. `rate`, `all_users`: requests a second,
+    or users, of a whole load, for which copies are counted."""
 
     model: Model
     cluster: Cluster
@@ -140,6 +166,8 @@ class ServeQuestion:
     seed: int = SEED
     speculations: tuple[Speculation | None, ...] = (None,)
     prefill: bool = False
+    rate: float | None = None
+    all_users: int | None = None
 
 
 @dataclass(frozen=True)
@@ -215,8 +243,58 @@ def search_servers(
         max((one for one in kept if one.has_sides == apart), key=lambda one: one.throughput, default=None)
         for apart in ((False, True) if question.prefill else ())
     )
+    fleets = size_fleets(question, kept) if question.rate is not None or question.all_users is not None else ()
     took = time.monotonic() - began
-    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds, beaten)
+    front = front_of(choices)
+    return ServeFront(front, best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds, beaten, fleets)
+
+
+MOST_FLEETS = 6
+"""Kinds of copies whose number is tried for a whole load: those that need the fewest GPUs by what they reach."""
+
+_DEPTH = 2.0
+"""Copies that are tried at most, over those that throughput alone asks for."""
+
+
+def size_fleets(question: ServeQuestion, kept: Sequence[ServeChoice]) -> tuple[FleetSize, ...]:
+    """Copies for the whole load of a question, of choices that keep the limits: the fewest GPUs first.
+
+    Users are divided over copies as the choices have them. For a rate, one copy is simulated with its part of Poisson arrivals;
+    copies are added until nine of ten requests keep the limits and the copy keeps up.
+    """
+    guesses: dict[tuple[object, ...], tuple[int, int, ServeChoice]] = {}
+    for choice in kept:
+        if choice.has_sides:
+            continue
+        if question.rate is not None:
+            share = question.rate / choice.served.requests_per_s
+        else:
+            share = (question.all_users or 1) / choice.users
+        copies = max(1, math.ceil(share - 1e-9))
+        key = (choice.engine, choice.plan, choice.weights, choice.kv, choice.served.server.speculation)
+        guess = (copies * choice.plan.gpus, copies, choice)
+        if key not in guesses or guess[:2] < guesses[key][:2]:
+            guesses[key] = guess
+    nearest = sorted(guesses.values(), key=lambda guess: guess[:2])[:MOST_FLEETS]
+    if question.rate is None:
+        found = [FleetSize(choice, copies, gpus, choice.served) for gpus, copies, choice in nearest]
+    else:
+        found = [size for _, copies, choice in nearest if (size := _size_for_rate(question, choice, copies)) is not None]
+    return tuple(sorted(found, key=lambda size: (size.gpus, size.copies)))
+
+
+def _size_for_rate(question: ServeQuestion, choice: ServeChoice, first: int) -> FleetSize | None:
+    """The fewest copies from `first` on of which each keeps the limits at its part of the rate; None where twice as many do not."""
+    assert question.rate is not None
+    times = times_of(choice.served.server)
+    for copies in range(first, math.ceil(_DEPTH * first) + 2):
+        requests = 4 * max(choice.users, 64)
+        load = drawn_load(question.isl, question.osl, requests=requests, rate=question.rate / copies, seed=question.seed)
+        served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
+        kept = served.limits is None or served.limits.kept >= 0.9
+        if kept and served.paced:
+            return FleetSize(choice, copies, copies * choice.plan.gpus, served)
+    return None
 
 
 def front_of(choices: Sequence[ServeChoice]) -> tuple[ServeChoice, ...]:
