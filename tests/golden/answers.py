@@ -123,9 +123,8 @@ def _levers(source: str, *overrides: str) -> Any:
 
 
 def _plan(overrides: Sequence[str] = (), gpus: Sequence[int] = (64,), cluster: str = "h100-ib", **wish: float) -> Any:
-    from windtunnel.search.budget.reasons import reasons
-
     from windtunnel.search.budget.planner import plan
+    from windtunnel.search.budget.sheet import reasons
     from windtunnel.search.budget.wish import Wish
     from windtunnel.spec import load_law
 
@@ -235,8 +234,8 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _simai_rates() -> Any:
-    from windtunnel.replay.simai.busbw import group_rate
-    from windtunnel.replay.simai.setting import SimaiSetting
+    from windtunnel_oracles.simai.busbw import group_rate
+    from windtunnel_oracles.simai.setting import SimaiSetting
 
     setting, rates = SimaiSetting(256, nvlink=360, nic=48.5), []
     for group, call, parts in product(("TP", "EP", "DP", "DP_EP"), ("allreduce", "allgather", "alltoall"), (False, True)):

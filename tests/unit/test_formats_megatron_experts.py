@@ -29,7 +29,7 @@ DEEPSEEK = """--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-a
   --expert-tensor-parallel-size 1 --sequence-parallel --seq-length 4096 --micro-batch-size 1 --global-batch-size 8192 --bf16
   --pipeline-model-parallel-layout Et*3|(tt|)*29m|L --use-distributed-optimizer
   --recompute-granularity selective --recompute-modules mla_up_proj mlp moe_act"""
-TOLD_OTHERWISE = {"name", "source", "dropout", "kv_heads", "max_seq", "qkv_bias", "expert_ffn", "head_dim"}
+TOLD_OTHERWISE = {"name", "source", "checkpoint", "dropout", "kv_heads", "max_seq", "qkv_bias", "expert_ffn", "head_dim"}
 
 
 @pytest.mark.parametrize(("flags", "name"), [(MIXTRAL, "mixtral-8x7b"), (DEEPSEEK, "deepseek-v3")])

@@ -152,7 +152,7 @@ _GEMMA4 |= {"max_position_embeddings": 262144, "hidden_size_per_layer_input": 0,
 _GEMMA4 |= {"enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}
 _WIDE = {"head_dim": 512, "num_key_value_heads": 2}
 CONFIGS["gemma4-26b-a4b"] = _GEMMA4 | {"global_head_dim": 512, "num_global_key_value_heads": 2}
-SAID_OTHERWISE = ("name", "source", "qkv_bias", "kv_heads", "expert_ffn", "dropout", "layer_pattern")
+SAID_OTHERWISE = ("name", "source", "checkpoint", "qkv_bias", "kv_heads", "expert_ffn", "dropout", "layer_pattern")
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -183,7 +183,7 @@ def test_amounts_that_are_none(text: str) -> None:
     with pytest.raises(SpecError, match="--budget"):
         amount(text, "--budget")
     with pytest.raises(SpecError, match="--gpus"):
-        counts("8,x")
+        counts("8,x", "--gpus")
 
 
 def test_the_verb_prints_json_and_a_table(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.jobs.described import LONGEST
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -59,7 +60,7 @@ def _is_served(given: str) -> bool:
     from windtunnel.formats.head import head_of
 
     path = Path(given)
-    return path.is_file() and importer_of(head_of(path)).name == "served"
+    return len(given) <= LONGEST and path.is_file() and importer_of(head_of(path)).name == "served"
 
 
 def _result_and_server(result: str, server: str, asked: CompareCommandOptions, outputs: Outputs) -> None:
