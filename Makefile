@@ -44,7 +44,7 @@ help:
 	@echo "against         REV=<commit>: what moved in the predictions of random jobs since then"
 	@echo "against-faces   REV=<commit>: what commands of every verb print and write, byte for byte against then; 8 minutes"
 	@echo "coverage        lines and branches that the tests run, by room"
-	@echo "bench           speeds, and whole commands against REV=<commit> or the last tag; asserts nothing; bench-short is CI's"
+	@echo "bench           speeds, and whole commands against REV=<commit> or the last tag; asserts nothing; bench-short has fewer"
 	@echo "clean           remove build/ and out/"
 
 setup: $(VENV)/.installed
