@@ -8,7 +8,7 @@ silicon_tpot_ms. Nothing is fitted on it. Without the file the script says so an
 
 What rows leave open, and how it is read here: lengths of the public benchmark's runs are drawn from 0.8 to 1.0 of the stated ones
 (its `--random-range-ratio 0.8`); where tp is beyond a node of eight and is moe_tp x moe_ep, or tp equals the DP-attention ranks,
-one flag was counted twice; GPT-OSS and checkpoints in NVFP4 have experts in 4 bits; `launched` has what launch
+one flag was counted twice; GPT-OSS has experts in MXFP4, as its checkpoint; those in NVFP4 have all linear layers in 4 bits; `launched` has what launch
 scripts of the public benchmark set. Rows with prompts on copies of their own (`--mode disagg`) need their numbers of workers, which
 158 of 1,065 state.
 
@@ -177,6 +177,7 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     model = MODELS[row["model_path"].split("/")[-1]]
     weights = FORMATS[row["moe_quant_mode"]] if row["moe_quant_mode"] else FORMATS[row["gemm_quant_mode"]]
     weights = "fp8_block" if weights == "fp8" and model in BLOCKS else weights
+    weights = "mxfp4" if model == "gpt-oss-120b" else weights  # its checkpoint, which the table calls NVFP4
     attention = "bf16" if model == "gpt-oss-120b" else ""
     isl, osl = int(row["isl"]), int(row["osl"])
     lengths = [f"{round(0.8 * n)}-{n}" if is_public(row) else n for n in (isl, osl)]

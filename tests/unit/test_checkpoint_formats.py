@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import windtunnel as wt
-from windtunnel.base.dtypes import FORMATS
+from windtunnel.base.dtypes import FORMATS, STATED
 from windtunnel.base.errors import PlanError
 from windtunnel.compute.engines.file import choose_engine, curve_of
 from windtunnel.compute.engines.seconds import engine_device, priced_as, product_seconds
@@ -180,7 +180,7 @@ def _weights(form: str, gpu: str = "h100-ib", model: str = "llama3.1-8b") -> flo
     return times_of(server_of(load_model(model), gpu, 1, "vllm", ServePlan(), weights=form)).weights()
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", STATED)
 def test_weights_take_their_bytes(form: str) -> None:
     """Llama 3.1 8B: 6.98e9 weights of linear layers, of which all but embedding and output are packed; both have 525e6."""
     linear = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
@@ -188,7 +188,7 @@ def test_weights_take_their_bytes(form: str) -> None:
     assert _weights(form) == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("form", ["int4", "int8", "mxfp4", "nf4"])
+@pytest.mark.parametrize("form", ["int4", "int8", "mxfp4_wide", "nf4"])
 def test_weight_only_products_read_less_and_compute_as_much(form: str) -> None:
     """Few tokens are bound by the weights' bytes, many by 16-bit units: the gain is lost there."""
     gpu = load_gpu("a100-sxm-80gb")
@@ -207,6 +207,7 @@ def test_hardware_without_a_format_widens_it() -> None:
     ampere, hopper, blackwell = (load_gpu(name) for name in ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"))
     assert [priced_as(gpu, "fp8") for gpu in (ampere, hopper, blackwell)] == ["int8", "fp8", "fp8"]
     assert [priced_as(gpu, "nvfp4") for gpu in (ampere, hopper, blackwell)] == ["int4", "int4", "nvfp4"]
+    assert [priced_as(gpu, "mxfp4") for gpu in (hopper, blackwell)] == ["mxfp4_wide", "mxfp4"]
     assert priced_as(ampere, "w8a8") == "w8a8" and priced_as(load_gpu("v100-sxm2-32gb"), "w8a8") == "int8"
     for one in FORMATS.values():
         assert all(other in FORMATS for other in (*one.stands_in, *filter(None, (one.widened,))))

@@ -44,10 +44,16 @@ FORMATS: Mapping[str, WeightFormat] = {
     "fp8": WeightFormat(1.0, "FP8 with a scale for each tensor or row", ("fp8",), "int8", ("fp8_block",)),
     "fp8_block": WeightFormat(1.0, "FP8 with a scale for each block of 128", ("fp8",), "int8", ("fp8",)),
     "nvfp4": WeightFormat(0.5 + 1.0 / 16, "4-bit floats with a scale of a byte for 16", ("nvfp4", "fp4"), "int4"),
-    "mxfp4": WeightFormat(0.5 + 1.0 / 32, "4-bit floats with a scale of a byte for 32, weight-only", stands_in=("int4",)),
-    "int4": WeightFormat(0.5 + 2.5 / 128, "4-bit integers with a scale for 128 (AWQ, GPTQ, W4A16)", stands_in=("mxfp4", "int8")),
+    "mxfp4": WeightFormat(
+        0.5 + 1.0 / 32, "4-bit floats with a scale of a byte for 32, inputs in MXFP8", ("nvfp4", "fp4"), "mxfp4_wide", ("nvfp4",)
+    ),
+    "mxfp4_wide": WeightFormat(0.5 + 1.0 / 32, "the same, weight-only", stands_in=("int4",)),
+    "int4": WeightFormat(0.5 + 2.5 / 128, "4-bit integers, a scale for 128 (AWQ, GPTQ, W4A16)", stands_in=("mxfp4_wide", "int8")),
     "int8": WeightFormat(1.0, "8-bit integers with a scale for a row, weight-only (W8A16)", stands_in=("int4",)),
     "w8a8": WeightFormat(1.0, "8-bit integers for weights and inputs (SmoothQuant)", ("int8", "fp8"), "int8", ("fp8",)),
-    "nf4": WeightFormat(0.5 + 1.0 / 64, "bitsandbytes' 4 bits, scales quantised too, weight-only", stands_in=("int4", "mxfp4")),
+    "nf4": WeightFormat(0.5 + 1.0 / 64, "bitsandbytes' 4 bits, scales too, weight-only", stands_in=("int4", "mxfp4_wide")),
 }
 """Number formats of weights (OCP MX 1.0; NVIDIA's NVFP4; AWQ's and GPTQ's usual groups of 128)."""
+
+STATED = tuple(form for form in FORMATS if form != "mxfp4_wide")
+"""Formats that a checkpoint has; the other one is how hardware without block-scaled products runs one of them."""

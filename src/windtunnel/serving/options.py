@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base import shared_options as shared
-from windtunnel.base.dtypes import FORMATS
+from windtunnel.base.dtypes import STATED
 from windtunnel.base.options import argument, option
 from windtunnel.serving.engine import ENGINES
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Model
 
 _SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
-_FORMATS = ", ".join(FORMATS)
+_FORMATS = ", ".join(STATED)
 _CACHES = ("bf16", "fp8", "nvfp4")
 _DRAFTED = "mtp,drafts=N,accepted=TOKENS"
 
@@ -57,7 +57,7 @@ class ServeOptions:
     pp: int = option("Pipeline stages.", 1, least=1)
     dp: int = option("DP attention: groups of tp ranks that share the experts.", 1, least=1)
     ep: int = option("Ranks, of tp x dp, that divide the experts.", 1, least=1)
-    weights: str | None = option(f"Format of the weights: {_FORMATS}; default: the checkpoint's.", None, choices=tuple(FORMATS))
+    weights: str | None = option(f"Format of the weights: {_FORMATS}; default: the checkpoint's.", None, choices=STATED)
     attention_weights: str | None = option("Format of attention's projections, where it differs.", None)
     kv: str | None = option("Format of the cache: bf16, fp8 or nvfp4; default: the checkpoint's, else bf16.", None, choices=_CACHES)
     isl: int | str = _isl()
@@ -96,7 +96,7 @@ class ServeSearchOptions:
     _: KW_ONLY
     engines: Sequence[str] = option(f"{ENGINES.own_words}; several with commas.", (ENGINES.default,), word="--engine", commas=True)
     weights: Sequence[str] = option(
-        f"Formats of the weights: {_FORMATS}, with commas; default: the checkpoint's.", (), commas=True, choices=tuple(FORMATS)
+        f"Formats of the weights: {_FORMATS}, with commas; default: the checkpoint's.", (), commas=True, choices=STATED
     )
     kv: Sequence[str] = option("Formats of the cache: bf16, fp8, nvfp4, likewise.", (), commas=True, choices=_CACHES)
     isl: int | str = _isl()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
-from windtunnel.base.dtypes import FORMATS
+from windtunnel.base.dtypes import FORMATS, STATED
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_limits
@@ -142,7 +142,7 @@ def server_of(
     attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
     """
     for path, value in (("weights", weights), ("attention_weights", attention_weights), ("kv", kv)):
-        allowed: tuple[str, ...] = CACHES if path == "kv" else tuple(FORMATS)
+        allowed: tuple[str, ...] = CACHES if path == "kv" else STATED
         if value is not None and value not in allowed:
             raise SpecError(path, value, ", ".join(allowed))
     limited = [f"model.max_seq={context}"] if context is not None else []

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from windtunnel.base.dtypes import DTYPE_BYTES as DTYPE_BYTES  # also for those who import it from here
-from windtunnel.base.dtypes import FORMATS
+from windtunnel.base.dtypes import STATED
 
 PositiveInt = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9, strict=True)]
@@ -30,13 +30,13 @@ KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "networ
 
 
 def _check_weight_format(name: str) -> str:
-    if name not in FORMATS:
-        raise ValueError("number formats " + ", ".join(FORMATS))
+    if name not in STATED:
+        raise ValueError("number formats " + ", ".join(STATED))
     return name
 
 
-WeightFormatName = Annotated[str, AfterValidator(_check_weight_format), Field(json_schema_extra={"enum": list(FORMATS)})]
-"""A member of `base.dtypes.FORMATS`."""
+WeightFormatName = Annotated[str, AfterValidator(_check_weight_format), Field(json_schema_extra={"enum": list(STATED)})]
+"""A member of `base.dtypes.STATED`."""
 
 CacheFormat = Literal["bf16", "fp8", "nvfp4"]
 """Number format of a server's cache."""

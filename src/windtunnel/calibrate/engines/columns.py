@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
-from windtunnel.base.dtypes import FORMATS
-from windtunnel.compute.engines.seconds import TILES, Caches, Prompts, Routed
+from windtunnel.compute.engines.seconds import TILES, Caches, Prompts, Routed, code_of
 from windtunnel.records import Dataset
 from windtunnel.records.shapes import read_shape
+from windtunnel.workload.ops import DTYPES
 
 HELD = 5
 """One shape in so many is held out."""
@@ -124,7 +124,7 @@ def prompts_of(rows: EngineRows) -> Prompts:
 
 def expert_rows(data: Dataset, form: str) -> EngineRows | None:
     """Fused experts; widths, experts, top-k and the way they are cut are held out."""
-    dtype = "bf16" if FORMATS[form].weight_only else "fp8" if form in ("fp8_block", "w8a8") else form
+    dtype = DTYPES[code_of(form)]
     part = data.where(level="submodule", op="moe", dtype=dtype, name="moe")
     shapes = [read_shape(text) for text in part.table["shape"].to_pylist()]
     mine = np.array([shape.get("recipe", "bf16") == form for shape in shapes], np.bool_)

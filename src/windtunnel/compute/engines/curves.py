@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from windtunnel.compute.curves import STRICT, Count, ErrorStatistics, Exponent, GemmCurve, Number, Positive
 
-FITTED = ("bf16", "fp8", "fp8_block", "nvfp4", "int4", "int8", "w8a8", "mxfp4")
+FITTED = ("bf16", "fp8", "fp8_block", "nvfp4", "int4", "int8", "w8a8", "mxfp4", "mxfp4_wide")
 """Formats whose products or experts have curves."""
 
 Statistics = Mapping[str, ErrorStatistics]

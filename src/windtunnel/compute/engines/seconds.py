@@ -93,7 +93,7 @@ def code_of(form: str) -> int:
     """The dtype code of products of weights in a format."""
     if FORMATS[form].weight_only:
         return DTYPES.index("bf16")
-    return DTYPES.index("fp8" if form in ("fp8_block", "w8a8") else form)
+    return DTYPES.index({"fp8_block": "fp8", "w8a8": "fp8", "mxfp4": "mxfp8"}.get(form, form))
 
 
 def rate_of(dev: Device, form: str) -> float:
@@ -187,7 +187,7 @@ def experts_seconds(curve: ExpertsCurve, dev: Device, form: str, of: Routed) -> 
     rows = of.padded * (1.0 + curve.tile / TILES)
     products = (2.0 * rows * (of.hidden * of.inner * of.matrices)[:, None] / rate).min(axis=1)
     joined = (weights**curve.blend + products**curve.blend) ** (1.0 / curve.blend)
-    taken = width if FORMATS[form].peaks else 2.0  # bytes of an input of the products
+    taken = 1.0 if form == "mxfp4" else width if FORMATS[form].peaks else 2.0  # bytes of an input of the products
     own = of.copies * (of.hidden * (taken + 6.0) + 2.0 * of.inner * of.matrices) + 4.0 * of.tokens * of.hidden
     every = of.tokens * of.top_k * (2.0 * of.hidden + 2.0 * of.inner * of.matrices)
     moves = own / (curve.moved * dev.bandwidth) + every / (curve.spread * dev.bandwidth)

@@ -22,14 +22,14 @@ MILLI = 1e-3
 
 FORMATS = {
     "bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "sq": "fp8", "int4_wo": "bf16", "int8_wo": "bf16",
-    "w4a16_mxfp4": "bf16",
+    "w4a16_mxfp4": "bf16", "w4a8_mxfp4_mxfp8": "mxfp8",
 }  # fmt: skip
 """Number formats of the tables -> those of a dataset's products; FP8 with scales for blocks of 128 is FP8 by another recipe, 8-bit
 integers (SmoothQuant) are told by the recipe, and weight-only formats multiply in 16 bits."""
 
 RECIPES = {
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "sq": "w8a8", "int4_wo": "int4", "int8_wo": "int8",
-    "w4a16_mxfp4": "mxfp4",
+    "w4a16_mxfp4": "mxfp4_wide", "w4a8_mxfp4_mxfp8": "mxfp4",
 }  # fmt: skip
 """Formats of weights that a dataset's rows name beside the product's: a linear layer with the quantising of its activation, where
 there is one."""
