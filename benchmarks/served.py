@@ -9,8 +9,8 @@ silicon_tpot_ms. Nothing is fitted on it. Without the file the script says so an
 What rows leave open, and how it is read here: lengths of the public benchmark's runs are drawn from 0.8 to 1.0 of the stated ones
 (its `--random-range-ratio 0.8`); where tp is beyond a node of eight and is moe_tp x moe_ep, or tp equals the DP-attention ranks,
 one flag was counted twice; GPT-OSS has experts in MXFP4, as its checkpoint; those in NVFP4 have all linear layers in 4 bits;
-`launched` has what launch scripts of the public benchmark set. Rows with prompts on copies of their own (`--mode disagg`) need their
-numbers of workers, which 158 of 1,065 state.
+`launched` has what launch scripts of the public benchmark set. Rows with prompts on copies of their own (`--mode disagg`) need
+their numbers of workers, which 158 of 1,065 state.
 
 No row says whether its server drafts tokens: the table has no column for it, and no text of it the words MTP, EAGLE, draft or
 speculative. A measured token that takes less than its bytes need is proof of drafts, and is counted. `--speculate
