@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windtunnel as wt
+from windtunnel.api.serving import export_server
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
 from windtunnel.exports.servers import TOOLS, launch_script
@@ -321,4 +322,4 @@ def test_a_catalogue_name_is_written_as_its_repository(capfd: pytest.CaptureFixt
     assert main(["export", "sglang", "deepseek-v3", "--on", "h200-ib", "--tp", "8"]) == 0
     captured = capfd.readouterr()
     assert "--model-path deepseek-ai/DeepSeek-V3 --tp-size 8" in captured.out and "assumed" in captured.err
-    assert wt.export(ServeOptions("deepseek-v3", "h200-ib", tp=8), "sglang").files["launch_sglang.sh"] in captured.out
+    assert export_server("sglang", ServeOptions("deepseek-v3", "h200-ib", tp=8)).files["launch_sglang.sh"] in captured.out

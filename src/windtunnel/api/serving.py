@@ -11,6 +11,7 @@ from windtunnel.base.options import asks
 from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 if TYPE_CHECKING:
+    from windtunnel.exports.exporters import Written
     from windtunnel.serving import Served, ServeFront, Server
     from windtunnel.serving.speculation import Speculation
     from windtunnel.spec import Model
@@ -54,6 +55,22 @@ def answer_serve(asked: ServeOptions) -> Served:
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+
+
+def export_server(tool: str, options: ServeOptions) -> Written:
+    """The script that starts the server of these options with a tool of `exports.servers.TOOLS`, which `serve_predict` reads again.
+
+    Raises WindtunnelError with what to type for options that are none, and for a plan that the tool cannot run.
+    """
+    from windtunnel.exports.servers import hub_name, launch_script
+
+    asked = with_launch(options)[0]
+    asked = asked if tool == "dynamo" else replace(asked, engine=tool)
+    server, front = servers_of(asked)
+    named, assumed = hub_name(str(asked.model), server.model)
+    prefill = None if front is None else (front.plan, front.replicas)
+    written = launch_script(server, named, tool, prefill=prefill, context=asked.max_model_len)
+    return replace(written, assumed=(*assumed, *written.assumed))
 
 
 def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
@@ -134,6 +151,7 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
     from windtunnel.serving import ServeQuestion, search_servers
     from windtunnel.serving.search import USERS
     from windtunnel.serving.server import probe_job
+    from windtunnel.serving.whole_load import size_fleets
 
     whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
@@ -153,10 +171,11 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
         asked.seed,
         tuple(_speculation(text, probe.model) for text in asked.speculate) or (None,),
         asked.prefill,
-        asked.rate,
-        asked.all_users,
     )
-    return search_servers(question, asked.processes, asked.progress)
+    front = search_servers(question, asked.processes, asked.progress)
+    if asked.rate is None and asked.all_users is None:
+        return front
+    return replace(front, fleets=size_fleets(question, front, asked.rate, asked.all_users))
 
 
 serve_predict = asks(ServeOptions)(answer_serve)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windtunnel.api.exporting import export_server
+from windtunnel.api.serving import export_server
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.options import options_of
 from windtunnel.cli.shared.common import notes, print_list, writable

@@ -12,7 +12,6 @@ from windtunnel.exports.exporters import EXPORTERS, SERVERS
 
 if TYPE_CHECKING:
     from windtunnel.jobs.loaded import LoadedJob
-    from windtunnel.serving.options import ServeOptions
     from windtunnel.spec import Cluster, Job
 
 _FORMATS = "; ".join([*(f"{one.name}: {one.what}" for one in EXPORTERS), *(f"{name}: {what}" for name, what in SERVERS.items())])
@@ -22,7 +21,7 @@ _FORMATS = "; ".join([*(f"{one.name}: {one.what}" for one in EXPORTERS), *(f"{na
 class ExportOptions:
     """What a job in the files of another tool is asked with."""
 
-    what: Job | LoadedJob | Cluster | ServeOptions = shared.job()
+    what: Job | LoadedJob | Cluster = shared.job()
     format: str = argument(f"{_FORMATS}.", metavar="FORMAT", request="form")
     options: Mapping[str, str] | Sequence[tuple[str, str]] | None = option(
         "An option of the format; repeatable.", None, word="--option", metavar="NAME=VALUE", reads="pairs"

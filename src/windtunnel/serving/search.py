@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -149,8 +148,7 @@ class ServeFront:
 class ServeQuestion:
     """What is searched: plans of at most `gpus` GPUs of `cluster`, engines, formats and users; `ttft`, `tpot`: limits that nine of
     ten requests keep, in seconds. `speculations`: what drafts, each of which is tried; None: nothing. `prefill`:
-    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind. `rate`, `all_users`: requests a second,
-    or users, of a whole load, for which copies are counted."""
+    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind."""
 
     model: Model
     cluster: Cluster
@@ -166,8 +164,6 @@ class ServeQuestion:
     seed: int = SEED
     speculations: tuple[Speculation | None, ...] = (None,)
     prefill: bool = False
-    rate: float | None = None
-    all_users: int | None = None
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ def search_servers(
     choices = [choice for one in tried for choice in one.choices]
     if not choices:
         _explain_nothing(question, tried)
-    kept = [one for one in choices if _keeps(one)]
+    kept = [one for one in choices if keeps_limits(one)]
     best = max(kept, key=lambda one: one.throughput, default=None)
     unfit, bound = sum(one.unfit for one in tried), sum(one.bound for one in tried)
     nearest = "" if best is not None else _nearest(question, choices)
@@ -243,58 +239,8 @@ def search_servers(
         max((one for one in kept if one.has_sides == apart), key=lambda one: one.throughput, default=None)
         for apart in ((False, True) if question.prefill else ())
     )
-    fleets = size_fleets(question, kept) if question.rate is not None or question.all_users is not None else ()
     took = time.monotonic() - began
-    front = front_of(choices)
-    return ServeFront(front, best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds, beaten, fleets)
-
-
-MOST_FLEETS = 6
-"""Kinds of copies whose number is tried for a whole load: those that need the fewest GPUs by what they reach."""
-
-_DEPTH = 2.0
-"""Copies that are tried at most, over those that throughput alone asks for."""
-
-
-def size_fleets(question: ServeQuestion, kept: Sequence[ServeChoice]) -> tuple[FleetSize, ...]:
-    """Copies for the whole load of a question, of choices that keep the limits: the fewest GPUs first.
-
-    Users are divided over copies as the choices have them. For a rate, one copy is simulated with its part of Poisson arrivals;
-    copies are added until nine of ten requests keep the limits and the copy keeps up.
-    """
-    guesses: dict[tuple[object, ...], tuple[int, int, ServeChoice]] = {}
-    for choice in kept:
-        if choice.has_sides:
-            continue
-        if question.rate is not None:
-            share = question.rate / choice.served.requests_per_s
-        else:
-            share = (question.all_users or 1) / choice.users
-        copies = max(1, math.ceil(share - 1e-9))
-        key = (choice.engine, choice.plan, choice.weights, choice.kv, choice.served.server.speculation)
-        guess = (copies * choice.plan.gpus, copies, choice)
-        if key not in guesses or guess[:2] < guesses[key][:2]:
-            guesses[key] = guess
-    nearest = sorted(guesses.values(), key=lambda guess: guess[:2])[:MOST_FLEETS]
-    if question.rate is None:
-        found = [FleetSize(choice, copies, gpus, choice.served) for gpus, copies, choice in nearest]
-    else:
-        found = [size for _, copies, choice in nearest if (size := _size_for_rate(question, choice, copies)) is not None]
-    return tuple(sorted(found, key=lambda size: (size.gpus, size.copies)))
-
-
-def _size_for_rate(question: ServeQuestion, choice: ServeChoice, first: int) -> FleetSize | None:
-    """The fewest copies from `first` on of which each keeps the limits at its part of the rate; None where twice as many do not."""
-    assert question.rate is not None
-    times = times_of(choice.served.server)
-    for copies in range(first, math.ceil(_DEPTH * first) + 2):
-        requests = 4 * max(choice.users, 64)
-        load = drawn_load(question.isl, question.osl, requests=requests, rate=question.rate / copies, seed=question.seed)
-        served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
-        kept = served.limits is None or served.limits.kept >= 0.9
-        if kept and served.paced:
-            return FleetSize(choice, copies, copies * choice.plan.gpus, served)
-    return None
+    return ServeFront(front_of(choices), best, nearest, asked, len(choices), unfit, bound, took, tuple(choices), kinds, beaten)
 
 
 def front_of(choices: Sequence[ServeChoice]) -> tuple[ServeChoice, ...]:
@@ -491,7 +437,7 @@ def _floor(times: StepTimes, users: int, length: float) -> float:
     return floor_of(server, times, max(1.0, lane), length)
 
 
-def _keeps(one: ServeChoice) -> bool:
+def keeps_limits(one: ServeChoice) -> bool:
     """Whether nine of ten requests keep the limits."""
     return one.served.limits is None or one.served.limits.kept >= 0.9
 
