@@ -169,4 +169,4 @@ def _list_assumptions(logs: list[StepLog], name: str) -> tuple[str, ...]:
         assumed.append("a step's seconds: its tokens over tps and the mesh, else the time between lines")
     if name == progress.NAME:
         assumed.append("a step's seconds: what the progress bar shows, which is smoothed, or the mean of the whole run")
-    return tuple(assumed)
+    return (*assumed, *dict.fromkeys(note for log in logs for note in log.assumed))
