@@ -92,6 +92,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("llmcompass", "machines.llmcompass", "hardware descriptions of LLMCompass"),
     Importer("vidur", "machines.kernels.vidur", "Vidur's profiles of layers and attention", reads="kernels"),
     Importer("kernel-table", "machines.kernels.table", "kernel times, CSV or Parquet with an op and a time", reads="kernels"),
+    Importer("unknown-log", "logs.unknown", "logs of trainers without a reader: a step, its time, tokens/s, memory, loss by name"),
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
     Importer("calculon", "jobs.simulators.calculon", "Calculon's model, execution and system files", reads="table"),
     Importer("simumax", "jobs.simulators.simumax", "SimuMax's model, strategy and system files", reads="table"),

@@ -44,6 +44,7 @@ class LineForm:
     phases: re.Pattern[str] | None = None
     """(name, seconds) of the parts of a step: facts, and their sum where nothing says the step's length."""
     unit: float = 1.0
+    memory_unit: str = "GiB"
     per_device: bool = False
     block: bool = False
     """Fields stand on the lines below the head too."""
@@ -158,7 +159,7 @@ class FormReader:
         unit = match[2] if match.re.groups > 1 else None
         value = parse_scaled(match[1])
         if name in ("memory", "reserved"):
-            return value * MEMORIES.get(unit or "GiB", NAN)
+            return value * MEMORIES.get(unit or self._form.memory_unit, NAN)
         return value * TIMES.get(unit, NAN) / self._form.unit if name == "seconds" and unit else value
 
     def _time_of(self, text: str) -> float:
@@ -196,7 +197,7 @@ def _framework(told: dict[str, Any]) -> LineForm:
     known_by, step, words = re.compile(told["known_by"]), re.compile(told["step"]), tuple(told["words"])
     phases = _pattern(told["phases"]) if "phases" in told else None
     flags = (told.get(name, False) for name in ("per_device", "block", "clock"))
-    return LineForm(told["name"], known_by, words, step, fields, phases, told.get("unit", 1.0), *flags)
+    return LineForm(told["name"], known_by, words, step, fields, phases, told.get("unit", 1.0), told.get("memory_unit", "GiB"), *flags)
 
 
 @cache

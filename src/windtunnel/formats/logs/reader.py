@@ -51,7 +51,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
     shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
     facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
-    facts |= _summary(steps, sum(log.attempt for log in logs))
+    facts |= summary_of_steps(steps, sum(log.attempt for log in logs))
     figures = {key: value for log in logs for key, value in log.figures.items() if value == value}
     facts |= {"figures": figures} if figures else {}
     known: dict[str, str | int | float] = {"framework": name, **shown, **figures}
@@ -141,7 +141,7 @@ def _join_steps(parts: list[Steps]) -> Steps:
     return Steps(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Steps)))
 
 
-def _summary(steps: Steps, restarts: int) -> dict[str, Any]:
+def summary_of_steps(steps: Steps, restarts: int) -> dict[str, Any]:
     """Medians over all steps, in the units of the run."""
     facts: dict[str, Any] = {"restarts": restarts}
     for key, column in (("step_seconds", steps.seconds), ("tflops", steps.tflops), ("tokens_per_step", steps.tokens)):

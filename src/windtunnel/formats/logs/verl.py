@@ -17,12 +17,12 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 NAME = "verl"
 _NUMBER = r"(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)"
 KNOWN_BY = re.compile(
-    r"\bstep:\d+ - [^{]{0,6000}?\b(?:timing_s/step|perf/time_per_step|train/time\(s\)):(?:np\.\w+\()?[\d.]|"
+    r"\bstep:\d+\s+- [\w@.()-]{1,60}/[\w/@.()-]{1,60}:(?:np\.\w+\()?[-\d.]|"
     r"(?:^|[\r\n])[^\S\r\n]*(?:[-*\u2022][^\S\r\n]*)?timing_s/step[^\S\r\n]*:[^\S\r\n]*[\d.]"
 )
 WORDS = ("step:", "timing_s/", "response_length/", "prompt_length/", "perf/", "actor/", "critic/")
-_HEAD = re.compile(r"\bstep:(\d{1,12}) - ")
-_PAIR = re.compile(rf"(?:^| - )([\w/@.()-]{{1,100}}):{_NUMBER}")
+_HEAD = re.compile(r"\bstep:(\d{1,12})(?= - |\s*$)")
+_PAIR = re.compile(rf"(?:^| - +)([\w/@.()-]{{1,100}}):{_NUMBER}")
 _ITEM = re.compile(rf"^\s*(?:[-*\u2022]\s*)?((?:[\w@.()-]{{1,60}}/)[\w/@.()-]{{1,60}})\s*[:=]\s*{_NUMBER}\s*(?:\([^)]*\)|s)?\s*-?\s*$")
 """A metric alone on its line, of a list or an aligned table."""
 _BROKEN = re.compile(r"[-\w/@.():+ ]{1,4096}")
@@ -68,7 +68,7 @@ class VerlSteps:
         head = _HEAD.search(self._text)
         said = self._listed
         if head is not None:
-            said = {match[1]: as_number(match[2]) for match in _PAIR.finditer(self._text, head.end() - 3)}
+            said = {match[1]: as_number(match[2]) for match in _PAIR.finditer(self._text, head.end())}
         if said:
             self._count = int(head[1]) if head is not None else self._count + 1
             yield self._count, said
