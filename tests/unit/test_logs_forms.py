@@ -281,3 +281,19 @@ def test_documents_and_code_are_no_logs(source: str) -> None:
 def test_one_line_is_not_enough(tmp_path: Path) -> None:
     with pytest.raises(WindtunnelError):
         _read(tmp_path, ["begin", "step 3 | loss 2.1 | dt 120 ms | tok/s 12000", "end"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "tool"),
+    [
+        (["INFO:torchtune.utils.logging:Running FullFinetuneRecipe with resolved config:", "batch_size: 4"], "torchtune"),
+        (["[08/30/23 07:07:34] INFO     colossalai - colossalai - INFO: launched"], "ColossalAI"),
+        (["[2025-01-01 10:00:00,100] [INFO] [runner.py:610:main] cmd = python train.py"], "DeepSpeed"),
+        (["[INFO:swift] Loading the model", "[INFO:swift] Successfully loaded"], "ms-swift"),
+        (["(raylet, ip=10.0.0.4) starting worker", "2025-01-01 10:00:00 INFO worker.py:1 -- Started a local Ray instance."], "Ray"),
+    ],
+)
+def test_a_log_that_is_not_read_names_the_tool_that_it_looks_like(lines: list[str], tool: str, tmp_path: Path) -> None:
+    with pytest.raises(WindtunnelError) as error:
+        _read(tmp_path, lines)
+    assert tool in str(error.value).partition("allowed")[0] and "num-layers" not in str(error.value)

@@ -26,7 +26,7 @@ def _time(seconds: float) -> str:
 
 def _table(rows: list[tuple[str, float, float, int]], device: str, shapes: bool, gap: int, head: str = "") -> str:
     """(name, host seconds, device seconds, calls) as `table()` prints them."""
-    total = sum(row[2] for row in rows if not row[1]) or sum(row[2] for row in rows)
+    total = sum(row[2] for row in rows if not row[1]) or sum(row[2] for row in rows) or 1.0
     columns = ["Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", f"Self {device}", f"Self {device} %",
                f"{device} total", f"{device} time avg", "# of Calls", *(["Input Shapes"] if shapes else [])]  # fmt: skip
     width = [55, *[12] * 10, *([40] if shapes else [])]
@@ -80,6 +80,6 @@ def test_a_table_whose_spaces_were_lost_is_read(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_the_host_alone_says_what_is_missing(tmp_path: Path) -> None:
-    text = _table([("aten::mm", 2.0, 0.0, 5)], "CUDA", False, 2).replace("Self CUDA time total: 0.000us", "")
+    text = _table([("aten::mm", 2.0, 0.0, 5)], "CUDA", False, 2).split("Self CPU time total")[0]
     with pytest.raises(WindtunnelError, match="without times of a device"):
         _read(tmp_path, text)

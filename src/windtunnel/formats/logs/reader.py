@@ -15,6 +15,7 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
+from windtunnel.formats.logs.looks_like import describe_log
 from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
@@ -45,8 +46,9 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
         logs.append(reader.log)
         _add_counts(facts, counted)
     if not logs:
-        wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
-        raise FileError(str(files[0]), "a log without a step", wanted, _hint(files[0]) or (broken[0] if broken else ""))
+        wanted = "lines of " + ", ".join(dict.fromkeys(framework.NAME for framework in FRAMEWORKS))
+        what = describe_log(head_of(files[0]).text, "without a step")
+        raise FileError(str(files[0]), what, wanted, _hint(files[0]) or (broken[0] if broken else ""))
     steps = _join_steps([log.steps() for log in logs])
     arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
     shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
