@@ -32,7 +32,9 @@ def _read(folder: Path, lines: list[str], name: str = "train.log") -> Reading:
 
 
 def _torchtune(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
-    return [f"Step {step} | loss:{loss} lr:2e-05 tokens_per_second_per_gpu:{rate} peak_memory_active:{gib} peak_memory_alloc:{gib} "]
+    return [
+        f"Step {step} | loss:{loss} lr:2e-05 tokens_per_second_per_gpu:{rate} peak_memory_active:{gib} peak_memory_alloc:{gib} "
+    ]
 
 
 def _prime(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
@@ -94,7 +96,9 @@ def test_a_line_form_is_read(name: str, seed: int, tmp_path: Path) -> None:
     steps = [steps[0] + stride * number for number in range(len(steps))]
     times = [round(draw.uniform(0.5, 40.0), 2) for _ in steps]
     losses, rate = [round(draw.uniform(0.5, 9.0), 3) for _ in steps], draw.randrange(800, 9000)
-    printed = [head + line for step, t, loss in zip(steps, times, losses, strict=True) for line in lines_of(step, t, loss, rate, gib)]
+    printed = [
+        head + line for step, t, loss in zip(steps, times, losses, strict=True) for line in lines_of(step, t, loss, rate, gib)
+    ]
     reading = _read(tmp_path, [head + "Loading the checkpoint", *printed])
     assert (reading.format, reading.facts["framework"]) == ("training-log", name)
     found = reading.value.steps
@@ -199,7 +203,13 @@ def _line(style: str, pairs: list[tuple[str, str, str]]) -> str:
         return "{" + ", ".join(f"'{name}': {value}" for name, value, _ in pairs) + "}"
     if style == "json":
         return "{" + ", ".join(f'"{name}": {value}' for name, value, _ in pairs) + "}"
-    between, apart = {"colon": (": ", " | "), "equal": ("=", " "), "bar": (" ", " | "), "comma": (": ", ", "), "dash": (": ", " - ")}[style]
+    between, apart = {
+        "colon": (": ", " | "),
+        "equal": ("=", " "),
+        "bar": (" ", " | "),
+        "comma": (": ", ", "),
+        "dash": (": ", " - "),
+    }[style]
     return apart.join(f"{name}{between if name else ''}{value}{unit}" for name, value, unit in pairs)
 
 

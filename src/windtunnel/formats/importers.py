@@ -57,6 +57,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nccl-watchdog", "logs.failures.watchdog", "lines of PyTorch's NCCL watchdog: calls that timed out, by rank"),
     Importer("nccl-ras", "logs.failures.ras", "status dumps of NCCL's RAS (ncclras): ranks at different operations"),
     Importer("out-of-memory", "logs.failures.out_of_memory", "lines of `CUDA out of memory`, by rank"),
+    Importer(
+        "last-words",
+        "logs.failures.last_words",
+        "torchrun's failures, Xid lines, torchfrtrace's text, reports of stragglers, vLLM's hangs",
+    ),
     Importer("trainer-state", "logs.trainer_state", "trainer_state.json of Hugging Face's Trainer, trainer_log.jsonl"),
     Importer("megatron-golden-values", "logs.golden_values", "golden values of Megatron-LM's functional tests (JSON by step)"),
     Importer("py-spy", "traces.pyspy", "stacks that py-spy dump prints, of one process or many"),
@@ -124,7 +129,7 @@ TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
 """Readers whose files and those of another one, given together, become one thing: the first one's `read_with`."""
 
 OWN_PREFIXES = frozenset(
-    {"nccl-watchdog", "nccl-ras", "out-of-memory", "training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"}
+    {"nccl-watchdog", "nccl-ras", "out-of-memory", "last-words", "training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"}
 )
 """Readers that find their lines behind any prefix, and may tell ranks by it; in GOAL, what stands before a line is its label."""
 

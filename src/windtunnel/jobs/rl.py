@@ -121,8 +121,10 @@ def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
     said = read_rl_steps(Path(log), text)
     if "timing_s/step" not in said and "response_length/mean" not in said:
         raise FileError(
-            "--log", where, "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`, or steps of "
-            "TRL, slime, vime, OpenRLHF, NeMo-RL, AReaL or ROLL"
+            "--log",
+            where,
+            "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`, or steps of "
+            "TRL, slime, vime, OpenRLHF, NeMo-RL, AReaL or ROLL",
         )
     changes = {name: _distribution(said, name, whole) for name in ("prompt", "response") if f"{name}_length/mean" in said}
     measured = tuple((PHASES[name], value) for name, value in said.items() if name in PHASES)

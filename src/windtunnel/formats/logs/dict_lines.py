@@ -89,7 +89,9 @@ class DictLines:
         if tokens > 0:
             self.log.figures["tokens_per_second_per_gpu"] = tokens
         for key, value in said.items():
-            if (key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES)) or key.startswith(("time/step_", "time/old_log", "time/ref_log")):
+            if (key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES)) or key.startswith(
+                ("time/step_", "time/old_log", "time/ref_log")
+            ):
                 self._figures[key].append(as_number(value))
         if "completions/mean_length" in said:
             self._figures["completions/mean_length"].append(as_number(said["completions/mean_length"]))

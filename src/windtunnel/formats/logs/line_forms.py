@@ -197,7 +197,9 @@ def _framework(told: dict[str, Any]) -> LineForm:
     known_by, step, words = re.compile(told["known_by"]), re.compile(told["step"]), tuple(told["words"])
     phases = _pattern(told["phases"]) if "phases" in told else None
     flags = (told.get(name, False) for name in ("per_device", "block", "clock"))
-    return LineForm(told["name"], known_by, words, step, fields, phases, told.get("unit", 1.0), told.get("memory_unit", "GiB"), *flags)
+    return LineForm(
+        told["name"], known_by, words, step, fields, phases, told.get("unit", 1.0), told.get("memory_unit", "GiB"), *flags
+    )
 
 
 @cache

@@ -40,7 +40,9 @@ _LEAST_SHARE = 0.3
 """Letters of a line of steps that belong to its names and units. Assumed."""
 _ALONE_SHARE = 0.8
 """The same of a line that says a step and a time alone, as a recipe does too. Assumed."""
-_HELD_OUT = re.compile(r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)\b|[_/](?:val|eval|test)|(?:val|eval|test)[_/]", re.IGNORECASE)
+_HELD_OUT = re.compile(
+    r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)\b|[_/](?:val|eval|test)|(?:val|eval|test)[_/]", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,11 @@ def _known_words(lines: Iterable[str]) -> set[frozenset[str]]:
     known = set()
     for (_, fields), numbers in by_words.items():
         counted = [number for number in numbers if number == number]
-        grows = len(set(counted)) >= _AGREE and Counter(
-            later >= earlier for earlier, later in zip(counted, counted[1:], strict=False)
-        )[True] >= (len(counted) - 1) / 2
+        grows = (
+            len(set(counted)) >= _AGREE
+            and Counter(later >= earlier for earlier, later in zip(counted, counted[1:], strict=False))[True]
+            >= (len(counted) - 1) / 2
+        )
         if grows or (not counted and len(numbers) >= _AGREE and "seconds" in fields and len(fields) > 1):
             known.add(fields)
     return known

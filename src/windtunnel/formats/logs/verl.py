@@ -23,7 +23,9 @@ KNOWN_BY = re.compile(
 WORDS = ("step:", "timing_s/", "response_length/", "prompt_length/", "perf/", "actor/", "critic/")
 _HEAD = re.compile(r"\bstep:(\d{1,12})(?= - |\s*$)")
 _PAIR = re.compile(rf"(?:^| - +)([\w/@.()-]{{1,100}}):{_NUMBER}")
-_ITEM = re.compile(rf"^\s*(?:[-*\u2022]\s*)?((?:[\w@.()-]{{1,60}}/)[\w/@.()-]{{1,60}})\s*[:=]\s*{_NUMBER}\s*(?:\([^)]*\)|s)?\s*-?\s*$")
+_ITEM = re.compile(
+    rf"^\s*(?:[-*\u2022]\s*)?((?:[\w@.()-]{{1,60}}/)[\w/@.()-]{{1,60}})\s*[:=]\s*{_NUMBER}\s*(?:\([^)]*\)|s)?\s*-?\s*$"
+)
 """A metric alone on its line, of a list or an aligned table."""
 _BROKEN = re.compile(r"[-\w/@.():+ ]{1,4096}")
 """What goes on behind a line that was broken: names, numbers and what stands between them."""

@@ -28,7 +28,9 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     from windtunnel.spec import check, load_job
 
     if "rl" in table or table.get("workload") == "rl":
-        raise SpecError("workload", "rl", "a job of training", "`windtunnel rl-predict FILE` answers a job of reinforcement learning.")
+        raise SpecError(
+            "workload", "rl", "a job of training", "`windtunnel rl-predict FILE` answers a job of reinforcement learning."
+        )
     machine = {} if on is None else {"cluster": on.cluster.model_dump(mode="json", exclude_none=True)}
     job = check(load_job({**table, **machine}))
     return Imported(FORMAT, job.model, job.plan, job.runtime, job)

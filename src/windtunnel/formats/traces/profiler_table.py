@@ -153,7 +153,11 @@ def _row(line: str, columns: Sequence[str]) -> ProfiledRow | None:
     begin = re.search(r"\s+(?=-?[\d.]+(?:%|[nmu]?s)(?:\s|$))", text)
     if begin is None:
         return None
-    cells = re.split(r"\s{2,}|\s\|\s", text[begin.end() :]) if "  " in text[begin.end() :] or "|" in text else text[begin.end() :].split()
+    cells = (
+        re.split(r"\s{2,}|\s\|\s", text[begin.end() :])
+        if "  " in text[begin.end() :] or "|" in text
+        else text[begin.end() :].split()
+    )
     named = dict(zip(columns[1:], (cell.strip(" |") for cell in cells), strict=False))
     device = next((value for name, value in named.items() if _SELF.fullmatch(name)), "")
     calls = named.get("# of Calls", "")
