@@ -14,7 +14,8 @@ from windtunnel.formats.reading import Reading
 OPERATORS = [("aten::mm", 4.0, 100, "products"), ("aten::_flash_attention_forward", 2.0, 50, "attention"),
              ("c10d::_allgather_base_", 3.0, 20, "communication"), ("aten::mul", 0.5, 900, "memory-bound"),
              ("aten::native_layer_norm", 0.25, 10, "memory-bound"), ("aten::copy_", 0.25, 30, "copies")]  # fmt: skip
-KERNELS = [("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", 4.0, 100), ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_tr...", 2.0, 50),
+KERNELS = [("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", 4.0, 100),
+           ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_tr...", 2.0, 50),
            ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStor...", 3.0, 20),
            ("void at::native::vectorized_elementwise_kernel<4, at...", 0.5, 900),
            ("_rms_norm_fwd_kernel", 0.25, 10), ("Memcpy DtoD (Device -> Device)", 0.25, 30)]  # fmt: skip
@@ -64,7 +65,8 @@ def test_each_second_of_the_device_counts_once(seed: int, tmp_path: Path) -> Non
 
 
 def test_operators_speak_where_the_table_is_cut_before_the_kernels(tmp_path: Path) -> None:
-    rows = [("c10d::_allgather_base_", 0.06, 42.93, 810), ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*...", 0.0, 42.93, 810),
+    rows = [("c10d::_allgather_base_", 0.06, 42.93, 810),
+            ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*...", 0.0, 42.93, 810),
             ("record_param_comms", 0.03, 27.985, 1630)]  # fmt: skip
     text = _table(rows, "CUDA", True, 2).replace("time total: 42.930s", "time total: 78.550s")
     reading = _read(tmp_path, text)

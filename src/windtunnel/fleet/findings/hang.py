@@ -318,5 +318,6 @@ def _report_text(
         if any(state.finished.get(group, -1) < number for group, number in state.begun.items())
     ]  # fmt: skip
     if open_ranks:
-        return f"no rank is seen to wait for another, but the last calls of {format_ranks(sorted(open_ranks))} are not known to have ended"
+        who = format_ranks(sorted(open_ranks))
+        return f"no rank is seen to wait for another, but the last calls of {who} are not known to have ended"
     return "no rank waits for another"

@@ -1,7 +1,7 @@
-"""Frameworks that print a step as names and numbers: in one line, or in a head and lines below it. `line_forms.toml` has a table each.
+"""Frameworks that print a step as names and numbers, in one line or in lines below a head: a table each in `line_forms.toml`.
 
-A field's unit stands behind its number (`dt: 989.44ms`, `mem 24.90 GiB`), or is that of the table. Frameworks that print no length of
-a step say when a line was printed; tokens of the whole job a second, over the GPU's own, give the number of GPUs.
+A field's unit stands behind its number (`dt: 989.44ms`, `mem 24.90 GiB`), or is that of the table. Frameworks that print no
+length of a step say when a line was printed; tokens of the job a second, over the GPU's own, give the number of GPUs.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FormReader:
             line.begin = line.begin if self._form.clock and self._dated else NAN
         if own := [rate for rate in self._own_rates if rate > 0]:
             self.log.figures["tokens_per_second_per_gpu"] = median(own)
-            ratios = [rate / mine for rate, mine in zip(self._rates, self._own_rates, strict=True) if rate > 0 and mine > 0]
+            ratios = [rate / single for rate, single in zip(self._rates, self._own_rates, strict=True) if rate > 0 and single > 0]
             if ratios and (gpus := round(median(ratios))) > 0:
                 self.log.arguments.setdefault("world_size", str(gpus))
         if self._reserved > 0:

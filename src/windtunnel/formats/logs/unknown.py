@@ -1,4 +1,5 @@
-"""Steps of a trainer that nobody wrote a reader for: lines, dicts, JSON lines or a CSV that name a step, its time, tokens, memory or loss.
+"""Steps of a trainer that nobody wrote a reader for: lines, dicts, JSON lines or a table that name a step and its time, tokens/s,
+memory or loss.
 
 A line is one of steps where it agrees with another one: the same words around other numbers, as one statement of a program prints
 them, and a number of a step that grows. So prose, settings, code and logs of servers are none. `unknown.toml` has the names.
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
@@ -88,17 +91,16 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     for said in _parsed(_as_pairs(lines, head_of(path))):
         if frozenset(said.fields) not in known:
             continue
-        one = said.fields
-        per_second = one.get("steps_per_second", NAN)
-        seconds = one.get("seconds", 1.0 / per_second if per_second > 0 else NAN)
-        step = int(one.get("step", one.get("batch_number", len(log.lines) + 1)))
+        value = defaultdict(lambda: NAN, said.fields)
+        seconds = said.fields.get("seconds", 1.0 / value["steps_per_second"] if value["steps_per_second"] > 0 else NAN)
+        step = int(said.fields.get("step", said.fields.get("batch_number", len(log.lines) + 1)))
         log.total_steps = said.total or log.total_steps
-        log.add(StepLine(step, seconds if seconds > 0 else NAN, one.get("tokens", NAN), one.get("tflops", NAN), one.get("loss", NAN),
-                         one.get("memory", NAN)))  # fmt: skip
-        rates.append((one.get("rate", NAN), one.get("rate_per_gpu", NAN)))
+        seconds = seconds if seconds > 0 else NAN
+        log.add(StepLine(step, seconds, value["tokens"], value["tflops"], value["loss"], value["memory"]))
+        rates.append((value["rate"], value["rate_per_gpu"]))
         printed.append(said.printed)
-        clocks.append(one.get("clock", NAN))
-        reserved = max(reserved, one.get("reserved", NAN)) if reserved == reserved else one.get("reserved", NAN)
+        clocks.append(value["clock"])
+        reserved = float(np.fmax(reserved, value["reserved"]))
     if not log.lines:
         raise FileError(str(path), "no two lines of steps that agree", "lines with a step and its time, tokens/s, memory or loss")
     assumed = [f"no reader knows this trainer: fields are told by their names ({', '.join(sorted(set().union(*known)))})"]
@@ -164,7 +166,7 @@ def _lines_of_head(head: Head) -> Iterable[str]:
 
 
 def _as_pairs(lines: Iterable[str], head: Head) -> Iterator[str]:
-    """The lines; rows of a table as `name=value` by its first line, which names a step: a CSV, or columns between spaces or bars."""
+    """The lines; rows of a table as `name=value` by its first line, which names a step: of a CSV, or between spaces or bars."""
     first = next((line for line in head.lines if line.strip()), "")
     for split in (_csv_cells, _drawn_cells):
         columns = split(first)

@@ -1,7 +1,7 @@
 """verl's metrics of a step of reinforcement learning: `step:1 - actor/pg_loss:0.001 - timing_s/step:9.6`.
 
-Values may be numpy's (`np.float64(9.6)`, verl 0.5 and later). People paste them as a list too (`- timing_s/step:9.6`, a metric a line),
-as an aligned table (`timing_s/step:   9.6   (72%)`), and broken over lines by a terminal or an editor, in the middle of a word as well.
+Values may be numpy's (`np.float64(9.6)`, verl 0.5 and later). People paste them as a list too (`- timing_s/step:9.6`, a metric a
+line), as an aligned table (`timing_s/step:   9.6   (72%)`), and broken over lines by a terminal, in the middle of a word as well.
 The seconds of its phases (`timing_s/gen`, `timing_s/update_actor`, …) are kept as facts, with the median of each.
 """
 

@@ -1,7 +1,7 @@
-"""Tables that PyTorch's profiler prints (`prof.key_averages().table()`), as people paste them: the device's time by operator or kernel.
+"""Tables that PyTorch's profiler prints (`prof.key_averages().table()`), as people paste them: the device's time by operator.
 
-Kernels stand in it beside the operators that launch them, with the same seconds (torch/autograd/profiler_util.py). Self times of either
-add up to the device's: the sums here are those of the side whose rows hold more of it, as a table is cut at `row_limit`.
+Kernels stand in it beside the operators that launch them, with the same seconds (torch/autograd/profiler_util.py). Self times of
+either add up to the device's: the sums here are those of the side whose rows hold more of it, as a table is cut at `row_limit`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     share = classes.get(COMMUNICATION, 0.0) / device
     listed = sorted(view, key=lambda row: -row.device)[:_SHOWN]
     facts: dict[str, Any] = {
-        "rows": len(rows), "device_seconds": device, "communication_share": share, "by_kind_seconds": kinds, "by_class_seconds": classes,
+        "rows": len(rows), "device_seconds": device, "communication_share": share,
+        "by_kind_seconds": kinds, "by_class_seconds": classes,
         side: [{"name": row.name, "class": row.label, "seconds": row.device, "share": row.device / device, "calls": row.calls,
                 **({"shapes": row.shapes} if row.shapes else {})} for row in listed],
     } | ({"host_seconds": total_host} if total_host else {})  # fmt: skip
@@ -112,7 +113,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     built += [f"{row.name[:60]}: {row.device:.4g} s, {row.device / device:.1%}, {row.calls:,} calls" for row in listed[:_NAMED]]
     at_least = "at least " if left > (_OVER - 1.0) * device and share else ""
     built.append(f"communication takes {at_least}{share:.1%} of the device's time, whether or not kernels run beside it")
-    hint = "a table knows no order and no overlap: the trace itself does (`prof.export_chrome_trace`, then `windtunnel runs show TRACE`)"
+    hint = "a table knows no order and no overlap: a trace does (`prof.export_chrome_trace`, then `windtunnel runs show TRACE`)"
     ignored = (hint, *(f"{other}: another table" for other in more))
     return Reading("profiler-table", Content.SETTINGS, facts, facts, tuple(built), ignored, (), tuple(lines.broken))
 

@@ -1,5 +1,5 @@
-"""Other last words of a job: torchrun's table of failures, Xid lines of NVIDIA's driver, what torchfrtrace prints of dumps, reports of
-stragglers (Megatron's, NVIDIA's resiliency extension's, FlagScale's), and a vLLM engine that waits for a worker.
+"""Other last words of a job: torchrun's table of failures, Xid lines of NVIDIA's driver, what torchfrtrace prints of dumps,
+reports of stragglers (FlagScale's and its like), and a vLLM engine that waits for a worker.
 
 `last_words.toml` says what numbers and words mean. Who is to blame is said only where a line names a rank.
 """
@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
@@ -100,7 +99,8 @@ class _Launcher:
         """The first failure, and how many followed."""
         first = [entry for root, entry in self._entries if root]
         lines = [
-            f"rank {_rank_of(entry) or '?'} on {entry.get('host', 'a node')} failed first, at {entry.get('time', '?')}: {self._how(entry)}"
+            f"rank {_rank_of(entry) or '?'} on {entry.get('host', 'a node')} failed first, at {entry.get('time', '?')}: "
+            f"{self._how(entry)}"
             for entry in first
         ]
         others = sorted({int(rank) for root, entry in self._entries if not root and (rank := _rank_of(entry)) is not None})
@@ -111,7 +111,7 @@ class _Launcher:
     @staticmethod
     def _how(entry: dict[str, str]) -> str:
         code = entry.get("exitcode", "").partition(" ")[0]
-        what = table_beside(__file__)["exit"].get(code, f"exit code {code or 'unknown'}")
+        what = str(table_beside(__file__)["exit"].get(code, f"exit code {code or 'unknown'}"))
         trace = entry.get("traceback", "")
         return what + (f"; {trace}" if trace and not trace.startswith("To enable traceback") else "")
 

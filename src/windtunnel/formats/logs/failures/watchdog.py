@@ -187,8 +187,8 @@ def _find_groups(ranks: dict[int, _Rank]) -> None:
 
 
 def _fill_calls(ranks: dict[int, _Rank]) -> None:
-    """Calls of ranks of which only the status of the group is known: the first that is enqueued and not completed. What a report says
-    of ranks without naming their group is of the only group that any line names."""
+    """Calls of ranks of which only the status of the group is known: the first that is enqueued and not completed. What a report
+    says of ranks without naming their group is of the only group that any line names."""
     groups = {group for rank in ranks.values() for group in (*(key[0] for key in rank.calls), *rank.enqueued)} - {_UNKNOWN}
     names = {(group, number): call for rank in ranks.values() for (group, number), call in rank.calls.items() if call.name}
     for rank in ranks.values():
