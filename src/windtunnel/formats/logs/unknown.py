@@ -88,7 +88,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     clocks: list[float] = []
     reserved = NAN
     lines = LogLines(path, context.progress)
-    for said in _parsed(_as_pairs(lines, head_of(path))):
+    for said in _parse_lines(_as_pairs(lines, head_of(path))):
         if frozenset(said.fields) not in known:
             continue
         value = defaultdict(lambda: NAN, said.fields)
@@ -170,7 +170,7 @@ def _as_pairs(lines: Iterable[str], head: Head) -> Iterator[str]:
     first = next((line for line in head.lines if line.strip()), "")
     for split in (_csv_cells, _drawn_cells):
         columns = split(first)
-        fields = [_field_of(_plain(name)) for name in columns] if 2 <= len(columns) <= 200 else []
+        fields = [_field_of(_plain_name(name)) for name in columns] if 2 <= len(columns) <= 200 else []
         if ("step" in fields or "batch_number" in fields) and not any(re.search(r"[=:\d]", name) for name in columns):
             break
     else:
@@ -198,7 +198,7 @@ def _drawn_cells(line: str) -> list[str]:
 def _known_words(lines: Iterable[str]) -> set[frozenset[str]]:
     """The sets of fields that lines of steps have: of lines that agree in their words, and whose steps grow."""
     by_words: dict[tuple[str, frozenset[str]], list[float]] = {}
-    for said in _parsed(lines):
+    for said in _parse_lines(lines):
         number = said.fields.get("step", said.fields.get("batch_number", NAN))
         by_words.setdefault((said.words, frozenset(said.fields)), []).append(number)
     known = set()
@@ -214,7 +214,7 @@ def _known_words(lines: Iterable[str]) -> set[frozenset[str]]:
     return known
 
 
-def _parsed(lines: Iterable[str]) -> Iterator[UnknownLine]:
+def _parse_lines(lines: Iterable[str]) -> Iterator[UnknownLine]:
     """What those lines say that may be of steps."""
     for text in lines:
         if len(text) < 4096 and any(mark.isdigit() for mark in text) and (said := parse_line(text)) is not None:
@@ -232,7 +232,7 @@ def parse_line(text: str) -> UnknownLine | None:
     total, end, named = None, 0, 0
     for match in _VALUE.finditer(plain):
         before = re.split(r"[|,;{}\t]|  +", plain[end : match.start()].rstrip())[-1]
-        name, unit = _plain(before), (match[2] or "").lower()
+        name, unit = _plain_name(before), (match[2] or "").lower()
         unit = unit if unit == "%" or unit in _table().units else ""
         end = match.end() if unit else match.end(1)
         own = _OWN.match(plain, match.end(1)) if "rate" in fields else None
@@ -257,7 +257,7 @@ def parse_line(text: str) -> UnknownLine | None:
     return UnknownLine(fields, words, printed, total)
 
 
-def _plain(before: str) -> str:
+def _plain_name(before: str) -> str:
     """A name as the table has it: the last words before a number, in small letters."""
     text = before.strip(" \t\"'=:[](<>*•-—→~≈@")
     found = _NAME.search(text)
