@@ -14,6 +14,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import unknown
+from windtunnel.formats.logs.rl_steps import read_rl_steps
 from windtunnel.formats.logs.verl import read_steps
 from windtunnel.formats.reading import Reading
 
@@ -310,3 +311,20 @@ def test_a_log_that_is_not_read_names_the_tool_that_it_looks_like(lines: list[st
     with pytest.raises(WindtunnelError) as error:
         _read(tmp_path, lines)
     assert tool in str(error.value).partition("allowed")[0] and "num-layers" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "phases"),
+    [
+        (_areal(3, 40.0, 0.1, 0, 0), {"timing_s/step": 40.0, "timing_s/gen": 30.0, "timing_s/update_actor": 10.0}),
+        ([repr({"loss": 0.1, "completions/mean_length": 412.0, "step_time": 37.0})],
+         {"timing_s/step": 37.0, "response_length/mean": 412.0}),
+        (["perf 3: {'perf/step_time': 96.0, 'perf/rollout_time': 50.0, 'perf/actor_train_time': 30.0}"],
+         {"timing_s/step": 96.0, "timing_s/gen": 50.0, "timing_s/update_actor": 30.0}),
+        (["no log of steps"], {}),
+    ],
+)  # fmt: skip
+def test_phases_of_any_trainer_of_reinforcement_learning(lines: list[str], phases: dict[str, float], tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert read_rl_steps(path, path.read_text(encoding="utf-8")) == pytest.approx(phases)
