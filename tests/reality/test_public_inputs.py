@@ -77,6 +77,11 @@ READ = [
     "03b_ms_swift_k8s_prefix.log", "03c_megatron_swift_synthetic.log", "03d_trl_grpo_synthetic.log", "03e_axolotl_synthetic.log",
     "03f_levanter_progress_synthetic.log", "04_verl_console.log", "05_nanochat.log", "16_topo_b200_gpu2_without_nvlink.txt",
     "17_nccl_tests_midline_prefix.log", "18_torch_oom_message.log", "21_nccl_tests_no_header_h20.log", "22_spark_all_gather.log",
+    "a_06_torchtune.log", "a_07_prime_rl.log", "a_07c_prime_rl_old.log", "a_08_automodel.log", "a_11_axolotl_mem.log",
+    "a_33_profiler_table.txt", "a_35_colossalai.log", "a_var_olmo_core.log", "a_var_xtuner_v1.log",
+    "b_41_verl_qwen3vl30b_console_lines.log", "b_41d_broken.log", "b_49_verl_single_npu.log", "b_81b_workline.log",
+    "b_81c_desync_only.log", "b_81e_pg_status.log", "b_84_straggler_report.log", "b_85_vllm_tp_hang.log", "b_91_xid.log",
+    "b_92_fr_trace.txt",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,114 @@ def test_a_watchdog_that_hangs_is_no_missing_heartbeat(tmp_path: Path) -> None:
     reading = _read(tmp_path, line + "480 seconds without making progress in monitoring enqueued collectives.\n")
     assert "watchdog got stuck for 480 s" in _hang(reading)["text"] and "heartbeat" not in str(reading.facts)
     assert reading.facts["waited_s"] == 480
+
+
+STATUS = (
+    "{head}[rank{rank}]:[E1115 16:42:37.784 ProcessGroupNCCL.cpp:2168] [PG ID {group} PG GUID {group} Rank {rank}]  failure "
+    "detected by watchdog at work sequence id: 730 PG status: last enqueued work: {enqueued}, last completed work: {done}\n"
+)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_rank_whose_status_is_behind_is_who_the_others_wait_for(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    world, head, group = draw.randrange(2, 17), draw.choice(HEADS), draw.choice([0, 1, 7])
+    late, call = draw.randrange(world), draw.randrange(2, 10**6)
+    ahead = {rank: call - 1 if rank == late else call + draw.randrange(3) for rank in range(world)}
+    rows = [STATUS.format(head=head, rank=rank, group=group, enqueued=last, done=call - 1) for rank, last in ahead.items()]
+    draw.shuffle(rows)
+    hang = _hang(_read(tmp_path, "".join(rows)))
+    assert list(hang["culprits"]) == [str(late)] and f"has not begun call {call}" in hang["text"]
+    assert "no rank waits" not in hang["text"].lower()
+
+
+def test_all_ranks_inside_one_call_are_no_all_clear(tmp_path: Path) -> None:
+    rows = "".join(STATUS.format(head="", rank=rank, group=1, enqueued=730, done=729) for rank in range(4))
+    text = _hang(_read(tmp_path, rows))["text"]
+    assert "call 730" in text and "none finishes" in text and "no rank waits" not in text.lower()
+    ended = "".join(STATUS.format(head="", rank=rank, group=1, enqueued=730, done=730) for rank in range(4))
+    assert "enqueued has ended" in _hang(_read(tmp_path, ended))["text"]
+
+
+DESYNC = """\
+[rank2]:[E1115 16:42:37.784 ProcessGroupNCCL.cpp:1936] Rank 2
+\t - [2] Timeout at collective: ALLREDUCE, #{number}
+\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:
+\t   - [{joined}] joined but didn't finish collective #{number} (count from 1)
+"""
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_report_of_ranks_not_in_step_names_those_that_did_not_join(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    world, number = draw.randrange(4, 17), draw.randrange(2, 9999)
+    late = sorted(draw.sample([rank for rank in range(world) if rank != 2], draw.randrange(0, 3)))
+    text = DESYNC.format(number=number, joined=", ".join(str(rank) for rank in range(world) if rank not in late))
+    if late:
+        text += f"\t     [{', '.join(map(str, late))}] finished collective #{number - 1}, but "
+        text += f"didn't join collective #{number} (count from 1)\n"
+    hang = _hang(_read(tmp_path, text))
+    assert sorted(map(int, hang["culprits"])) == late and f"allreduce {number}" in hang["text"]
+    assert late or "none finishes" in hang["text"]
+
+
+TORCHRUN = """\
+{head}train.py FAILED
+{head}------------------------------------------------------------
+{head}Failures:
+{head}[1]:
+{head}  time      : 2024-01-01_10:00:03
+{head}  host      : node-2
+{head}  rank      : 9 (local_rank: 1)
+{head}  exitcode  : 1 (pid: 12346)
+{head}  error_file: <N/A>
+{head}  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+{head}------------------------------------------------------------
+{head}Root Cause (first observed failure):
+{head}[0]:
+{head}  time      : 2024-01-01_10:00:01
+{head}  host      : node-1
+{head}  rank      : {rank} (local_rank: 3)
+{head}  exitcode  : {code} (pid: 12345)
+{head}  error_file: <N/A>
+{head}  traceback : Signal {signal} received by PID 12345
+"""
+
+
+@pytest.mark.parametrize("head", ["", "0: ", "[node-1]: ", "2025-05-21T03:50:19.029644300Z "])
+@pytest.mark.parametrize(
+    ("code", "word"), [(-9, "SIGKILL"), (-11, "segmentation"), (-6, "SIGABRT"), (-7, "shm"), (1, "exception"), (17, "code 17")]
+)
+def test_torchruns_table_names_the_first_failure(code: int, word: str, head: str, tmp_path: Path) -> None:
+    hang = _hang(_read(tmp_path, TORCHRUN.format(head=head, rank=3, code=code, signal=-code)))
+    assert list(hang["culprits"]) == ["3"] and word in hang["text"] and "node-1" in hang["text"] and hang["crash"]
+    assert "rank 9 failed after it" in hang["text"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "culprits", "said"),
+    [
+        ("[Fri Apr  5 21:29:39 2024] NVRM: Xid (PCI:0000:a1:00): 79, pid=12345, GPU is lost.\n", [], "fallen off the bus"),
+        ("kernel: NVRM: Xid (PCI:0000:19:00): 74, Channel 1\n" * 3, [], "check the link, bridge or switch, and drain the node (3"),
+        ("NVRM: Xid (PCI:0000:19:00): 999, something new\n", [], "something new"),
+        (
+            "[2026-08-24 10:12:01] Collective sequence number: 288686 has errors\ngroup info: 0:default_pg\n"
+            "collective: nccl:_all_gather_base\ncollective state: scheduled\nmissing ranks: {0, 3}\n",
+            ["0", "3"], "not in all_gather_base 288686 of default_pg, which is scheduled",
+        ),
+        (
+            "[default0]:=== Straggler Report at Step 10 ===\n[default0]:No stragglers detected.\n[default0]:  optimizer:\n"
+            "[default0]:    Min: 9.17ms, Max: 10.12ms, Avg: 9.55ms, Slowdown: 1.10x\n", [],
+            "no rank is named a straggler; ranks differ most in optimizer takes 9.17 to 10.12 ms, 1.10 times",
+        ),
+        ("=== Straggler Report at Step 20 ===\n\nDetected Stragglers: [3, 11]\n", ["3", "11"], "ranks 3 and 11: stragglers"),
+        (
+            "ERROR [core.py:1165] RuntimeError: Worker failed with error 'NCCL error: unhandled cuda error'\n"
+            "WARNING [shm_broadcast.py:466] No available shared memory broadcast block found in 60 second.\n", [],
+            "failed with NCCL error: unhandled cuda error; the others",
+        ),
+    ],
+)  # fmt: skip
+def test_other_last_words_are_read(lines: str, culprits: list[str], said: str, tmp_path: Path) -> None:
+    hang = _hang(_read(tmp_path, lines))
+    assert list(hang["culprits"]) == culprits and said in hang["text"]

@@ -16,10 +16,10 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.formats.door import read_files
 from windtunnel.records.intervals import gaps_between, overlap, union
+from windtunnel.records.kernel_classes import class_of
 from windtunnel.records.run import Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.runs.breakdown import breakdown
-from windtunnel.runs.kernel_classes import class_of
 from windtunnel.runs.report import bus_factor, call_table, hta_figures
 from windtunnel.runs.waits import waits_of
 from windtunnel.traces.clocks import align

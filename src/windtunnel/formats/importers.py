@@ -57,6 +57,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nccl-watchdog", "logs.failures.watchdog", "lines of PyTorch's NCCL watchdog: calls that timed out, by rank"),
     Importer("nccl-ras", "logs.failures.ras", "status dumps of NCCL's RAS (ncclras): ranks at different operations"),
     Importer("out-of-memory", "logs.failures.out_of_memory", "lines of `CUDA out of memory`, by rank"),
+    Importer(
+        "last-words",
+        "logs.failures.last_words",
+        "torchrun's failures, Xid lines, torchfrtrace's text, reports of stragglers, vLLM's hangs",
+    ),
     Importer("trainer-state", "logs.trainer_state", "trainer_state.json of Hugging Face's Trainer, trainer_log.jsonl"),
     Importer("megatron-golden-values", "logs.golden_values", "golden values of Megatron-LM's functional tests (JSON by step)"),
     Importer("py-spy", "traces.pyspy", "stacks that py-spy dump prints, of one process or many"),
@@ -88,10 +93,12 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nccl-debug", "machines.nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer("jobs", "machines.accounting", "tables of jobs: Slurm's sacct, LSF, published traces of clusters"),
     Importer("nodes", "machines.accounting.nodes", "lists of nodes with their GPUs, CSV"),
+    Importer("profiler-table", "traces.profiler_table", "tables that PyTorch's profiler prints: key_averages().table()"),
     Importer("tracelens", "traces.tracelens", "tables of TraceLens's reports, CSV"),
     Importer("llmcompass", "machines.llmcompass", "hardware descriptions of LLMCompass"),
     Importer("vidur", "machines.kernels.vidur", "Vidur's profiles of layers and attention", reads="kernels"),
     Importer("kernel-table", "machines.kernels.table", "kernel times, CSV or Parquet with an op and a time", reads="kernels"),
+    Importer("unknown-log", "logs.unknown", "logs of trainers without a reader: a step, its time, tokens/s, memory, loss by name"),
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
     Importer("calculon", "jobs.simulators.calculon", "Calculon's model, execution and system files", reads="table"),
     Importer("simumax", "jobs.simulators.simumax", "SimuMax's model, strategy and system files", reads="table"),
@@ -122,7 +129,7 @@ TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
 """Readers whose files and those of another one, given together, become one thing: the first one's `read_with`."""
 
 OWN_PREFIXES = frozenset(
-    {"nccl-watchdog", "nccl-ras", "out-of-memory", "training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"}
+    {"nccl-watchdog", "nccl-ras", "out-of-memory", "last-words", "training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"}
 )
 """Readers that find their lines behind any prefix, and may tell ranks by it; in GOAL, what stands before a line is its label."""
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside, without_gz
 from windtunnel.formats.head import Head, head_of
+from windtunnel.formats.logs.looks_like import describe_log, tool_of
 from windtunnel.formats.reading import Context
 
 _NO_COLUMN = re.compile(r"[={}\[\]]|^--|^-?\d+(?:\.\d+)?$")
@@ -23,7 +24,10 @@ _LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*(?:,|\]\s*$))")
 _VIDUR = {"clusters", "schedulers", "traces"}
 _MODEL = re.compile(r"--num-layers[ =]\S")
 _STAMP = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:INFO|WARN|WARNING|ERROR|DEBUG)\b)")
-_LOGS = "lines of steps of a framework that is read, `NCCL INFO` lines, or a table of a benchmark"
+_LOGS = (
+    "lines of steps: those of a trainer that is read, or of any, if two agree that name a step and its time, tokens/s, memory or "
+    "loss; `NCCL INFO` lines; a table of a benchmark"
+)
 _TABLES = (
     "a CSV that is read: AICB's calls, SimAI's results, NCCL tuner's tables, `nvidia-smi --query-gpu` with power.draw; "
     "measurements go to `windtunnel validate`"
@@ -89,11 +93,12 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         hint = "Copy a log or a table that it quotes into a file of its own."
         return "a document in Markdown without steps of a training or a table that is read", "the log, trace or configuration", hint
     if _is_log(head):
-        return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
+        return describe_log(text, "without a line that is known"), _LOGS, ""
     if text.lstrip()[:1] == "[" and _LIST.match(text):
         return "a list in JSON of no known kind", "what `windtunnel catalog formats` lists", ""
-    if head.text and without_gz(head.path).suffix.lower() in _LOG_NAMES and not _SPOKEN.search(text):
-        return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
+    named = without_gz(head.path).suffix.lower() in _LOG_NAMES
+    if text and named and (not _SPOKEN.search(text) or (_free(text) and tool_of(text))):
+        return describe_log(text, "without a line that is known"), _LOGS, ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
     if head.data[257:262] == b"ustar":

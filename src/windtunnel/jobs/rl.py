@@ -14,7 +14,8 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import read_text, without_gz
 from windtunnel.formats.jobs.rl.script import TOOLS, is_trainer, read_trainer
 from windtunnel.formats.jobs.rl.trainer import LENGTHS_ASSUMED, LONGEST_SAMPLES, UPDATE_ALONE
-from windtunnel.formats.logs.verl import PHASES, read_steps
+from windtunnel.formats.logs.rl_steps import read_rl_steps
+from windtunnel.formats.logs.verl import PHASES
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.machines import cluster_table, no_machine
 from windtunnel.rl import RLJob, load_rl_job
@@ -113,14 +114,17 @@ def _field(text: str) -> str:
 
 
 def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
-    """The job with the lengths of a log of verl, and what it measured beside them."""
+    """The job with the lengths of a trainer's log, and what it measured beside them."""
     if log is None:
         return whole
-    text, where = read_text(Path(log), LARGEST_LOG, "a console log of verl"), str(log)
-    said = read_steps(text)
+    text, where = read_text(Path(log), LARGEST_LOG, "a console log of a trainer"), str(log)
+    said = read_rl_steps(Path(log), text)
     if "timing_s/step" not in said and "response_length/mean" not in said:
         raise FileError(
-            "--log", where, "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`"
+            "--log",
+            where,
+            "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`, or steps of "
+            "TRL, slime, vime, OpenRLHF, NeMo-RL, AReaL or ROLL",
         )
     changes = {name: _distribution(said, name, whole) for name in ("prompt", "response") if f"{name}_length/mean" in said}
     measured = tuple((PHASES[name], value) for name, value in said.items() if name in PHASES)

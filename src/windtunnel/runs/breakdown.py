@@ -13,8 +13,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.records.intervals import Intervals, cut, gaps_between, length, overlap, seconds_within, union
+from windtunnel.records.kernel_classes import class_of
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
-from windtunnel.runs.kernel_classes import class_of
 from windtunnel.traces.windows import Window, launch_of, windows_of
 
 

@@ -53,9 +53,11 @@ class LogFacts:
     rollouts: bool = False
 
 
-UPDATES = ("timing_s/update_actor", "perf/actor_train_time", "timing/ppo_train", "policy_training", "perf/train_time")
-"""What logs of reinforcement learning call the seconds of the policy's update: verl, slime, OpenRLHF, NeMo-RL."""
-_ROLLOUTS = ("completions/mean_length", "timing_s/gen", "timing/generation", "generation", "perf/rollout_time")
+UPDATES = ("timing_s/update_actor", "perf/actor_train_time", "timing/ppo_train", "policy_training", "perf/train_time",
+           "timeperf/train_step", "time/step_train")  # fmt: skip
+"""What logs of reinforcement learning call the seconds of the policy's update: verl, slime, OpenRLHF, NeMo-RL, AReaL, ROLL."""
+_ROLLOUTS = ("completions/mean_length", "timing_s/gen", "timing/generation", "generation", "perf/rollout_time", "timeperf/rollout",
+             "time/step_generate", "time/step_rollout")  # fmt: skip
 """Figures of generated text, of which a job here has none."""
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.records.kernel_classes import class_of
 from windtunnel.records.run import EventKind, RankTrace, Run
 from windtunnel.runs.axes import AxisOf
 from windtunnel.runs.breakdown import StepTime, breakdown
-from windtunnel.runs.kernel_classes import class_of
 from windtunnel.spec import Job
 from windtunnel.traces.clocks import align
 from windtunnel.traces.matching import MatchedCalls, match_calls

@@ -21,7 +21,8 @@ Examples:
 
 
 EVIDENCE = (
-    "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras or CUDA out of memory"
+    "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras, CUDA out of memory, "
+    "torchrun's table of failures, Xid, or what torchfrtrace prints"
 )
 
 

@@ -147,7 +147,7 @@ def hang_report(
     stuck = () if culprits or cycle else _stuck_calls(states, groups)
     chain = _chain(waits, set(culprits))
     culprits = dict(sorted(culprits.items()))
-    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck))
+    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck, states))
 
 
 def _outside_the_usual_call(states: Mapping[int, RankState], waits: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
@@ -299,7 +299,7 @@ def _stuck_calls(states: Mapping[int, RankState], groups: Mapping[str, tuple[int
 
 def _report_text(
     culprits: Mapping[int, str], waits: Mapping[int, Mapping[int, str]], chain: tuple[int, ...], cycle: tuple[int, ...],
-    stuck: tuple[str, ...],
+    stuck: tuple[str, ...], states: Mapping[int, RankState],
 ) -> str:  # fmt: skip
     if culprits:
         lines = [f"rank {rank}: {why}" for rank, why in culprits.items()]
@@ -311,4 +311,13 @@ def _report_text(
         return f"{format_ranks(cycle)} wait for each other in a circle: " + "; ".join(steps)
     if stuck:
         return "all ranks have begun, but none finishes: " + "; ".join(stuck) + ". Suspect the network or the communication library"
-    return "no rank waits for another" if not waits else "ranks wait, but no culprit can be named"
+    if waits:
+        return "ranks wait, but no culprit can be named"
+    open_ranks = [
+        rank for rank, state in states.items()
+        if any(state.finished.get(group, -1) < number for group, number in state.begun.items())
+    ]  # fmt: skip
+    if open_ranks:
+        who = format_ranks(sorted(open_ranks))
+        return f"no rank is seen to wait for another, but the last calls of {who} are not known to have ended"
+    return "no rank waits for another"

@@ -1,10 +1,10 @@
 """Steps as dicts of Python or JSON, one a line, as trainers built on Hugging Face's print them: ms-swift, Megatron-SWIFT, TRL,
-Axolotl, slime, OpenRLHF, and the lines of metrics that Weights & Biases keeps.
+Axolotl, slime, vime, OpenRLHF, ROLL, and the lines of metrics that Weights & Biases keeps.
 
 `{'loss': 0.42, 'memory(GiB)': 76.7, 'train_speed(iter/s)': 0.194, 'global_step/max_steps': '295/4491'}` (ms-swift);
 `{'loss': 0.0034, 'step_time': 37.3, 'num_tokens': 123456.0}` (TRL's GRPO); `{'loss': 1.5, 'tokens_per_second_per_gpu': 3345.1}`
 (Axolotl); `perf 3: {'perf/step_time': 96.6, 'perf/train_time': 41.0}` (slime);
-`Global step 3: {'timing/step_total': 96.6}` (OpenRLHF).
+`Global step 3: {'timing/step_total': 96.6}` (OpenRLHF); `{"time/step_total": 96.6, "system/step": 3}` (ROLL).
 A line of metrics (`{"train/loss": 2.3, "train/global_step": 10, "_runtime": 51.2}`) says when it was written: the time between two,
 over the steps between them, is that of a step. A dict without a step's number is the next one.
 """
@@ -19,8 +19,8 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "Trainer (dicts)"
 _SECONDS = (
-    "train_speed(s/it)", "step_time", "perf/step_time", "timing_s/step", "timing/step_total", "step_time_s", "time_per_step",
-    "seconds_per_step",
+    "train_speed(s/it)", "step_time", "perf/step_time", "timing_s/step", "timing/step_total", "time/step_total", "step_time_s",
+    "time_per_step", "seconds_per_step",
 )  # fmt: skip
 _RATES = ("train_speed(iter/s)", "steps_per_second", "train_steps_per_second")
 """Seconds a step, and steps a second. A dict with `train_runtime` sums a run up: its rate is a mean."""
@@ -29,18 +29,27 @@ _MEMORY = {
     "memory(GiB)": 2.0**30,
     "memory/max_allocated (GiB)": 2.0**30,
     "memory/max_mem_allocated(gib)": 2.0**30,
+    "memory/max_mem_active(gib)": 2.0**30,
+    "memory/max_active (GiB)": 2.0**30,
     "max_memory_allocated_gb": 2.0**30,
     "perf/max_memory_allocated_gb": 2.0**30,
 }
-"""Peak of PyTorch's allocator, with the bytes of its unit; what calls itself GB divides by 2^30."""
-_STEPS = ("global_step/max_steps", "iteration", "global_step", "train/global_step", "step", "train/step", "_step")
+"""Peak of PyTorch's tensors, with the bytes of its unit; what calls itself GB divides by 2^30."""
+_RESERVED = {
+    "memory/device_mem_reserved(gib)": 2.0**30,
+    "memory/device_reserved (GiB)": 2.0**30,
+    "max_memory_reserved_gb": 2.0**30,
+    "perf/max_memory_reserved_gb": 2.0**30,
+}
+"""Peak that PyTorch's allocator holds."""
+_STEPS = ("global_step/max_steps", "iteration", "global_step", "train/global_step", "step", "train/step", "system/step", "_step")
 _LOSSES = ("loss", "train/loss", "train_loss", "policy_loss")
 _CLOCKS = ("_runtime", "_timestamp")
 """Seconds since the run began, and since 1970, at which Weights & Biases kept a line."""
-WORDS = (*_SECONDS, *_RATES, *_TOKENS, *_CLOCKS)
+WORDS = (*_SECONDS, *_RATES, *_TOKENS, *_CLOCKS, *_MEMORY, *_RESERVED)
 KNOWN_BY = re.compile(
-    r"[{,] ?['\"](?:train_speed\((?:iter/s|s/it)\)|step_time|perf/step_time|timing_s/step|timing/step_total|_runtime|"
-    r"tokens_per_second_per_gpu)['\"]: ?['\"]?[\d.]"
+    r"[{,] ?['\"](?:train_speed\((?:iter/s|s/it)\)|step_time|perf/step_time|timing_s/step|tim(?:e|ing)/step_total|_runtime|"
+    r"tokens_per_second_per_gpu|memory(?:/[\w ]{1,40})?\((?:gib|GiB)\)|memory/[\w ]{1,40} \(GiB\))['\"]: ?['\"]?[\d.]"
 )
 _PAIR = re.compile(r"['\"](?P<key>[^'\"]{1,80})['\"]: ?(?:['\"](?P<text>[^'\"]{0,80})['\"]|(?P<number>[-+\d.eE]{1,40}|nan|inf))")
 _BEFORE = re.compile(r"(?:perf|step|rollout|iteration)[ _:]*(\d{1,12})\s*:?\s*\{")
@@ -72,17 +81,21 @@ class DictLines:
         if not seconds > 0 and rate > 0:
             seconds = 1.0 / rate
         clock = _first_number(said, _CLOCKS)
-        if not seconds > 0 and not tokens > 0 and not clock >= 0:
+        memory, reserved = _first_bytes(said, _MEMORY), _first_bytes(said, _RESERVED)
+        if not seconds > 0 and not tokens > 0 and not clock >= 0 and not max(memory, reserved) > 0:
             return
+        if reserved > 0:
+            self.log.figures["memory_reserved_bytes"] = max(reserved, self.log.figures.get("memory_reserved_bytes", 0.0))
         if tokens > 0:
             self.log.figures["tokens_per_second_per_gpu"] = tokens
         for key, value in said.items():
-            if key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES):
+            if (key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES)) or key.startswith(
+                ("time/step_", "time/old_log", "time/ref_log")
+            ):
                 self._figures[key].append(as_number(value))
         if "completions/mean_length" in said:
             self._figures["completions/mean_length"].append(as_number(said["completions/mean_length"]))
         step = self._step_of(said, text, start)
-        memory = next((as_number(said[key]) * unit for key, unit in _MEMORY.items() if key in said), NAN)
         if not seconds > 0 and clock >= 0:
             if not any(name in said for name in _LOSSES):
                 return  # metrics of the machine or of an evaluation
@@ -120,6 +133,10 @@ class DictLines:
 
 def _first_number(said: dict[str, str], names: tuple[str, ...]) -> float:
     return next((as_number(said[name]) for name in names if name in said), NAN)
+
+
+def _first_bytes(said: dict[str, str], names: dict[str, float]) -> float:
+    return next((as_number(said[name]) * unit for name, unit in names.items() if name in said), NAN)
 
 
 READER = DictLines

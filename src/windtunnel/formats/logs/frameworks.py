@@ -13,10 +13,10 @@ from windtunnel.formats.logs import (
     dict_lines,
     dlrover,
     levanter,
+    line_forms,
     megatron,
     nemo,
     nemo_rl,
-    one_line,
     progress,
     torchtitan,
     verl,
@@ -42,7 +42,7 @@ class FrameworkReader(Protocol):
 
 
 class Framework(Protocol):
-    """A module of this folder, or a line of `one_line`: its name, what it is known by in the first bytes, words of which every
+    """A module of this folder, or a table of `line_forms`: its name, what it is known by in the first bytes, words of which every
     line that it wants holds one, and what collects the lines of one log."""
 
     NAME: str
@@ -53,6 +53,5 @@ class Framework(Protocol):
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, nemo_rl, levanter)
 FRAMEWORKS: tuple[Framework, ...] = tuple(
-    cast(Framework, one)
-    for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT, one_line.NANOCHAT, dict_lines, progress)
+    cast(Framework, one) for one in (*_MODULES, *line_forms.line_forms(), dict_lines, progress)
 )

@@ -15,6 +15,7 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
+from windtunnel.formats.logs.looks_like import describe_log
 from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
@@ -45,13 +46,14 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
         logs.append(reader.log)
         _add_counts(facts, counted)
     if not logs:
-        wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
-        raise FileError(str(files[0]), "a log without a step", wanted, _hint(files[0]) or (broken[0] if broken else ""))
+        wanted = "lines of " + ", ".join(dict.fromkeys(framework.NAME for framework in FRAMEWORKS))
+        what = describe_log(head_of(files[0]).text, "without a step")
+        raise FileError(str(files[0]), what, wanted, _hint(files[0]) or (broken[0] if broken else ""))
     steps = _join_steps([log.steps() for log in logs])
     arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
     shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
     facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
-    facts |= _summary(steps, sum(log.attempt for log in logs))
+    facts |= summary_of_steps(steps, sum(log.attempt for log in logs))
     figures = {key: value for log in logs for key, value in log.figures.items() if value == value}
     facts |= {"figures": figures} if figures else {}
     known: dict[str, str | int | float] = {"framework": name, **shown, **figures}
@@ -141,7 +143,7 @@ def _join_steps(parts: list[Steps]) -> Steps:
     return Steps(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Steps)))
 
 
-def _summary(steps: Steps, restarts: int) -> dict[str, Any]:
+def summary_of_steps(steps: Steps, restarts: int) -> dict[str, Any]:
     """Medians over all steps, in the units of the run."""
     facts: dict[str, Any] = {"restarts": restarts}
     for key, column in (("step_seconds", steps.seconds), ("tflops", steps.tflops), ("tokens_per_step", steps.tokens)):
@@ -169,4 +171,4 @@ def _list_assumptions(logs: list[StepLog], name: str) -> tuple[str, ...]:
         assumed.append("a step's seconds: its tokens over tps and the mesh, else the time between lines")
     if name == progress.NAME:
         assumed.append("a step's seconds: what the progress bar shows, which is smoothed, or the mean of the whole run")
-    return tuple(assumed)
+    return (*assumed, *dict.fromkeys(note for log in logs for note in log.assumed))

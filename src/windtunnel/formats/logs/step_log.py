@@ -41,6 +41,7 @@ class StepLog:
     figures: dict[str, float] = field(default_factory=dict)  # what the log measured beside its steps, by its own names
     memory: dict[tuple[int, int], float] = field(default_factory=dict)  # B, the largest rank's, by (attempt, step)
     timers: dict[str, int] = field(default_factory=dict)  # lines by name of a framework's own timer
+    assumed: list[str] = field(default_factory=list)  # how lengths were found that no line says
     attempt: int = 0
     total_steps: int | None = None
     broken: int = 0

@@ -1,6 +1,7 @@
-"""verl's console lines, one a step of reinforcement learning: `step:1 - actor/pg_loss:0.001 - timing_s/step:9.6`.
+"""verl's metrics of a step of reinforcement learning: `step:1 - actor/pg_loss:0.001 - timing_s/step:9.6`.
 
-Values may be numpy's (`np.float64(9.6)`, verl 0.5 and later).
+Values may be numpy's (`np.float64(9.6)`, verl 0.5 and later). People paste them as a list too (`- timing_s/step:9.6`, a metric a
+line), as an aligned table (`timing_s/step:   9.6   (72%)`), and broken over lines by a terminal, in the middle of a word as well.
 The seconds of its phases (`timing_s/gen`, `timing_s/update_actor`, …) are kept as facts, with the median of each.
 """
 
@@ -8,38 +9,94 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from statistics import median
 
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "verl"
-KNOWN_BY = re.compile(r"\bstep:\d+ - .{0,4000}?\b(?:timing_s/step|perf/time_per_step|train/time\(s\)):(?:np\.\w+\()?[\d.]")
-WORDS = ("step:",)
-_HEAD = re.compile(r"\bstep:(\d{1,12}) - ")
-_PAIR = re.compile(r"(?:^| - )([\w/@.()-]{1,100}):(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)")
+_NUMBER = r"(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)"
+KNOWN_BY = re.compile(
+    r"\bstep:\d+\s+- [\w@.()-]{1,60}/[\w/@.()-]{1,60}:(?:np\.\w+\()?[-\d.]|"
+    r"(?:^|[\r\n])[^\S\r\n]*(?:[-*\u2022][^\S\r\n]*)?timing_s/step[^\S\r\n]*:[^\S\r\n]*[\d.]"
+)
+WORDS = ("step:", "timing_s/", "response_length/", "prompt_length/", "perf/", "actor/", "critic/")
+_HEAD = re.compile(r"\bstep:(\d{1,12})(?= - |\s*$)")
+_PAIR = re.compile(rf"(?:^| - +)([\w/@.()-]{{1,100}}):{_NUMBER}")
+_ITEM = re.compile(
+    rf"^\s*(?:[-*\u2022]\s*)?((?:[\w@.()-]{{1,60}}/)[\w/@.()-]{{1,60}})\s*[:=]\s*{_NUMBER}\s*(?:\([^)]*\)|s)?\s*-?\s*$"
+)
+"""A metric alone on its line, of a list or an aligned table."""
+_BROKEN = re.compile(r"[-\w/@.():+ ]{1,4096}")
+"""What goes on behind a line that was broken: names, numbers and what stands between them."""
 _SECONDS = ("timing_s/step", "perf/time_per_step", "train/time(s)")
 """The last one is that of its supervised fine-tuning (verl/trainer/fsdp_sft_trainer.py)."""
 _LOSSES = ("actor/pg_loss", "train/loss")
 _GB = 2.0**30
 """What verl calls GB divides bytes by 2^30 (verl/utils/profiler, `max_memory_allocated_gb`)."""
+_MOST = 64 * 1024
+"""Characters of a step's metrics that are kept."""
+
+
+class VerlSteps:
+    """Puts the metrics of steps together from lines that may be whole, broken, or a metric each."""
+
+    def __init__(self) -> None:
+        self.line_open = False
+        self._text = ""
+        self._listed: dict[str, float] = {}
+        self._count = 0
+
+    def take(self, text: str) -> Iterator[tuple[int, dict[str, float]]]:
+        """(number, metrics) of each step that a line ends."""
+        text = text.rstrip("\r\n")
+        if (head := _HEAD.search(text)) is not None:
+            yield from self.end()
+            self._text, self.line_open = text[head.start() :], True
+        elif (item := _ITEM.match(text)) is not None and not self.line_open:
+            if item[1] in self._listed:
+                yield from self.end()
+            self._listed[item[1]] = as_number(item[2])
+        elif self.line_open:
+            goes_on = _BROKEN.fullmatch(text) is not None and len(self._text) < _MOST and re.search(r":\S|^[\d.]+\s*$", text)
+            if goes_on:
+                between = " " if text.startswith("- ") or self._text.endswith(" -") else ""
+                self._text += between + text
+            else:
+                self.line_open = False
+
+    def end(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """The step that is open, as one ends."""
+        head = _HEAD.search(self._text)
+        said = self._listed
+        if head is not None:
+            said = {match[1]: as_number(match[2]) for match in _PAIR.finditer(self._text, head.end())}
+        if said:
+            self._count = int(head[1]) if head is not None else self._count + 1
+            yield self._count, said
+        self._text, self._listed, self.line_open = "", {}, False
 
 
 class VerlLines:
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
+        self._steps = VerlSteps()
         self._phases: dict[str, list[float]] = defaultdict(list)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a step's line may go on."""
+        return self._steps.line_open
+
     def line(self, text: str) -> None:
-        """Takes one line with a word."""
-        head = _HEAD.search(text)
-        if head is None:
-            return
-        said = {match[1]: as_number(match[2]) for match in _PAIR.finditer(text, head.end() - 3)}
+        """Takes one line with a word, or one that may go on with the line before."""
+        for number, said in self._steps.take(text):
+            self._add(number, said)
+
+    def _add(self, number: int, said: dict[str, float]) -> None:
         seconds = next((said[name] for name in _SECONDS if said.get(name, NAN) > 0), NAN)
         if not seconds > 0:
             return
@@ -50,12 +107,14 @@ class VerlLines:
         memory = said.get("perf/max_memory_allocated_gb", NAN) * _GB
         tokens = said.get("perf/total_num_tokens", NAN)
         loss = next((said[name] for name in _LOSSES if name in said), NAN)
-        self.log.add(StepLine(int(head[1]), seconds, tokens, loss=loss, memory=memory))
+        self.log.add(StepLine(number, seconds, tokens, loss=loss, memory=memory))
         if (rate := said.get("perf/throughput", NAN)) > 0:
             self.log.figures["tokens_per_second_per_gpu"] = rate
 
     def close(self) -> None:
-        """The median of each phase's seconds."""
+        """The last step, and the median of each phase's seconds."""
+        for number, said in self._steps.end():
+            self._add(number, said)
         for name, values in self._phases.items():
             self.log.figures[name] = median(values)
 
@@ -72,14 +131,12 @@ def read_steps(text: str) -> dict[str, float]:
     """Medians over the steps of a console log of what it says of phases and of lengths (`prompt_length/mean`,
     `response_length/mean`, `/max`, `/clip_ratio`); empty for a text without such lines."""
     found: dict[str, list[float]] = defaultdict(list)
-    for line in text.splitlines():
-        head = _HEAD.search(line)
-        if head is None:
-            continue
-        for match in _PAIR.finditer(line, head.end() - 3):
-            value = as_number(match[2])
-            if (match[1] in PHASES or match[1].startswith(("prompt_length/", "response_length/"))) and value >= 0:
-                found[match[1]].append(value)
+    steps = VerlSteps()
+    ended = [said for line in text.splitlines() for _, said in steps.take(line)]
+    for said in (*ended, *(last for _, last in steps.end())):
+        for name, value in said.items():
+            if (name in PHASES or name.startswith(("prompt_length/", "response_length/"))) and value >= 0:
+                found[name].append(value)
     return {name: median(values) for name, values in found.items()}
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
@@ -22,7 +23,14 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.comm_kernels import comm_of
 
-WORDS = ("WorkNCCL(", "last enqueued", "watchdog got stuck")
+WORDS = (
+    "WorkNCCL(",
+    "last enqueued",
+    "watchdog got stuck",
+    "Timeout at collective: ",
+    " collective #",
+    "never joined any collectives",
+)
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<op>\w+), "
     r"(?:TensorShape=\[(?P<shape>[\d, ]*)\]|NumelIn=(?P<sent>\d+), NumelOut=(?P<got>\d+)), Timeout\(ms\)=(?P<limit>\d+)\)"
@@ -33,9 +41,16 @@ _STATUS = re.compile(
     r"last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
 _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
+_TIMED_OUT = re.compile(r"\[(?P<rank>\d+)\] Timeout at collective: (?P<op>\w+), #(?P<number>\d+)")
+_JOINED = re.compile(r"\[(?P<ranks>[\d, ]+)\] joined but didn't finish collective #(?P<number>\d+)")
+_MISSED = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<number>\d+), but didn't join collective #\d+")
+_NEVER = re.compile(r"ranks? \[(?P<ranks>[\d, ]+)\] are the lagging ranks .{0,80}never joined any collectives")
+"""Lines of the report of a desynchronisation (torch/csrc/distributed/c10d/TraceUtils.h), which speak of ranks of the group."""
 _RANK = re.compile(r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID [^\]]*?)?(?: ?\((?P<name>\w+)\))? )?Rank (?P<rank>\d+)\]")
 _GLOBAL = re.compile(r"\[rank(?P<rank>\d+)\]")
 _UNKNOWN = "the default group"
+_NO_SIZE = ("", -1, -1)
+_MOST_RANKS = 1 << 20
 
 
 @dataclass
@@ -51,8 +66,8 @@ class _Rank:
 
 
 def recognises(head: Head) -> bool:
-    """A call of the watchdog that timed out, or the status of its group."""
-    return _WORK.search(head.text) is not None or (
+    """A call of the watchdog that timed out, the status of its group, or a report of ranks that are not in step."""
+    return any(pattern.search(head.text) is not None for pattern in (_WORK, _TIMED_OUT, _JOINED, _MISSED, _NEVER)) or (
         "watchdog" in head.text and (_STATUS.search(head.text) is not None or _STUCK.search(head.text) is not None)
     )
 
@@ -78,6 +93,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 def take_line(text: str, ranks: dict[int, _Rank]) -> None:
     """Takes one line into what is known of its rank; a line of another kind changes nothing."""
+    if _take_desync(text, ranks):
+        return
     inside, outside = _RANK.search(text), _GLOBAL.search(text)
     if inside is None and outside is None:
         return
@@ -102,6 +119,35 @@ def take_line(text: str, ranks: dict[int, _Rank]) -> None:
         rank.stuck = float(stuck["seconds"])
 
 
+def _take_desync(text: str, ranks: dict[int, _Rank]) -> bool:
+    """Takes a line of a report of ranks that are not in step; whether it is one."""
+    if (out := _TIMED_OUT.search(text)) is not None:
+        name = out["op"].strip("_").lower()
+        _join(ranks[int(out["rank"])], int(out["number"]), name)
+    elif (joined := _JOINED.search(text)) is not None:
+        for rank in _numbers(joined["ranks"]):
+            _join(ranks[rank], int(joined["number"]), "")
+    elif (missed := _MISSED.search(text) or _NEVER.search(text)) is not None:
+        number = int(missed["number"]) if "number" in missed.re.groupindex else 0
+        for rank in _numbers(missed["ranks"]):
+            ranks[rank].completed.setdefault(_UNKNOWN, number)
+            ranks[rank].enqueued.setdefault(_UNKNOWN, number)
+    else:
+        return False
+    return True
+
+
+def _join(rank: _Rank, number: int, name: str) -> None:
+    """A rank has begun a call and not finished it, as others report; what it says itself counts more."""
+    if not any(known == number and (name or call.name) for (_, known), call in rank.calls.items()):
+        comm = comm_of(name.removesuffix("_base")) if name else Comm.NONE
+        rank.calls[_UNKNOWN, number] = PendingCall(_UNKNOWN, number, comm, name)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d{1,9}", text)][:_MOST_RANKS]
+
+
 def _group_of(inside: re.Match[str] | None) -> str:
     if inside is None or inside["group"] is None:
         return _UNKNOWN
@@ -113,7 +159,8 @@ def _name_group(rank: _Rank, group: str, number: int) -> None:
     if group != _UNKNOWN and (_UNKNOWN, number) in rank.calls:
         call = rank.calls.pop((_UNKNOWN, number))
         rank.calls[group, number] = PendingCall(group, number, call.comm, call.name)
-        rank.sizes[group, number] = rank.sizes.pop((_UNKNOWN, number))
+        if (_UNKNOWN, number) in rank.sizes:
+            rank.sizes[group, number] = rank.sizes.pop((_UNKNOWN, number))
 
 
 def _find_groups(ranks: dict[int, _Rank]) -> None:
@@ -125,12 +172,38 @@ def _find_groups(ranks: dict[int, _Rank]) -> None:
         for (group, number), call in rank.calls.items():
             if group != _UNKNOWN:
                 named[number, call.name].add(group)
-                alike[rank.sizes[group, number]].add(group)
+                named[number, ""].add(group)
+                alike[rank.sizes.get((group, number), _NO_SIZE)].add(group)
     for rank in ranks.values():
         for (group, number), call in list(rank.calls.items()):
-            groups = named[number, call.name] if (number, call.name) in named else alike.get(rank.sizes[group, number], set())
+            groups = (
+                named[number, call.name]
+                if (number, call.name) in named
+                else alike.get(rank.sizes.get((group, number), _NO_SIZE), set())
+            )
             if group == _UNKNOWN and len(groups) == 1:
                 _name_group(rank, next(iter(groups)), number)
+    _fill_calls(ranks)
+
+
+def _fill_calls(ranks: dict[int, _Rank]) -> None:
+    """Calls of ranks of which only the status of the group is known: the first that is enqueued and not completed. What a report
+    says of ranks without naming their group is of the only group that any line names."""
+    groups = {group for rank in ranks.values() for group in (*(key[0] for key in rank.calls), *rank.enqueued)} - {_UNKNOWN}
+    names = {(group, number): call for rank in ranks.values() for (group, number), call in rank.calls.items() if call.name}
+    for rank in ranks.values():
+        if len(groups) == 1 and _UNKNOWN in rank.enqueued:
+            (group,) = groups
+            for known in (rank.enqueued, rank.completed):
+                known.setdefault(group, known.pop(_UNKNOWN))
+        for group, enqueued in rank.enqueued.items():
+            number = rank.completed[group] + 1
+            if enqueued >= number > 0 and not any(own == group for own, _ in rank.calls):
+                rank.calls[group, number] = PendingCall(group, number, Comm.NONE, "")
+        for key, call in rank.calls.items():
+            like = names.get(key)
+            name = like.name if like is not None else call.name
+            rank.calls[key] = PendingCall(call.group, call.number, like.comm if like else call.comm, call.name or name or "call")
 
 
 def facts_of(ranks: dict[int, _Rank]) -> dict[str, Any]:
@@ -139,8 +212,10 @@ def facts_of(ranks: dict[int, _Rank]) -> dict[str, Any]:
     calls = []
     for group, number in sorted({key for rank in ranks.values() for key in rank.calls}):
         inside = sorted(rank for rank, said in ranks.items() if (group, number) in said.calls)
-        name, sent, got = ranks[inside[0]].sizes[group, number]
-        calls.append({"group": group, "number": number, "op": name, "sent": sent, "received": got, "ranks": format_ranks(inside)})
+        sized = next((ranks[rank].sizes[group, number] for rank in inside if (group, number) in ranks[rank].sizes), None)
+        sizes = {} if sized is None else {"sent": sized[1], "received": sized[2]}
+        name = ranks[inside[0]].calls[group, number].name if sized is None else sized[0]
+        calls.append({"group": group, "number": number, "op": name, **sizes, "ranks": format_ranks(inside)})
     waited = max(max(rank.waited, rank.stuck) for rank in ranks.values())
     hang = report.as_dict()
     hang["culprits"] = {rank: _reason(why, ranks.get(int(rank))) for rank, why in hang["culprits"].items()}
@@ -162,6 +237,9 @@ def _report(ranks: dict[int, _Rank]) -> HangReport:
         begun = {call.group: call.number for call in reversed(pending)}
         for call in pending:
             groups[call.group].add(number)
+        for group, enqueued in rank.enqueued.items():
+            groups[group].add(number)
+            begun[group] = max(enqueued, begun.get(group, enqueued))
         finished = {call.group: call.number - 1 for call in reversed(pending) if call.number >= 0} | rank.completed
         states[number] = RankState(number, pending, begun, finished, silent=rank.stuck)
     whole = {group: _members(group, members, ranks) for group, members in groups.items()}
@@ -178,8 +256,9 @@ def _members(group: str, members: set[int], ranks: dict[int, _Rank]) -> tuple[in
 def _text(ranks: dict[int, _Rank], report: HangReport, waited: float) -> str:
     lines = _disagreements(ranks)
     if report.stuck:
+        within = f" within {waited:.0f} s" if waited > 0 else ""
         lines.append(
-            f"all ranks that speak have begun {'; '.join(report.stuck)}, and none finishes within {waited:.0f} s: a rank whose "
+            f"all ranks that speak have begun {'; '.join(report.stuck)}, and none finishes{within}: a rank whose "
             "lines are not here has not come to it, or the network or NCCL is broken"
         )
     elif not report.culprits and not report.cycle and not report.waits:
@@ -188,7 +267,7 @@ def _text(ranks: dict[int, _Rank], report: HangReport, waited: float) -> str:
             "import the logs of all ranks together"
             for number, rank in sorted(ranks.items())
             for call in rank.calls.values()
-        ] or report.text.splitlines()
+        ] or [_all_clear(ranks)]
     elif report.culprits:
         lines += [f"rank {number}: {_reason(why, ranks.get(number))}" for number, why in report.culprits.items()]
         lines += [line for line in report.text.splitlines() if line.startswith("chain of waiting")]
@@ -201,6 +280,16 @@ def _text(ranks: dict[int, _Rank], report: HangReport, waited: float) -> str:
         more = f"{min(ahead)} to {max(ahead)}" if min(ahead) < max(ahead) else str(max(ahead))
         lines.append(f"behind that call each rank has enqueued {more} more, which wait for it")
     return "\n".join(lines)
+
+
+def _all_clear(ranks: dict[int, _Rank]) -> str:
+    """What holds where no rank waits for another: that all calls have ended is said only of ranks whose last calls are known."""
+    silent = sorted(number for number, rank in ranks.items() if not rank.completed)
+    if silent:
+        return f"these lines do not say in which call {format_ranks(silent)} wait: import the logs of all ranks together"
+    return (
+        f"no rank waits for another: each call that {format_ranks(sorted(ranks))} enqueued has ended; ranks that do not speak may"
+    )
 
 
 def _disagreements(ranks: dict[int, _Rank]) -> list[str]:

@@ -1,0 +1,204 @@
+"""Other last words of a job: torchrun's table of failures, Xid lines of NVIDIA's driver, what torchfrtrace prints of dumps,
+reports of stragglers (FlagScale's and its like), and a vLLM engine that waits for a worker.
+
+`last_words.toml` says what numbers and words mean. Who is to blame is said only where a line names a rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import table_beside
+from windtunnel.fleet.findings.finding import format_ranks
+from windtunnel.formats.head import Head
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.lines import LogLines
+
+_TABLE = re.compile(r"(?:^|\s)(Failures|Root Cause \(first observed failure\)):\s*$")
+_ENTRY = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s*: (.{1,300})")
+_XID = re.compile(r"NVRM: Xid \(PCI:(?P<place>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?P<more>[^\n]{0,200})")
+_SEQUENCE = re.compile(r"Collective sequence number: (\d+) has errors")
+_FIELD = re.compile(
+    r"\b(group info|collective|collective state|expected ranks|missing ranks|mismatch collective|error ranks): (.{1,300})"
+)
+_STRAGGLERS = re.compile(r"[Ss]traggler [Rr]eport at [Ss]tep (\d+)")
+_SLOW = re.compile(r"Detected [Ss]tragglers: \[([\d, ]+)\]|[Ss]traggler(?:s)?(?: detected)?:? ranks? \[?([\d, ]+)\]?")
+_SECTION = re.compile(r"\b([\w/ -]{1,60}):\s*$")
+_TIMES = re.compile(r"Min: ([\d.]+)ms, Max: ([\d.]+)ms, Avg: ([\d.]+)ms, Slowdown: ([\d.]+)x")
+_MOST = 1000
+
+
+def recognises(head: Head) -> bool:
+    """A line of one of them."""
+    text = head.text
+    return (
+        any(pattern.search(text) is not None for pattern in (_XID, _SEQUENCE, _STRAGGLERS, *(pattern for pattern, _ in _words())))
+        or ("Root Cause (first observed failure)" in text and "exitcode" in text)
+    )  # fmt: skip
+
+
+@cache
+def _words() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern, re.MULTILINE), says) for pattern, says in table_beside(__file__)["words"]["lines"])
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """What the lines say of the job's end, and of which rank. FileError where no line says anything."""
+    ended, traced, slow, other = _Launcher(), _Traced(), _Slow(), _Other()
+    broken: list[str] = []
+    for path in files:
+        lines = LogLines(path, context.progress)
+        for text in lines:
+            for part in (ended, traced, slow, other):
+                part.line(text)
+        broken.extend(lines.broken)
+    culprits = {**slow.culprits, **traced.culprits, **ended.culprits}
+    texts = [*ended.texts, *traced.texts, *other.texts, *slow.texts]
+    if not texts:
+        raise FileError(str(files[0]), "last words that break off", "torchrun's table of failures, Xid lines, or the like, whole")
+    hang = {
+        "culprits": culprits,
+        "waits": {},
+        "chain": [],
+        "cycle": [],
+        "stuck": [],
+        "text": "\n".join(texts),
+        "crash": bool(ended.texts),
+    }
+    facts = {"ranks_named": sorted(map(int, culprits)), "says": texts, "hang": hang}
+    return Reading("last-words", Content.EVIDENCE, facts, facts, tuple(texts), (), (), tuple(broken))
+
+
+class _Launcher:
+    """torchrun's table: each rank that failed, and the one that failed first."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[bool, dict[str, str]]] = []
+        self._in: str | None = None
+
+    def line(self, text: str) -> None:
+        if (heading := _TABLE.search(text)) is not None:
+            self._in = heading[1]
+        elif self._in is not None and (entry := _ENTRY.search(text)) is not None and len(self._entries) < _MOST:
+            if entry[1] == "time":
+                self._entries.append((self._in != "Failures", {}))
+            if self._entries:
+                self._entries[-1][1][entry[1]] = entry[2].strip()
+
+    @property
+    def culprits(self) -> dict[str, str]:
+        """The rank that failed first, with how."""
+        return {rank: self._how(entry) for first, entry in self._entries if first and (rank := _rank_of(entry)) is not None}
+
+    @property
+    def texts(self) -> list[str]:
+        """The first failure, and how many followed."""
+        first = [entry for root, entry in self._entries if root]
+        lines = [
+            f"rank {_rank_of(entry) or '?'} on {entry.get('host', 'a node')} failed first, at {entry.get('time', '?')}: "
+            f"{self._how(entry)}"
+            for entry in first
+        ]
+        others = sorted({int(rank) for root, entry in self._entries if not root and (rank := _rank_of(entry)) is not None})
+        if first and others:
+            lines.append(f"{format_ranks(others)} failed after it; that follows from the first, or has the same cause")
+        return lines
+
+    @staticmethod
+    def _how(entry: dict[str, str]) -> str:
+        code = entry.get("exitcode", "").partition(" ")[0]
+        what = str(table_beside(__file__)["exit"].get(code, f"exit code {code or 'unknown'}"))
+        trace = entry.get("traceback", "")
+        return what + (f"; {trace}" if trace and not trace.startswith("To enable traceback") else "")
+
+
+def _rank_of(entry: dict[str, str]) -> str | None:
+    number = re.match(r"\d{1,9}", entry.get("rank", ""))
+    return number[0] if number else None
+
+
+class _Traced:
+    """What torchfrtrace prints of dumps of the flight recorder: calls that ranks are missing from."""
+
+    def __init__(self) -> None:
+        self.culprits: dict[str, str] = {}
+        self.texts: list[str] = []
+        self._number = ""
+        self._fields: dict[str, str] = {}
+
+    def line(self, text: str) -> None:
+        if (sequence := _SEQUENCE.search(text)) is not None:
+            self._number, self._fields = sequence[1], {}
+        elif self._number and (said := _FIELD.search(text)) is not None and len(self.texts) < _MOST:
+            self._fields[said[1]] = said[2].strip()
+            if said[1] == "missing ranks" and (ranks := [int(part) for part in re.findall(r"\d{1,9}", said[2])]):
+                name = self._fields.get("collective", "a call").removeprefix("nccl:").strip("_")
+                what = f"{name} {self._number} of {self._fields.get('group info', 'its group').partition(':')[2] or 'its group'}"
+                state = f", which is {self._fields['collective state']} on the others" if "collective state" in self._fields else ""
+                self.culprits.update({str(rank): f"has not joined {what}{state}" for rank in ranks})
+                self.texts.append(f"{format_ranks(ranks)}: not in {what}{state}")
+            elif said[1] == "mismatch collective":
+                self.texts.append(f"call {self._number}: ranks run another call, {said[2].strip()}: they never meet")
+
+
+class _Slow:
+    """Reports of stragglers: ranks that they name, else the section whose ranks are furthest apart."""
+
+    def __init__(self) -> None:
+        self.culprits: dict[str, str] = {}
+        self._step = ""
+        self._section = ""
+        self._worst: tuple[float, str] | None = None
+
+    def line(self, text: str) -> None:
+        if (report := _STRAGGLERS.search(text)) is not None:
+            self._step = report[1]
+        elif not self._step:
+            return
+        elif (slow := _SLOW.search(text)) is not None:
+            for rank in re.findall(r"\d{1,9}", slow[1] or slow[2]):
+                self.culprits[rank] = f"is a straggler at step {self._step} by the report of its framework"
+        elif (times := _TIMES.search(text)) is not None and times[4].count(".") <= 1 and times[4].strip("."):
+            apart = float(times[4])
+            if self._worst is None or apart > self._worst[0]:
+                self._worst = apart, f"{self._section or 'a section'} takes {times[1]} to {times[2]} ms, {apart:.2f} times"
+        elif (section := _SECTION.search(text)) is not None:
+            self._section = section[1].strip()
+
+    @property
+    def texts(self) -> list[str]:
+        """Who is slow, and where ranks differ most."""
+        if not self._step:
+            return []
+        named = sorted(map(int, self.culprits))
+        who = f"{format_ranks(named)}: stragglers" if named else "no rank is named a straggler"
+        most = f"; ranks differ most in {self._worst[1]}" if self._worst else ""
+        return [f"step {self._step}: {who}{most}"]
+
+
+class _Other:
+    """Xid lines and words of other programs: what each means, once."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}
+
+    def line(self, text: str) -> None:
+        if (xid := _XID.search(text)) is not None:
+            means = table_beside(__file__)["xid"].get(xid["number"], f"see NVIDIA's list of Xid errors{xid['more'][:80]}")
+            self._count(f"the GPU at PCI {xid['place']} reports Xid {xid['number']}: {means}")
+        for pattern, says in _words():
+            if (found := pattern.search(text)) is not None:
+                self._count(says.format(*found.groups()))
+
+    def _count(self, text: str) -> None:
+        if text in self._said or len(self._said) < _MOST:
+            self._said[text] = self._said.get(text, 0) + 1
+
+    @property
+    def texts(self) -> list[str]:
+        """Each once, with how often it was said."""
+        return [text if count == 1 else f"{text} ({count} times)" for text, count in self._said.items()]
