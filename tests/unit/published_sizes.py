@@ -144,4 +144,21 @@ RELEASED = {
     "dots.llm1": 142.774,
     "mimo-7b": 7.623,
 }
-ROUNDED = {"ernie-4.5-300b-a47b", "ling-1t", "ling-flash-2.0", "ministral3-14b", "ministral3-3b", "ministral3-8b"}
+RELEASED |= {
+    "deepseek-v4-pro": 1600.0,
+    "deepseek-v4-flash": 284.0,
+    "glm-5.3-flash": 313.5,  # 642 GB in 16 bits, less a further layer of 7.5
+    "kimi-k3": 2800.0,
+    "mimo-v2-flash": 309.0,
+    "minimax-m3": 428.0,
+    "nemotron-3-ultra-550b-a55b": 550.0,
+}
+ROUNDED = {
+    "deepseek-v4-flash",
+    "deepseek-v4-pro",
+    "glm-5.3-flash",
+    "kimi-k3",
+    "mimo-v2-flash",
+    "minimax-m3",
+    "nemotron-3-ultra-550b-a55b",
+} | {"ernie-4.5-300b-a47b", "ling-1t", "ling-flash-2.0", "ministral3-14b", "ministral3-3b", "ministral3-8b"}

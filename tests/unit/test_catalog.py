@@ -179,6 +179,9 @@ def parameters(model: Model) -> int:
     if model.linear_bias:
         attention += h
 
+    def indexer(vectors: int) -> int:  # queries of all heads, one key (or a compressor's four vectors), a weight a head
+        return (model.q_lora_rank or h) * model.index_heads * model.index_dim + h * (vectors * model.index_dim + model.index_heads)
+
     def one(f: int) -> int:
         return (3 if model.gated else 2) * h * f + ((f * (2 if model.gated else 1) + h) if model.linear_bias else 0)
 
@@ -207,11 +210,19 @@ def parameters(model: Model) -> int:
             return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
         if apart and kind == "self_attention" and not model.kinds[layer].local:
             return far
-        return attention if kind in ("self_attention", "latent_attention") else 0
+        if kind in ("compressed_attention", "heavy_attention"):  # wq_a, wq_b, wkv, compressor, wo_a, wo_b, norms, sinks
+            q, wide, light = model.q_lora_rank or 0, model.heads * model.dim_per_head, kind == "compressed_attention"
+            out = wide * model.o_lora_rank + model.o_groups * model.o_lora_rank * h
+            small = q + model.dim_per_head + model.heads
+            return q * (h + wide) + h * model.dim_per_head * (5 if light else 3) + out + small + (indexer(4) if light else 0)
+        picks = indexer(1 if model.index_pool == 1 else 4) if model.sparse_keys and model.kinds[layer].local else 0
+        return attention + picks if kind in ("self_attention", "latent_attention") else 0
 
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
     outer += norm * (2 if model.embedding_norm else 1)
     norms = norm * (1 if model.parallel_block or model.one_module_layers else 4 if model.post_norms else 2)
+    streams = model.residual_streams
+    norms += 2 * ((2 + streams) * streams * (streams * h + 1) + 3) if streams > 1 else 0
     return sum(mixer(layer) + norms + feed(layer) for layer in range(model.layers)) + outer + images(model)
 
 

@@ -19,7 +19,10 @@ from windtunnel.workload import parameter_count
 
 HUB = read_table(CATALOG / "hub.toml")
 LISTED = {
-    name: model for section in ("same", "language_alone", "all_keys") for model, listed in HUB[section].items() for name in listed
+    name: model
+    for section in ("same", "language_alone", "own_indexers")
+    for model, listed in HUB[section].items()
+    for name in listed
 } | {name: row["like"] for row in HUB["differing"] for name in row["names"]}
 
 
@@ -118,7 +121,7 @@ def test_what_differs_from_the_entry_is_stated() -> None:
         ("unsloth/Qwen2.5-VL-72B-Instruct-bnb-4bit", "the language model alone"),
         ("google/gemma-3-27b-it", "gemma3-27b-vision has it"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4-scout-vision has it"),
-        ("deepseek-ai/DeepSeek-V3.2-Exp", "the indexer"),
+        ("zai-org/GLM-5.2", "an indexer in each layer"),
     ],
 )
 def test_what_is_left_out_is_said(name: str, said: str) -> None:

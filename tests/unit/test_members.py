@@ -209,7 +209,7 @@ def test_a_mixer(tmp_path: Path) -> None:
     alone = run(environment, "predict", str(job), "--set", "model.mixer_pattern=none", "--set", "model.layer_pattern=T-", "--quiet")
     assert alone.returncode == 0, alone.stderr
     refused = run(environment, "predict", str(job), "--set", "model.mixer_pattern=TX")
-    assert refused.returncode == 2 and "letters out of A, M, L, T, each" in refused.stderr
+    assert refused.returncode == 2 and "letters out of A, M, L, C, H, T, each" in refused.stderr
     missing = run({**os.environ}, "predict", str(job))
     assert missing.returncode == 2 and "letters out of A, M, L, each" in missing.stderr
 

@@ -27,8 +27,9 @@ from windtunnel.workload.tape import Tape, Unit
 LENGTHS = (Kind.ATTENTION, Kind.SCAN)
 """Kinds of rows whose time depends on lengths of requests."""
 
-DROPPED = (Role.RESIDUAL, Role.BIAS_DROPOUT_ADD, Role.KEY_CONCAT)
-"""Rows that engines do not have: residuals are added by the norm after them; latent keys are not expanded in decode."""
+DROPPED = (Role.RESIDUAL, Role.BIAS_DROPOUT_ADD, Role.KEY_CONCAT, Role.INDEX_SCORES)
+"""Rows that engines do not have: residuals are added by the norm after them; latent keys are not expanded in decode; an indexer's
+scores depend on lengths."""
 
 WIDE_LINEAR = ("router", "logits")
 """Products that stay in 16 bits."""

@@ -44,9 +44,9 @@ def cache_bytes(server: Server) -> tuple[float, float]:
     share = -(-server.model.layers // server.plan.pp) / server.model.layers
     for kind, count in server.model.kind_counts.items():
         mixing = mixing_of(server, kind)
-        if mixing.window is None:
-            token += count * mixing.cache * width
-        else:
+        if mixing.keeps_all:
+            token += count * (mixing.cache * width / mixing.stride + mixing.index)
+        if mixing.window is not None:
             state += count * mixing.cache * width * mixing.window
         state += count * mixing.state
     if server.drafter is not None:

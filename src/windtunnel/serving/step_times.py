@@ -45,6 +45,9 @@ GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
 
 
+INDEXER_SHARE = 0.5
+"""Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
+
 PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
 """What the seconds of a pass are for."""
 
@@ -315,7 +318,18 @@ class StepTimes:
                 queries = max(1, round(2.0 ** (key[2] / 4.0)))
                 seen = 2.0 ** (key[3] / 8.0)
                 self._prompts[key] = self._attend(mixing, one.chunks, queries, seen) / (one.chunks * queries * seen)
-        return self._prompts[key] * (one.prompt if mixing.scan else pairs)
+        spent = self._prompts[key] * (one.prompt if mixing.scan else pairs)
+        return spent + (self._choose_prompt_keys(mixing, one) if mixing.index else 0.0)
+
+    def _choose_prompt_keys(self, mixing: Mixing, one: Passing) -> float:
+        """Seconds of an indexer's products of a prompt's queries with the keys that they may see, in 8 bits where the GPU has them,
+        and of the choice of the best, which reads the scores."""
+        form = "fp8" if "fp8" in self.gpu.peak else "bf16"
+        rate = self.gpu.achievable.get(form, INDEXER_SHARE * self.gpu.peak[form])
+        scores = one.pairs * 4.0 / mixing.stride
+        return one.pairs * mixing.index_flops / rate + float(
+            pointwise_seconds(self._pointwise, self._dev, np.array([2.0 * scores]))[0]
+        )
 
     def _attend(self, mixing: Mixing, chunks: int, queries: int, seen: float) -> float:
         """Seconds of attention of `chunks` x `queries` prompt tokens that see `seen` tokens each."""
@@ -325,9 +339,10 @@ class StepTimes:
         flops = 2.0 * chunks * mixing.queries * queries * seen * wide
         own = 1.0 if mixing.absorbed else mixing.groups / mixing.queries
         table = self.curves.prefill
-        if mixing.absorbed or (mixing.window is not None and mixing.window < keys and self.curves.windowed):
+        most = mixing.most
+        if mixing.absorbed or (most is not None and most < keys and self.curves.windowed):
             table = self.curves.latent_prefill if mixing.absorbed else self.curves.windowed
-        sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, mixing.window or 0, own)
+        sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, most or 0, own)
         of = Prompts(*(np.array([float(size)]) for size in sizes))
         return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", of)[0])
 
@@ -342,7 +357,7 @@ class StepTimes:
             return pointwise_seconds(self._pointwise, self._dev, mixing.state * (2.0 * decodes + verified))
         if not mixing.queries:
             return np.zeros(len(decodes))
-        keys = (cached if mixing.window is None else np.minimum(cached, decodes * mixing.window)) / decodes
+        keys = mixing.read_tokens(cached, decodes) / decodes
         groups = 1.0 if mixing.absorbed else float(mixing.groups)
         elements = mixing.cache / groups
         wide = mixing.absorbed / (2.0 * mixing.queries) if mixing.absorbed else float(mixing.dim + mixing.value)
@@ -353,7 +368,10 @@ class StepTimes:
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
         one = np.ones(len(decodes))
         calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
-        return decode_seconds(curve_of(table, self.server.kv), self._dev, FORMATS[self.server.kv].width, calls, cold=True)
+        spent = decode_seconds(curve_of(table, self.server.kv), self._dev, FORMATS[self.server.kv].width, calls, cold=True)
+        if mixing.index:  # an indexer reads its keys of all tokens, and the choice reads the scores
+            spent = spent + pointwise_seconds(self._pointwise, self._dev, cached * (mixing.index + 8.0 / mixing.stride))
+        return spent
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

@@ -54,6 +54,8 @@ MIXERS: Registry[Mixer] = Registry(
         "latent_attention": "workload.mixers.latent_attention:LATENT_ATTENTION",
         "mamba2": "workload.mixers.mamba2:MAMBA2",
         "linear_attention": "workload.mixers.linear_attention:LINEAR_ATTENTION",
+        "compressed_attention": "workload.mixers.compressed_attention:LIGHT",
+        "heavy_attention": "workload.mixers.compressed_attention:HEAVY",
         "no_mixer": "workload.mixers.no_mixer:NO_MIXER",
     },
 )

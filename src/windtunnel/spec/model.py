@@ -29,7 +29,7 @@ Feed = Literal["dense", "experts", "none"]
 
 
 class LayerKind(NamedTuple):
-    """The kind of a layer: its mixer (a name of `MIXERS`), its MLP, and whether its attention has the window."""
+    """The kind of a layer: its mixer (a name of `MIXERS`), its MLP, and whether its attention has the window or picks keys."""
 
     mixer: str
     feed: Feed
@@ -145,6 +145,14 @@ class Model(Noun):
     window_pattern: Annotated[str, Field(pattern=r"^([LG][0-9]{0,4})+$", max_length=256)] | None = Field(
         None, description="L: layers with the window, G: without; default: all have it"
     )
+    sparse_keys: PositiveInt | None = Field(
+        None,
+        description="sparse attention: entries of the cache that a query sees at most, picked by an indexer (DeepSeek-V3.2: 2048), "
+        "in the L layers of window_pattern; default: all",
+    )
+    index_heads: PositiveInt = Field(64, description="sparse attention: heads of the indexer; all read one key for a token")
+    index_dim: PositiveInt = Field(128, description="sparse attention: width of a head of the indexer")
+    index_pool: PositiveInt = Field(1, description="sparse attention: tokens that share a key of the indexer (GLM-5.3-Flash: 4)")
     global_kv_heads: PositiveInt | None = Field(
         None, description="key/value heads of attention layers without the window; default: kv_heads"
     )
@@ -167,12 +175,22 @@ class Model(Noun):
     )
     mixer_pattern: Annotated[str, Field(max_length=256), AfterValidator(check_mixer_pattern)] | None = Field(
         None,
-        description="A: layers with attention, M: with Mamba-2, L: with linear attention; default: all attention",
+        description="A: layers with attention, M: with Mamba-2, L: with linear attention, C, H: with compressed attention, "
+        "light and heavy; default: all attention",
         json_schema_extra=mixer_pattern_schema,
     )
     attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
     moe_latent: PositiveInt | None = Field(
         None, description="LatentMoE: width to which tokens are projected before they go to experts; default: hidden"
+    )
+    compress: PositiveInt = Field(
+        4, description="compressed attention: tokens behind an entry of the cache in C layers, of which an indexer picks some"
+    )
+    compress_heavy: PositiveInt = Field(128, description="compressed attention: tokens behind an entry in H layers, which see all")
+    o_lora_rank: PositiveInt = Field(1024, description="compressed attention: width to which a group of heads is projected")
+    o_groups: PositiveInt = Field(8, description="compressed attention: groups of heads of the output projection")
+    residual_streams: PositiveInt = Field(
+        1, description="hyper-connections (mHC): copies of the residual stream, mixed before and after each sub-module"
     )
     ssm_heads: PositiveInt | None = Field(None, description="Mamba-2: heads of the state-space mixer")
     ssm_head_dim: PositiveInt = 64
@@ -196,7 +214,7 @@ class Model(Noun):
     q_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed query; default: not compressed")
     kv_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed key and value")
     qk_nope_dim: PositiveInt = Field(128, description="MLA: width of a head's query and key without position")
-    qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
+    qk_rope_dim: NonNegativeInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
     causal: Flag = Field(True, description="attention is causal; false: an encoder's attention, which sees all tokens")
@@ -223,7 +241,7 @@ class Model(Noun):
             named = _letters(self.mixer_pattern, self.layers)
             mixers = {letter: of_letter(letter, self) for letter in set(named)}
             parts = [(mixers[letter], _FEEDS[feed]) for letter, feed in zip(named, letters, strict=True)]
-        if self.window is None:
+        if self.window is None and self.sparse_keys is None:
             return tuple(LayerKind(mixer, feed, False) for mixer, feed in parts)
         return tuple(
             LayerKind(mixer, feed, w == "L" and MIXERS[mixer].windowed) for (mixer, feed), w in zip(parts, windows, strict=True)
@@ -308,6 +326,15 @@ class Model(Noun):
     def shares_embedding(self) -> bool:
         """Whether first and last pipeline stage both use the token embedding: tied output, or prediction of further tokens."""
         return self.tied_embeddings or self.mtp_layers > 0
+
+    def seen_keys(self, local: bool) -> int | None:
+        """Keys that a query of an attention layer sees at most; None for all."""
+        limits = [limit for limit in (self.window, self.sparse_keys) if limit is not None]
+        return min(limits) if local and limits else None
+
+    def picks_keys(self, local: bool, seq: int) -> bool:
+        """Whether an indexer picks the keys of a query in sequences of `seq` tokens: shorter ones are seen whole."""
+        return local and self.sparse_keys is not None and seq > self.sparse_keys
 
     @property
     def q_heads_dim(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Lora, Model
+from windtunnel.workload.blocks.layer import stream_weights
 from windtunnel.workload.blocks.vision import encoder_model
 from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
@@ -74,6 +75,9 @@ def _layers(model: Model) -> int:
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
         seen = model.seen_by(kind.local)
         total += count * (_matrices(seen, kind, model.experts or 1) + _small_parameters(seen, kind) + norms)
+        if model.residual_streams > 1:
+            wide = stream_weights(model.residual_streams)
+            total += count * parts * (wide * (model.residual_streams * model.hidden + 1) + 3)
     return total
 
 

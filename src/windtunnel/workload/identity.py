@@ -69,6 +69,8 @@ class Role(IntEnum):
     DELTA_RULE = 35  # of gated linear attention, a decay a head
     CHANNEL_DELTA_RULE = 36  # of Kimi's, a decay a channel
     SHORT_CONVOLUTION = 37  # over the last tokens, before a recurrence
+    INDEX_SCORES = 38  # of sparse attention
+    STREAMS = 39  # several residual streams, mixed
 
 
 class BlockKind(IntEnum):

@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import numpy as np
+
+from windtunnel.base.arrays import Floats
 from windtunnel.spec.mixer import MIXERS, Mixer
 from windtunnel.spec.model import Model
 from windtunnel.workload.identity import Module
@@ -15,9 +18,11 @@ from windtunnel.workload.tape import Tape
 @dataclass(frozen=True)
 class Mixing:
     """What mixes tokens in layers of one kind, on one GPU. Attention: `queries` heads of `dim` over keys, `value` wide; `cache`:
-    elements of a token in the cache; `window`: tokens that are seen at most. A recurrence: `state` bytes of a request, `scan`: its
-    row for some tokens. Latent attention multiplies queries with the cached vectors themselves (`absorbed` > 0: FLOP for each
-    cached token and query)."""
+    elements of an entry in the cache, which stands for `stride` tokens; `window`: tokens that are seen at most, and kept at most
+    where all entries are single tokens; `picked`: entries of all that are seen at most, which an indexer picks. Where entries stand
+    for several tokens the window's are seen beside them. `index`: bytes of the indexer's key of a token, `index_flops`: its FLOP
+    for a token and a query. A recurrence: `state` bytes of a request, `scan`: its row for some tokens. Latent attention multiplies
+    queries with the cached vectors themselves (`absorbed` > 0: FLOP for each cached entry and query)."""
 
     queries: int = 0
     groups: int = 1
@@ -28,14 +33,34 @@ class Mixing:
     state: float = 0.0
     absorbed: float = 0.0
     scan: bool = False
+    picked: int | None = None
+    stride: int = 1
+    index: float = 0.0
+    index_flops: float = 0.0
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the cache has entries for all tokens of a request, and not the window's alone."""
+        return self.window is None or self.stride > 1
+
+    @property
+    def most(self) -> int | None:
+        """Entries that a query sees at most; None for all."""
+        if self.stride > 1:
+            return None if self.picked is None else self.picked + (self.window or 0)
+        return self.window if self.picked is None else self.picked
 
     def seen_pairs(self, pairs: float, prompt: int) -> float:
-        """`pairs` of `prompt` tokens, under the window."""
-        return pairs if self.window is None else min(pairs, float(prompt) * self.window)
+        """`pairs` of `prompt` tokens, of which those count that are seen."""
+        return float(self.read_tokens(np.float64(pairs), np.float64(prompt)))
 
-    def read_tokens(self, cached: float, decodes: int) -> float:
-        """Cached tokens that `decodes` requests read, of `cached`."""
-        return cached if self.window is None else min(cached, float(decodes) * self.window)
+    def read_tokens(self, cached: Floats | float, decodes: Floats | float) -> Floats:
+        """Entries that `decodes` requests read, of `cached` tokens."""
+        if self.stride == 1:
+            return np.asarray(cached if self.most is None else np.minimum(cached, decodes * np.float64(self.most)), np.float64)
+        far = np.asarray(cached, np.float64) / self.stride
+        far = far if self.picked is None else np.minimum(far, decodes * np.float64(self.picked))
+        return np.asarray(far + np.minimum(cached, decodes * np.float64(self.window or 0)), np.float64)
 
 
 class LayerMixer(Mixer, ABC):

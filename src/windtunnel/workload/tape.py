@@ -84,8 +84,8 @@ def without_phase(rows: list[Op], phase: Phase) -> list[Op]:
 class Tape:
     """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
 
-    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the
-    module is trained.
+    `local`: attention has the model's window, or sees keys that an indexer picks; `wide`: products stay in 16 bits whatever the
+    precision; `frozen`: nothing in the module is trained.
 
     `outer` is None for a single sub-module. If two sub-modules read one input and their outputs are summed (a parallel block under
     tensor parallelism), the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
@@ -106,7 +106,7 @@ class Tape:
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp
-        self.window = self.job.model.window if self.local else None
+        self.window = self.job.model.seen_keys(self.local)
         self.tokens = plan.micro_batch * self.seq
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width

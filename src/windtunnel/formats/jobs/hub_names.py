@@ -29,7 +29,7 @@ from windtunnel.spec.model import Checkpoint
 _RECIPE = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|\d+k|config|seq).*$"
 _NOTES = {
     "language_alone": "the language model alone: the hub's {name} has an encoder of images beside it",
-    "all_keys": "attention over all keys: the indexer that picks some of them is not modelled",
+    "own_indexers": "an indexer in each layer: {name} shares the keys that one picks among four layers",
 }
 """What a section of `catalog/hub.toml` leaves out."""
 _VISION = "-vision"

@@ -95,6 +95,8 @@ Step = tuple[Module, Callable[[Tape], None]]
 def _residual_block(job: Job, main: Step, before: tuple[str, Role], after: str, add: str, linear: bool) -> list[Step]:
     """A norm, the sub-module, a norm after it if the model has one, and the residual; `linear` as in `norm`."""
     steps: list[Step] = [(main[0], lambda tape: norm(tape, *before, linear)), main]
+    if job.model.residual_streams > 1:
+        steps.insert(0, (main[0], mix_streams))
     if job.model.post_norms and not job.model.parallel_block:
         steps.append((main[0], lambda tape: norm(tape, after)))
     return [*steps, (main[0], lambda tape: residual(tape, add))]
@@ -129,6 +131,9 @@ def residual(tape: Tape, name: str) -> None:
     """Bias, dropout and residual add after attention or MLP."""
     model, runtime = tape.job.model, tape.job.runtime
     elements = tape.local_tokens * model.hidden
+    if model.residual_streams > 1:
+        spread_streams(tape, name)
+        return
     parameters = model.hidden if model.linear_bias else 0
     mask = elements if model.dropout else 0.0
     if runtime.fused_dropout_add:
@@ -157,6 +162,35 @@ def residual(tape: Tape, name: str) -> None:
     if model.linear_bias:
         tape.units[-1].backward.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, elements, 1, 0, kind=Kind.REDUCE))
         tape.units[-1].mark()
+
+
+def mix_streams(tape: Tape) -> None:
+    """Hyper-connections before a sub-module: weights of the streams from all of them (a product to 2 n + n^2 numbers a token, made
+    doubly stochastic), and their weighted sum, which the norm reads. Keeps the streams. Source: mHC (arXiv 2512.24880); `hc_pre` of
+    DeepSeek-V4's inference/model.py."""
+    model = tape.job.model
+    streams, elements = model.residual_streams, float(tape.local_tokens * model.hidden)
+    outputs = stream_weights(streams)
+    unit = Unit("stream mix", saved=streams * elements * tape.width, parameters=outputs * streams * model.hidden + outputs + 3)
+    wide, t = streams * model.hidden, tape.local_tokens
+    for phase, sizes in ((Phase.FORWARD, (t, outputs, wide)), (Phase.DGRAD, (t, wide, outputs)), (Phase.WGRAD, (outputs, wide, t))):
+        rows = unit.forward if phase is Phase.FORWARD else unit.backward
+        rows.append(tape.gemm("stream weights", phase, *sizes, dtype=tape.activation_dtype))
+    unit.forward.append(tape.elementwise("stream mix", Phase.FORWARD, elements, streams, 1, 2))
+    unit.backward.append(tape.elementwise("stream mix grad", Phase.DGRAD, elements, streams + 1, streams, 2))
+    tape.add(unit)
+
+
+def spread_streams(tape: Tape, name: str) -> None:
+    """Hyper-connections after a sub-module: the streams mixed among themselves, and its output added to each (`hc_post`)."""
+    model = tape.job.model
+    streams, elements = model.residual_streams, float(tape.local_tokens * model.hidden)
+    tape.pointwise(name, elements, (streams + 1, streams), (2 * streams + 1, streams + 1), role=Role.STREAMS)
+
+
+def stream_weights(streams: int) -> int:
+    """Numbers that weigh `streams` streams for a token: before, after, and among each other."""
+    return (2 + streams) * streams
 
 
 def embedding(job: Job) -> list[Unit]:

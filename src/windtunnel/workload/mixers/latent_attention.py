@@ -3,12 +3,19 @@ projections.
 
 As in Megatron-Core's MLASelfAttention: the down projections and their norms run on the local tokens of every tensor-parallel rank,
 the up projections are sharded over heads, keys are expanded to every head, and keys are wider than values in attention.
+
+With `sparse_keys`, in sequences that are longer, an indexer picks the keys of each query (`blocks.indexer`). Queries then share no
+keys, so heads multiply with the compressed vectors themselves, as in decoding (MQA mode: DeepSeek-V3.2 report, arXiv 2512.02556
+section 2.1): keys as wide as `kv_lora_rank` + `qk_rope_dim`, values as `kv_lora_rank`. The up projections of keys and values run on
+queries and outputs instead, with as many FLOPs.
 """
 
 from __future__ import annotations
 
 from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.context import over_context
+from windtunnel.workload.blocks.core import visible
+from windtunnel.workload.blocks.indexer import index_key_bytes, index_matrices, index_pair_flops, index_score_flops, indexer
 from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.mixer import LayerMixer, Mixing
@@ -33,12 +40,12 @@ def mla(tape: Tape) -> None:
         column(tape, "q", model.hidden, queries, False, role=Role.Q)
     else:
         replicated_linear(tape, "q down", model.hidden, model.q_lora_rank, role=Role.Q_DOWN)
-        _norm(tape, "q norm", model.q_lora_rank, Role.Q_NORM)
+        compressed_norm(tape, "q norm", model.q_lora_rank, Role.Q_NORM)
         column(tape, "q up", model.q_lora_rank, queries, False, source="norm", role=Role.Q_UP)
     replicated_linear(tape, "kv down", model.hidden, rank + rope, role=Role.KV_DOWN)
     tape.units[first].gives["layernorm"] = tape.units[first].saved
     tape.units[-1].saved = 0.0  # the same tensor
-    _norm(tape, "kv norm", rank, Role.KV_NORM)
+    compressed_norm(tape, "kv norm", rank, Role.KV_NORM)
     column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False, source="norm", role=Role.KV_UP)
     # rotary embedding of the queries' part and of the shared key, which is then copied to every head
     turned = tape.tokens * (heads + 1) * rope
@@ -48,7 +55,12 @@ def mla(tape: Tape) -> None:
     else:
         tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
     tape.pointwise("key concatenation", key_elements, (1, 1), (1, 1), kind=Kind.COPY, role=Role.KEY_CONCAT)
-    over_context(tape, heads, heads, model.qk_dim, model.v_dim)
+    if tape.local and model.sparse_keys is not None:
+        indexer(tape)
+    if model.picks_keys(tape.local, tape.job.plan.document or tape.job.plan.seq):
+        over_context(tape, heads, 1, rank + rope, rank)
+    else:
+        over_context(tape, heads, heads, model.qk_dim, model.v_dim)
     for unit in tape.units[first:]:
         if unit.role in UP_PROJECTED:
             unit.parts += (UP_PROJECTION,)
@@ -67,7 +79,7 @@ def mla(tape: Tape) -> None:
     )
 
 
-def _norm(tape: Tape, name: str, width: int, role: Role) -> None:
+def compressed_norm(tape: Tape, name: str, width: int, role: Role) -> None:
     """RMS norm of a compressed vector; keeps its input."""
     t = tape.local_tokens
     tape.pointwise(
@@ -103,13 +115,18 @@ class LatentAttention(LayerMixer):
         h, queries, rank = model.hidden, model.heads * model.qk_dim, model.kv_lora_rank or 0
         query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
         keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
-        return query + keys + model.heads * model.v_dim * h
+        return query + keys + model.heads * model.v_dim * h + (index_matrices(model) if model.sparse_keys is not None else 0)
 
     def small_parameters(self, model: Model) -> int:
         return (model.q_lora_rank or 0) + (model.kv_lora_rank or 0) + (model.heads if model.attention_sinks else 0)
 
     def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
-        return attention_score(model, layers, seq, local, causal)
+        if not model.picks_keys(local, seq):
+            return attention_score(model, layers, seq, local, causal)
+        rank = model.kv_lora_rank or 0
+        keys = visible(seq, model.sparse_keys, model.causal) if causal else float(model.sparse_keys or seq)
+        score = 6.0 * model.heads * (2 * rank + model.qk_rope_dim) * keys
+        return layers * (score + index_score_flops(model, seq, causal))
 
     def adapter_sides(self, model: Model, separate: bool) -> dict[str, list[tuple[int, int]]]:
         h, rank = model.hidden, model.kv_lora_rank or 0
@@ -121,7 +138,13 @@ class LatentAttention(LayerMixer):
         seen = model.seen_by(local)
         heads, rank = max(1, seen.heads // tp), seen.kv_lora_rank or 0
         width = float(rank + seen.qk_rope_dim)
-        return Mixing(heads, heads, seen.qk_dim, seen.v_dim, width, None, 0.0, 2.0 * heads * (width + rank))
+        if not local or model.sparse_keys is None:
+            return Mixing(heads, heads, seen.qk_dim, seen.v_dim, width, None, 0.0, 2.0 * heads * (width + rank))
+        index, scores = index_key_bytes(model), index_pair_flops(model)
+        return Mixing(
+            heads, 1, int(width), rank, width, None, 0.0, 2.0 * heads * (width + rank),
+            picked=model.sparse_keys, index=index, index_flops=scores,
+        )  # fmt: skip
 
 
 LATENT_ATTENTION = LatentAttention()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.context import over_context
 from windtunnel.workload.blocks.core import visible
+from windtunnel.workload.blocks.indexer import index_key_bytes, index_matrices, index_pair_flops, index_score_flops, indexer
 from windtunnel.workload.blocks.linear import column, row
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.mixer import LayerMixer, Mixing
@@ -58,6 +59,8 @@ def attention(tape: Tape) -> None:
         else:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
             tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
+    if tape.local and model.sparse_keys is not None:
+        indexer(tape)
     over_context(tape, heads, groups, dim, dim)
     if model.attention_gate:
         elements = tape.tokens * heads * dim
@@ -75,7 +78,7 @@ def attention(tape: Tape) -> None:
 
 def attention_score(model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
     """FLOPs of keys with queries and of probabilities with values, 6 for each pair and width (Korthikanti et al. 2022)."""
-    window = model.window if local else None
+    window = model.seen_keys(local)
     keys = visible(seq, window, model.causal) if causal else float(min(seq, window or seq))
     return 6.0 * layers * model.heads * (model.qk_dim + model.value_dim) * keys
 
@@ -101,7 +104,8 @@ class SelfAttention(LayerMixer):
         return True
 
     def matrices(self, model: Model) -> int:
-        return model.hidden * (_qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1))
+        width = _qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1)
+        return model.hidden * width + (index_matrices(model) if model.sparse_keys is not None else 0)
 
     def small_parameters(self, model: Model) -> int:
         count = _qkv_width(model) if model.attention_bias else 0
@@ -109,7 +113,10 @@ class SelfAttention(LayerMixer):
         return count + (model.heads if model.attention_sinks else 0)
 
     def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
-        return attention_score(model, layers, seq, local, causal)
+        picks = model.picks_keys(local, seq)
+        return attention_score(model, layers, seq, local, causal) + (
+            layers * index_score_flops(model, seq, causal) if picks else 0.0
+        )
 
     def adapter_sides(self, model: Model, separate: bool) -> dict[str, list[tuple[int, int]]]:
         h, keys, width = model.hidden, model.groups * model.dim_per_head, _qkv_width(model)
@@ -120,7 +127,11 @@ class SelfAttention(LayerMixer):
         seen = model.seen_by(local)
         heads, groups, dim = max(1, seen.heads // tp), max(1, seen.groups // tp), seen.dim_per_head
         sides = 1 if seen.global_shared_kv else 2
-        return Mixing(heads, groups, dim, dim, float(sides * groups * dim), seen.window if local else None)
+        cache = float(sides * groups * dim)
+        if local and seen.sparse_keys is not None and seen.window is None:
+            picked, index, scores = seen.sparse_keys, index_key_bytes(seen), index_pair_flops(seen)
+            return Mixing(heads, groups, dim, dim, cache, picked=picked, index=index, index_flops=scores)
+        return Mixing(heads, groups, dim, dim, cache, seen.window if local else None)
 
 
 def _qkv_width(model: Model) -> int:
