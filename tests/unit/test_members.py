@@ -211,7 +211,7 @@ def test_a_mixer(tmp_path: Path) -> None:
     refused = run(environment, "predict", str(job), "--set", "model.mixer_pattern=TX")
     assert refused.returncode == 2 and "letters out of A, M, L, C, H, T, each" in refused.stderr
     missing = run({**os.environ}, "predict", str(job))
-    assert missing.returncode == 2 and "letters out of A, M, L, each" in missing.stderr
+    assert missing.returncode == 2 and "letters out of A, M, L, C, H, each" in missing.stderr
 
 
 ALGORITHM = example("collective")

@@ -25,7 +25,7 @@ from windtunnel.formats.jobs.huggingface.families import (
     Family,
 )
 from windtunnel.formats.jobs.huggingface.hybrids import hybrid
-from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture
+from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture, natural
 from windtunnel.formats.jobs.huggingface.quantised import KEYS as QUANTISED
 from windtunnel.formats.jobs.huggingface.quantised import read_checkpoint
 from windtunnel.formats.jobs.huggingface.vision import vision_of
@@ -55,6 +55,10 @@ TEXT = {
     "gemma4_unified": "gemma4_unified_text",
     "phi3_v": "phi3",
     "kimi_k25_text": "deepseek_v3",
+    "kimi_k3": "kimi_linear",
+    "glm5_next": "glm5_next_text",
+    "minimax_m3_vl": "minimax_m3",
+    "minimax_m3_vl_text": "minimax_m3",
 }
 """Decoders that multimodal types name after themselves."""
 _FLAT = ("qwen2_vl", "qwen2_5_vl", "phi3_v")
@@ -93,6 +97,13 @@ _INTEGERS = (
     "linear_key_dim",
     "linear_value_dim",
     "conv_width",
+    "sparse_keys",
+    "index_heads",
+    "index_dim",
+    "index_pool",
+    "o_lora_rank",
+    "o_groups",
+    "residual_streams",
 )
 _OF_EXPERTS = (
     "experts",
@@ -348,8 +359,9 @@ def _present(config: Mapping[str, Any], family: Family, field: str) -> str | Non
 
 def _check_value(key: str, field: str, value: object) -> object:
     largest = LARGEST_LAYERS if field == "layers" else LARGEST
-    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest):
-        raise SpecError(key, value, f"a whole number from 1 to {largest}")
+    least = 0 if field == "qk_rope_dim" else 1
+    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= largest):
+        raise SpecError(key, value, f"a whole number from {least} to {largest}")
     if field in _SWITCHES and not isinstance(value, bool):
         raise SpecError(key, value, "true or false")
     return value
@@ -385,6 +397,8 @@ def _special(
     if not table.get("experts") and not family.hybrid:
         for name in _OF_EXPERTS:
             table.pop(name, None)
+    if "shared" in (config.get("indexer_types") or ()) or natural(config, "index_topk_freq", 1) > 1:
+        assumed.append("an indexer in each layer: the model shares the keys that one picks among several")
     if kind == "mpt":
         ignored = _mpt(config, table, used, assumed)
     drop = [key for key in ("resid_pdrop", "hidden_dropout", "dropout", "attention_dropout") if key in config]

@@ -32,6 +32,18 @@ def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: se
         table["mixer_pattern"] = pattern(["A" if i in indices else "M" for i in range(layers)])
     elif kind == "kimi_linear":
         _kimi(config, table, layers, used)
+        if int(table["hidden"]) % int(table["heads"]) and not table.get("head_dim"):  # of latent attention nothing asks for it
+            table["head_dim"] = table.get("v_dim")
+        left_out = [key for key in ("mla_use_output_gate", "attn_res_block_size") if config.get(key)]
+        if left_out:
+            assumed.append(
+                f"left out: output gates of full rank, residuals of attention over blocks of layers ({', '.join(left_out)})"
+            )
+            used.update(left_out)
+    elif kind == "glm5_next_text":
+        _glm_next(config, table, layers, used)
+    elif kind == "deepseek_v4":
+        _compressed(config, table, layers, used, assumed)
     elif kind == "jamba":
         _jamba(config, table, layers, used)
     elif kind in ("lfm2", "lfm2_moe"):
@@ -117,6 +129,46 @@ def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: s
     sigmoid = config.get("moe_router_activation_func", "sigmoid") == "sigmoid"
     table |= {"router": "sigmoid", "balance": "bias"} if sigmoid else {}
     used |= {"linear_attn_config", "num_shared_experts", "first_k_dense_replace", "moe_router_activation_func", "moe_layer_freq"}
+
+
+def _glm_next(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """GLM-5.3-Flash: Kimi Delta Attention in three of four layers, sparse latent attention in the others, as `layer_types` says."""
+    types = config.get("layer_types") or ["attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
+    if not isinstance(types, list) or len(types) != layers:
+        raise SpecError("layer_types", types, f"linear_attention or deepseek_sparse_attention for each of the {layers} layers")
+    full = [i for i, kind in enumerate(types, 1) if kind != "linear_attention"]
+    linear = config.get("linear_attn_config") or {}
+    feeds = config.get("mlp_layer_types")
+    dense = feeds.count("dense") if isinstance(feeds, list) else natural(config, "first_k_dense_replace", 0)
+    plain = {**config, "num_shared_experts": natural(config, "n_shared_experts", 0), "first_k_dense_replace": dense}
+    if not isinstance(linear, Mapping):
+        raise SpecError("linear_attn_config", linear, "an object")
+    _kimi({**plain, "linear_attn_config": {**linear, "full_attn_layers": full}}, table, layers, used)
+    used |= {"layer_types", "mlp_layer_types", "n_shared_experts", "indexer_types", "mla_use_nope", "hc_eps", "hc_sinkhorn_iters"}
+    used |= {"scoring_func", "topk_method", "qk_head_dim", "swiglu_limit"} & set(config)
+
+
+_HEAVY = 32
+"""From so many tokens an entry on, attention is the heavily compressed one, which sees all entries."""
+
+
+def _compressed(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]) -> None:
+    """DeepSeek-V4: tokens behind an entry of the cache, layer by layer; those of further layers stand behind them."""
+    ratios = config.get("compress_ratios")
+    if not isinstance(ratios, list) or len(ratios) < layers or not all(type(ratio) is int and ratio >= 0 for ratio in ratios):
+        raise SpecError("compress_ratios", Nothing() if ratios is None else ratios, f"a number for each of the {layers} layers")
+    own = ratios[:layers]
+    for field, of_kind in (("compress", [r for r in own if 1 < r < _HEAVY]), ("compress_heavy", [r for r in own if r >= _HEAVY])):
+        if len(set(of_kind)) > 1:
+            raise SpecError("compress_ratios", sorted(set(of_kind)), "one ratio for an indexer's layers and one for the others")
+        if of_kind:
+            table[field] = of_kind[0]
+    if alone := sum(ratio <= 1 for ratio in own):
+        assumed.append(f"{alone} layers see the window alone: they count as heavily compressed ones")
+    table["mixer_pattern"] = pattern(["C" if 1 < ratio < _HEAVY else "H" for ratio in own])
+    table["shared_ffn"] = natural(config, "n_shared_experts", 1) * int(table.get("expert_ffn") or 0)
+    read = {"compress_ratios", "compress_rope_theta", "n_shared_experts", "scoring_func", "topk_method", "swiglu_limit"}
+    used |= read & set(config)
 
 
 def _lightning(config: Mapping[str, Any], table: dict[str, Any], used: set[str]) -> None:

@@ -1,7 +1,7 @@
 """Hugging Face types whose configuration has keys of its own make: each function writes them as the common ones.
 
 Sources: transformers' `configuration_<type>.py` for falcon, gemma4, gpt_bigcode, gpt_neo, dbrx,
-exaone4, ernie4_5_moe, hunyuan_v1_moe and longcat_flash;
+exaone4, ernie4_5_moe, hunyuan_v1_moe, longcat_flash, glm_moe_dsa, deepseek_v4 and mimo_v2_flash;
 the repositories of the models for baichuan, chatglm, exaone, phi3small, qwen, arctic and bailing.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, natural
+from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, natural, pattern
 
 Rewritten = tuple[dict[str, Any], set[str]]
 
@@ -240,6 +240,63 @@ def _single_number(value: object, key: str) -> int:
     if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one <= LARGEST:
         raise SpecError(key, Nothing() if one is None else one, f"a whole number from 0 to {LARGEST}")
     return one
+
+
+def index_shared(config: Mapping[str, Any]) -> Rewritten:
+    """Layers that take the keys which the indexer of another layer picked (GLM-5.2) have an indexer of their own here."""
+    return dict(config), {"indexer_types", "index_topk_freq", "index_topk_pattern", "index_share_for_mtp_iteration"}
+
+
+def one_key(config: Mapping[str, Any]) -> Rewritten:
+    """DeepSeek-V4: all heads share one key, whose width is that of a head."""
+    return {"num_key_value_heads": 1, "n_shared_experts": 1, **config}, {"num_hash_layers", "hc_eps", "hc_sinkhorn_iters"}
+
+
+def minimax_m3(config: Mapping[str, Any]) -> Rewritten:
+    """`intermediate_size` is that of an expert; numbers of the indexer have a table, or names of their own in transformers 5."""
+    more, sparse = dict(config), config.get("sparse_attention_config") or {}
+    if not isinstance(sparse, Mapping):
+        raise SpecError("sparse_attention_config", sparse, "an object")
+    layers = min(10_000, natural(config, "num_hidden_layers", 0))
+    more["moe_intermediate_size"] = config.get("moe_intermediate_size", config.get("intermediate_size"))
+    more["intermediate_size"] = config.get("dense_intermediate_size", config.get("intermediate_size"))
+    blocks = natural(sparse, "sparse_topk_blocks", natural(config, "index_topk_blocks", 0))
+    size = natural(sparse, "sparse_block_size", natural(config, "index_block_size", 128))
+    types = config.get("layer_types")
+    sparse_layers = sparse.get("sparse_attention_freq")
+    if isinstance(types, list):
+        sparse_layers = [int(kind != "full_attention") for kind in types]
+    if not isinstance(sparse_layers, list) or len(sparse_layers) != layers:
+        sparse_layers = [int(blocks > 0)] * layers
+    if blocks and any(sparse_layers):
+        more["index_topk"] = blocks * size
+        more["index_n_heads"] = sparse.get("sparse_num_index_heads", config.get("index_n_heads"))
+        more["index_head_dim"] = sparse.get("sparse_index_dim", config.get("index_head_dim"))
+        more["window_pattern"] = pattern(["L" if picks else "G" for picks in sparse_layers])
+    more.pop("layer_types", None)
+    read = {"sparse_attention_config", "dense_intermediate_size", "index_topk_blocks", "index_block_size", "index_local_blocks"}
+    read |= {"layer_types", "index_n_heads", "index_head_dim"}
+    return more, read | {"n_shared_experts", "use_qk_norm", "qk_norm_type", "use_gemma_norm", "swiglu_alpha", "swiglu_limit"}
+
+
+def mimo(config: Mapping[str, Any]) -> Rewritten:
+    """Layers with the window have key/value heads of their own number, and values are narrower than keys."""
+    more = dict(config)
+    layers = min(10_000, natural(config, "num_hidden_layers", 48))
+    wide = natural(config, "head_dim", 192)
+    more["head_dim"] = max(1, (wide + natural(config, "v_head_dim", wide)) // 2)
+    near, far = natural(config, "swa_num_key_value_heads", 0), natural(config, "num_key_value_heads", 0)
+    if near and far and near != far:
+        more |= {"num_key_value_heads": near, "global_kv_heads": far}
+    numbers, block = config.get("hybrid_layer_pattern"), natural(config, "hybrid_block_size", 0)
+    if numbers is None and not isinstance(config.get("layer_types"), list):
+        numbers = [int((i + 1) % block != 0) if block else int(i % 6 != 0 and i != layers - 1) for i in range(layers)]
+    if numbers is not None:
+        if not isinstance(numbers, list) or len(numbers) != layers or any(number not in (0, 1) for number in numbers):
+            raise SpecError("hybrid_layer_pattern", numbers, f"0 (all tokens) or 1 (the window) for each of the {layers} layers")
+        more["layer_types"] = ["sliding_attention" if number else "full_attention" for number in numbers]
+    read = {"v_head_dim", "hybrid_layer_pattern", "hybrid_block_size", "sliding_window_size", "attention_chunk_size", "head_dim"}
+    return more, read | {key for key in config if key.startswith(("swa_", "add_"))}
 
 
 def of_list(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
