@@ -26,6 +26,7 @@ from windtunnel.service.web.openapi import describe
 
 FUNCTIONS = {
     "import": "read",
+    "catalog add": "add_entry",
     "import torch": "import_torch",
     "import aiconfigurator": "read_measured",
     "profile import": "read_kernel_times",

@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from windtunnel.base.options import asks
-from windtunnel.jobs.options import CatalogOptions, KernelTimesOptions, MeasuredTablesOptions, ReadOptions, TorchOptions
+from windtunnel.jobs.options import (
+    CatalogAddOptions,
+    CatalogOptions,
+    KernelTimesOptions,
+    MeasuredTablesOptions,
+    ReadOptions,
+    TorchOptions,
+)
 
 if TYPE_CHECKING:
     from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredTables
     from windtunnel.formats.reading import Reading
+    from windtunnel.jobs.entries import CatalogEntry
     from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import Job
 
@@ -182,6 +190,20 @@ def catalog(asked: CatalogOptions) -> dict[str, Any]:
     if known not in KINDS:
         raise UnknownName("catalog kind", known.removesuffix("s"), KINDS)
     return entry(known, name, known) if name is not None else {each: entry(known, each, known) for each in names(known)}
+
+
+@asks(CatalogAddOptions)
+def add_entry(asked: CatalogAddOptions) -> CatalogEntry:
+    """An entry of one's own as the `text` of a TOML file that every verb takes: a model from its config.json, a GPU or a cluster
+    from the numbers of a data sheet. It was loaded once; `assumed` says what it adds to what was stated.
+
+    Raises SpecError for a number that is missing or in the wrong unit, and FileError for a file that cannot be read.
+    """
+    import sys
+
+    from windtunnel.jobs.entries import make_entry
+
+    return make_entry(asked, sys.stdin.read)
 
 
 def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:

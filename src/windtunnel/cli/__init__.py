@@ -39,7 +39,7 @@ VERBS: Verbs = {
     "validate": ("validate", "Predicted against measured, row by row and by family."),
     "profile": ("profile", "Measure a GPU, fit kernel models, and transfer them to GPUs without measurements."),
     "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
-    "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
+    "catalog": ("catalogue", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "Read files of other tools as a job, a cluster, a run or a trace graph."),
     "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
     "simai": ("simai", "The table of SimAI's analytical mode for one of its workloads, and where it departs from its formulas."),

@@ -91,10 +91,21 @@ def load_model_apart(model: str, assumed: list[str] | None = None) -> Model:
         found = catalogue_model(model, assumed)
         if found is None:
             raise unknown_model("--model", model)
+    if found is None and _is_own_model(Path(model)):
+        found = load_model(Path(model))
     found = found or import_job(Path(model)).model
     if not isinstance(found, Model):
         raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
     return found
+
+
+def _is_own_model(file: Path) -> bool:
+    """Whether a TOML file has a model's fields, alone or as its `[model]`, as `catalog add` and `import` write them."""
+    if file.suffix != ".toml":
+        return False
+    table = read_table(file)
+    fields = table.get("model", table)
+    return isinstance(fields, dict) and {"layers", "hidden"} <= set(fields)
 
 
 def _minimal_job(model: str, base: str, overrides: list[str]) -> Job:

@@ -119,3 +119,38 @@ class CatalogCommandOptions(CatalogOptions):
     """The same for the command line, which writes JSON."""
 
     json: str | None = shared.json()
+
+
+@dataclass(frozen=True)
+class CatalogAddOptions:
+    """What an entry of one's own is made of."""
+
+    kind: str = argument("model, gpu or cluster.", metavar="KIND")
+    what: str = argument("A model: its config.json, or - for standard input. A GPU or a cluster: its name.", metavar="WHAT")
+    _: KW_ONLY
+    name: str | None = option("Name of a model; default: what its file says.", None)
+    memory: str | None = option("A GPU's memory, such as 288GB.", None, metavar="SIZE")
+    bandwidth: str | None = option("Bandwidth of its memory, such as 22TB/s.", None, metavar="RATE")
+    bf16: str | None = option("Its dense matrix products in bf16, such as 4PFLOP/s.", None, metavar="RATE")
+    fp8: str | None = option("The same in 8 bits.", None, metavar="RATE")
+    nvfp4: str | None = option("The same in 4 bits.", None, metavar="RATE")
+    tf32: str | None = option("The same in tf32.", None, metavar="RATE")
+    fp32: str | None = option("Its rate in fp32 outside of tensor cores.", None, metavar="RATE")
+    power: str | None = option("Power limit of the board, such as 1800W.", None, metavar="WATTS")
+    like: str | None = option("A GPU whose architecture and kernel curves it takes, such as b200-sxm-180gb.", None, metavar="GPU")
+    gpu: str | None = option("A cluster's GPU: a name, or a file that this verb wrote.", None, metavar="GPU")
+    gpus_per_node: int | None = option("GPUs of a node; default: 8.", None, least=1)
+    nvlink: str | None = option(
+        "Links of a GPU inside its node, both ways together as data sheets print them.", None, metavar="RATE"
+    )
+    nic: str | None = option("Rate of a NIC, such as 400Gb/s.", None, metavar="RATE")
+    nics: int | None = option("NICs of a node; default: one for each GPU.", None, least=1)
+    gpus: int | None = option("GPUs of the cluster; default: one node.", None, least=1)
+    fabric: str | None = option("Its network, a name of `windtunnel catalog fabrics`; default: ib.", None, metavar="FABRIC")
+
+
+@dataclass(frozen=True)
+class CatalogAddCommandOptions(CatalogAddOptions):
+    """The same for the command line, which writes the file."""
+
+    out: str | None = option("Where the entry goes; default: NAME.toml here.", None, short="-o", metavar="FILE", writes=True)

@@ -103,7 +103,11 @@ class _Commands(dict[str, Any]):
         module, text = self._verbs_with(name)[name]
         module_found = verb_module(module)
         if hasattr(module_found, "VERBS"):
-            command = typer.main.get_command(application(module_found.VERBS, text, getattr(module_found, "OTHERWISE", None)))
+            command = typer.main.get_command(
+                application(
+                    module_found.VERBS, text, getattr(module_found, "OTHERWISE", None), getattr(module_found, "SHOWN", None)
+                )
+            )
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             one.command(name, cls=JobCommand, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
@@ -113,11 +117,12 @@ class _Commands(dict[str, Any]):
         return command
 
 
-def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = None) -> type[TyperGroup]:
+def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = None, shown: str | None = None) -> type[TyperGroup]:
     """The class of a group over verbs that lists them without importing them. `packages`: the group of entry points by which other
     packages add verbs; they are looked for when a name is none of `own`, or all are listed.
 
-    An argument that is not a verb goes to the verb `otherwise`, if there is one.
+    An argument that is not a verb goes to the verb `otherwise`, if there is one. `shown`: what the help calls that verb, if it also
+    takes no argument at all.
     """
 
     def verbs_with(name: str = "") -> Verbs:
@@ -129,7 +134,7 @@ def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = No
             self.commands = _Commands(verbs_with)
 
         def parse_args(self, ctx: Any, args: list[str]) -> Any:
-            if otherwise is not None and args and args[0] not in (*own, "-h", "--help"):
+            if otherwise is not None and (args and args[0] not in (*own, "-h", "--help") or not args and shown is not None):
                 args = [otherwise, *args]
             return super().parse_args(ctx, args)
 
@@ -141,7 +146,8 @@ def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = No
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:
             with formatter.section("Verbs"):
-                formatter.write_dl([(name, text) for name, (_, text) in verbs_with().items()])
+                named = {otherwise: shown} if shown is not None else {}
+                formatter.write_dl([(named.get(name, name), text) for name, (_, text) in verbs_with().items()])
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and not args[0].startswith("-") and args[0] not in verbs_with(args[0]):
@@ -152,12 +158,16 @@ def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = No
 
 
 def bare_application(
-    verbs: Verbs, otherwise: str | None = None, completion: bool = False, packages: str | None = None
+    verbs: Verbs,
+    otherwise: str | None = None,
+    completion: bool = False,
+    packages: str | None = None,
+    shown: str | None = None,
 ) -> typer.Typer:
     """A Typer application over `verbs`, without a callback. `completion` adds --install-completion and --show-completion;
-    `packages`: as in `group_of`."""
+    `packages`, `shown`: as in `group_of`."""
     return typer.Typer(
-        cls=group_of(verbs, otherwise, packages),
+        cls=group_of(verbs, otherwise, packages, shown),
         add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -165,9 +175,9 @@ def bare_application(
     )
 
 
-def application(verbs: Verbs, text: str, otherwise: str | None = None) -> typer.Typer:
-    """A Typer application over `verbs`; typed alone it prints its help."""
-    app = bare_application(verbs, otherwise)
+def application(verbs: Verbs, text: str, otherwise: str | None = None, shown: str | None = None) -> typer.Typer:
+    """A Typer application over `verbs`; typed alone it prints its help, or does what `shown` says (`group_of`)."""
+    app = bare_application(verbs, otherwise, shown=shown)
 
     @app.callback(invoke_without_command=True, help=text)
     def show_help(ctx: typer.Context) -> None:

@@ -27,6 +27,7 @@ NOT_OFFERED = {
     "fleet checkpoints verify": "it reads a folder or an object store that the service may not reach",
     "fleet checkpoints rm": "it deletes in a folder or an object store that the service may not reach",
     "fleet checkpoints export": "it reads a folder or an object store that the service may not reach",
+    "catalog add": "it writes a file of the machine that it runs on",
     "import torch": "it runs the code that it is given",
     "import aiconfigurator": "it reads the tables of a package of this machine, and writes a folder of datasets",
 }
