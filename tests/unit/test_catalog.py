@@ -324,7 +324,7 @@ def test_gpu_is_found_by_what_its_tool_prints(name: str) -> None:
         assert load_gpu(gpu.kernels_from).kernels_from is None
     for precision, rate in gpu.achievable.items():
         assert 0.3 * gpu.peak[precision] < rate < gpu.peak[precision]
-    assert 0.25e12 < gpu.memory_bandwidth < 10e12 and 14 * 2**30 < gpu.memory < 300 * 2**30
+    assert 0.25e12 < gpu.memory_bandwidth < 25e12 and 14 * 2**30 < gpu.memory < 300 * 2**30
 
 
 @pytest.mark.parametrize("name", names("nodes"))
@@ -342,6 +342,7 @@ def test_node(name: str) -> None:
         ("dgx-h100", 450e9, 400e9),
         ("hgx-h800", 200e9, 400e9),
         ("hgx-b200", 900e9, 400e9),
+        ("vr200-nvl144", 1800e9, 800e9),
         ("gb200-nvl72", 900e9, 200e9),
         ("p4d.24xlarge", 300e9, 50e9),
         ("p5.48xlarge", 450e9, 400e9),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windtunnel.cli import main
 from windtunnel.formats.jobs.hub_names import find_named
 from windtunnel.formats.jobs.huggingface.config import from_config
 from windtunnel.spec import load_model
@@ -192,3 +194,12 @@ def test_formats_that_the_hub_holds() -> None:
 def test_shared_indexers_are_said() -> None:
     said = from_config(GLM_5 | {"indexer_types": ["full"] * 3 + ["shared"] * 75}).assumed
     assert any("shares the keys" in note for note in said) and not any("shares" in note for note in from_config(GLM_5).assumed)
+
+
+def test_an_unknown_model_of_a_megatron_swift_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen9.1-33B --tensor_model_parallel_size 4 --micro_batch_size 1 --max_length 8192"
+    script = tmp_path / "train.sh"
+    script.write_text(line)
+    assert main(["predict", str(script), "--on", "h100-ib"]) == 2
+    said = capsys.readouterr().err
+    assert "Qwen/Qwen9.1-33B" in said and "hf download Qwen/Qwen9.1-33B config.json" in said and "num-layers" not in said

@@ -260,3 +260,18 @@ def test_the_command_line_says_what_drafts(capsys: pytest.CaptureFixture[str]) -
     search = ["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "1,4", "--isl", "256", "--osl", "64"]
     assert main([*search, "--jobs", "1", "--speculate", "none", "--speculate", "eagle,drafts=3,rate=0.8"]) == 0
     assert "+eagle3" in capsys.readouterr().out
+
+
+def test_a_drafter_in_a_checkpoint_of_its_own() -> None:
+    """Gemma 4's assistants: 4 layers of 1,024, found by the model's own name; heads of the hub are eagle."""
+    from windtunnel.jobs.imports import load_model_apart
+
+    model = load_model_apart("google/gemma-4-31B-it")
+    own = speculation_of("mtp,drafts=4,accepted=3", model, load_model_apart)
+    named = speculation_of("draft=google/gemma-4-31B-it-assistant,drafts=4,accepted=3", model, load_model_apart)
+    assert own is not None and own == named and own.model is not None
+    assert (own.method, own.model.name, own.model.layers, own.model.hidden) == ("draft", "gemma4-31b-assistant", 4, 1024)
+    head = speculation_of("draft=lightseekorg/kimi-k2.6-eagle3.1-mla,drafts=3,accepted=2", model, load_model_apart)
+    assert head is not None and (head.method, head.model) == ("eagle", None)
+    with pytest.raises(PlanError, match=r"Write eagle .* or draft=MODEL"):
+        speculation_of("mtp,drafts=4,accepted=3", load_model_apart("llama3.1-8b"), load_model_apart)

@@ -12,7 +12,9 @@ number as often as its chance says, from a place of its own.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,6 +38,9 @@ MOST = 32
 
 SHIFT = 6_700_417
 """Places by which requests lie apart in the row; prime."""
+
+HEADS = r"eagle|speculator|medusa"
+"""In names of checkpoints that are a head over a model's hidden states, and no model: one dense layer, as for "eagle"."""
 
 FORM = "mtp,drafts=3,accepted=2.4, or eagle or draft=MODEL in place of mtp, or rate=0.7 in place of accepted"
 
@@ -110,6 +115,9 @@ def mean_tokens(rate: float, drafts: int) -> float:
 def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: str = "--speculate") -> Speculation | None:
     """What a text such as "mtp,drafts=3,accepted=2.4" says of `model`; None for "none" and for no drafts. `load`: a model by name.
 
+    A model whose drafter is a checkpoint of its own (Gemma 4's assistants) has it for mtp; draft= with the name of an EAGLE head is
+    eagle.
+
     SpecError at `path` for words that are none and for numbers that cannot be, PlanError for a model without such layers or a
     drafting one with other tokens.
     """
@@ -124,8 +132,13 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
     drafts, accepted = _numbers(path, text, fields)
     if not drafts:
         return None
+    if method == "draft" and re.search(HEADS, fields["draft"].lower()):
+        return Speculation("eagle", drafts, accepted)
     if method == "mtp" and not model.mtp_layers:
-        raise PlanError(path, text, f"a model with layers that predict further tokens; {model.name} has none", "Write eagle.")
+        with suppress(WindtunnelError):
+            return Speculation("draft", drafts, accepted, load(f"{model.name}-assistant"))
+        hint = "Write eagle for a head trained on its hidden states, or draft=MODEL for a small model, by name or config.json."
+        raise PlanError(path, text, f"a model with layers that predict further tokens; {model.name} has none", hint)
     if method != "draft":
         return Speculation(method, drafts, accepted)
     try:

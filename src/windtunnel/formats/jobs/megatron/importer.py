@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
@@ -68,6 +68,8 @@ def _model_apart(args: Arguments, stated: Stated) -> Model | None:
         if model is not None:
             args.assumed.append(f"model {model.name} of the catalogue, for --{flag} {name}")
             return model
+    if named := args.text("model") if args.given.get("model") else None:
+        raise unknown_model("--model", named)
     return None
 
 
