@@ -197,7 +197,7 @@ def test_shared_indexers_are_said() -> None:
 
 
 def test_an_unknown_model_of_a_megatron_swift_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen9.1-33B --tensor_model_parallel_size 4 --micro_batch_size 1 --max_length 8192"
+    line = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen9.1-33B --tensor_model_parallel_size 4 --max_length 8192"
     script = tmp_path / "train.sh"
     script.write_text(line)
     assert main(["predict", str(script), "--on", "h100-ib"]) == 2

@@ -99,7 +99,8 @@ def read_of(asked: ReadOptions) -> Reading:
     file: the result is that cluster with the rates that the calls achieve. `format`: a name of `catalog("formats")`. Raises
     FileError, UnknownName or SpecError.
     """
-    from windtunnel.base.errors import SpecError
+    from windtunnel.base.comm import Comm
+    from windtunnel.base.errors import SpecError, UnknownName
     from windtunnel.formats.reading import Content, Context
     from windtunnel.jobs.reading import progress_of, read_source
 
@@ -107,7 +108,13 @@ def read_of(asked: ReadOptions) -> Reading:
         raise SpecError("paths", "no file", "one file or more")
     files, base = [str(path) for path in asked.paths], None if asked.on is None else str(asked.on)
     named = None if asked.cluster is None else str(asked.cluster)
-    context = Context(cluster=named, gpu=asked.gpu, dtype=asked.dtype, progress=progress_of(asked.progress))
+    known = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
+    if asked.op is not None and asked.op not in known:
+        raise UnknownName("--op", asked.op, list(known))
+    context = Context(
+        cluster=named, gpu=asked.gpu, dtype=asked.dtype, op=known.get(asked.op or ""), ranks=asked.ranks or 0,
+        progress=progress_of(asked.progress),
+    )  # fmt: skip
     reading = read_source(files, asked.overrides, context, on=base, form=asked.format)
     if reading.content is Content.COLLECTIVES and named is not None:
         from windtunnel.calibrate.cluster_reading import cluster_of
@@ -120,7 +127,8 @@ if TYPE_CHECKING:
 
     def read(
         *paths: str | Path, overrides: Sequence[str] = ..., on: str | Path | None = ..., cluster: str | Path | None = ...,
-        gpu: str | None = ..., dtype: str | None = ..., format: str | None = ..., progress: Callable[[float], object] | None = ...,
+        op: str | None = ..., ranks: int | None = ..., gpu: str | None = ...,
+        dtype: str | None = ..., format: str | None = ..., progress: Callable[[float], object] | None = ...,
     ) -> Reading: ...  # fmt: skip
 else:
     read = asks(ReadOptions, spread=True)(read_of)

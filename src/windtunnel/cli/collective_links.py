@@ -38,10 +38,12 @@ def read_measured(files: Sequence[str] | None, op: str, gpus: int) -> list[Measu
     """Calls of `op` on `gpus` ranks in logs of nccl-tests, rccl-tests or OSU's benchmarks. SpecError where there are none."""
     if not files:
         return []
+    from windtunnel.base.comm import Comm
     from windtunnel.formats.door import read_files
-    from windtunnel.formats.reading import Content
+    from windtunnel.formats.reading import Content, Context
 
-    reading = read_files(list(files))
+    named = next((comm for comm in Comm if comm.name.lower() == op), None)
+    reading = read_files(list(files), Context(op=named, ranks=gpus))
     if reading.content is not Content.COLLECTIVES:
         raise SpecError("--measured", files[0], "a log of nccl-tests, rccl-tests or OSU's benchmarks", "It holds something else.")
     tables = reading.value.tables

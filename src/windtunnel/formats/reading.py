@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from windtunnel.base.comm import Comm
 from windtunnel.records.measured_calls import MeasuredCalls
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class Context:
     """The GPU of a table of kernels that does not name it (--gpu)."""
     dtype: str | None = None
     """The number format of kernels that do not say theirs (--dtype)."""
+    op: Comm | None = None
+    """The collective of tables that do not name it (--op)."""
+    ranks: int = 0
+    """Ranks of tables that do not say them (--ranks)."""
     progress: Callable[[str, int, int], None] | None = None
     """Called with (what, done, of)."""
 

@@ -22,6 +22,8 @@ class ReadOptions:
     overrides: Sequence[str] = shared.sets()
     on: str | Path | None = shared.on()
     cluster: str | Path | None = option("The cluster that measured calls belong to.", None, metavar="CLUSTER")
+    op: str | None = option("The collective of measured tables that do not name it, such as all_gather.", None)
+    ranks: int | None = option("Ranks of measured tables that do not say them.", None, least=2)
     gpu: str | None = option("The GPU of tables of kernels that do not state it.", None, shown=False)
     dtype: str | None = option("The number format of tables of kernels that do not state it.", None, shown=False)
     format: str | None = shared.form()

@@ -32,6 +32,10 @@ HINTS = {
 """What to write in place of --out, for content that has no file."""
 
 
+SENTENCES = ("findings", "beside_the_cluster")
+"""Facts that are whole sentences, each on a line of its own."""
+
+
 def show(reading: Reading, files: list[str], out: str | None) -> None:
     """Facts on standard output, notes on standard error."""
     from rich.console import Console
@@ -41,7 +45,11 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in reading.facts.items():
-        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else format_fact(key, reading.facts))
+        if key in SENTENCES:
+            text = "\n".join(map(str, value))
+        else:
+            text = value["text"] if key == "hang" and value else format_fact(key, reading.facts)
+        table.add_row(key.replace("_", " "), text)
     console.print(table)
     for lines, title in (
         (reading.built, "built"),

@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from typing import Any
 
+from windtunnel.formats.machines.nccl.debug_words import DebugWords
+
 WORD = "NCCL"
 """Lines without it are none of NCCL's."""
 INFO = "NCCL INFO"
@@ -32,6 +34,7 @@ class DebugLines:
     def __init__(self) -> None:
         self.lines = 0
         self.warnings = 0
+        self.words = DebugWords()
         self._warned: Counter[str] = Counter()
         self._versions: Counter[str] = Counter()
         self._via: Counter[str] = Counter()
@@ -59,6 +62,7 @@ class DebugLines:
                 _count(self._warned, _DIGITS.sub("N", match[1].strip())[:200])
             return
         self.lines += 1
+        self.words.line(text)
         if match := _VIA.search(text):
             _count(self._via, _NUMBER.sub("", _PXN.sub("/PXN", match[1])))
         elif match := _RING.search(text):
@@ -103,7 +107,7 @@ class DebugLines:
             "net": sorted(self._nets),
             "gpu_direct": any("GDR" in via for via in self._via),
             "warnings": dict(self._warned.most_common(20)),
-        }
+        } | self.words.facts()
 
 
 def _count(counter: Counter[Any], key: Any) -> None:

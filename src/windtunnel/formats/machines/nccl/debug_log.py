@@ -10,9 +10,11 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import INFO, WORD, DebugLines
+from windtunnel.formats.machines.nccl.debug_words import beside
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import add_facts
 from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.spec import load_cluster
 
 _LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")
 
@@ -23,9 +25,10 @@ def recognises(head: Head) -> bool:
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
-    """Counts of what NCCL printed; as content, settings of the communicator. FileError without a line of NCCL."""
+    """Counts of what NCCL printed, and findings; as content, settings of the communicator. FileError without a line of NCCL."""
     facts: dict[str, Any] = {}
     broken: list[str] = []
+    cluster = load_cluster(context.cluster) if context.cluster is not None else None
     for path in files:
         lines, debug = WordLines(path, (WORD,), context.progress), DebugLines()
         for text in lines:
@@ -35,6 +38,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             broken.append(f"{path}: no line of NCCL")
             continue
         own = {"lines": lines.count, **debug.facts()}
+        if cluster is not None:
+            node = cluster.node
+            count, rate = (node.nic.count, node.nic.bandwidth) if node.nic is not None else (0, 0.0)
+            own["beside_the_cluster"] = beside(debug.words, node.scale_up.bandwidth, node.scale_up.kind, count, rate)
         add_facts(facts, path, own)
     if not facts:
         raise FileError(str(files[0]), "no line of NCCL", f"a log with {INFO} lines")

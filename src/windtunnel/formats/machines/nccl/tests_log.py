@@ -171,7 +171,7 @@ def _log(
     broken.extend(lines.broken)
     if log.dropped:
         broken.append(f"{path}: {log.dropped} rows beyond the first {_MOST_ROWS}")
-    tables = [table for one in log.tables if (table := _table(one, path, assumed, ignored)) is not None]
+    tables = [table for one in log.tables if (table := _table(one, path, context, assumed, ignored)) is not None]
     sizes = [row.size for rows, _, _ in log.tables for row in rows]
     ranks = max((about[0] for _, _, about in log.tables), default=0)
     facts: dict[str, Any] = {
@@ -200,19 +200,25 @@ def _drop_of(table: CallTable) -> str | None:
 
 
 def _table(
-    one: tuple[list[Row], str, tuple[int, int, str]], path: Path, assumed: list[str], ignored: list[str]
+    one: tuple[list[Row], str, tuple[int, int, str]], path: Path, context: Context, assumed: list[str], ignored: list[str]
 ) -> CallTable | None:
     rows, program, (ranks, hosts, device) = one
     comm, _ = comm_of(rows, program)
+    if comm is None and context.op is not None:
+        comm = context.op
+        assumed.append(f"{path}: the collective {comm.name.lower()}, as stated")
     if comm is None:
         comm = next((comm for comm in [comm_of(rows, path.stem)[0]] if comm is not None), None)
         if comm is None:
             ignored.append(
                 f"{path}: a table of {len(rows)} rows whose collective neither a line nor the columns name; a file that is named "
-                "after its test, such as all_gather.log, says it"
+                "after its test, such as all_gather.log, says it, or --op all_gather"
             )
             return None
         assumed.append(f"{path}: the collective {comm.name.lower()}, from the file's name")
+    if not ranks and context.ranks:
+        ranks = context.ranks
+        assumed.append(f"{ranks} ranks, as stated")
     if not ranks and (ranks := ranks_of(rows, comm)):
         assumed.append(f"{ranks} ranks, from the ratio of bus and algorithm bandwidth")
     wide = comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL)
@@ -222,7 +228,7 @@ def _table(
             if row.size > 0 and seconds > 0:
                 calls.append(MeasuredCall(float(row.size), seconds, turn == 1, row.wrong[turn]))
     if wide and ranks < 2:
-        ignored.append(f"{path}: {comm.name.lower()} of an unknown number of ranks cannot be compared")
+        ignored.append(f"{path}: {comm.name.lower()} of an unknown number of ranks cannot be compared (--ranks states it)")
     return CallTable(comm, ranks, hosts, tuple(calls), "nccl", device, False, str(path))
 
 
