@@ -125,15 +125,15 @@ def _number(asked: CatalogAddOptions, name: str, parse: Callable[[Any], float], 
         raise SpecError(_word(name), value, str(error), f"Such as {_word(name)} {example}.") from None
 
 
-def _needed(asked: CatalogAddOptions, name: str, parse: Callable[[Any], float], example: str) -> None:
+def _require_number(asked: CatalogAddOptions, name: str, parse: Callable[[Any], float], example: str) -> None:
     if _number(asked, name, parse, example) is None:
         raise SpecError(_word(name), Nothing(), "a number of the data sheet", f"Such as {_word(name)} {example}.")
 
 
 def _cluster_of_gpu(asked: CatalogAddOptions) -> tuple[dict[str, Any], list[str]]:
     assumed: list[str] = []
-    _needed(asked, "memory", parse_size, "288GB")
-    _needed(asked, "bandwidth", lambda text: parse_bandwidth(text, "GPU"), "22TB/s")
+    _require_number(asked, "memory", parse_size, "288GB")
+    _require_number(asked, "bandwidth", lambda text: parse_bandwidth(text, "GPU"), "22TB/s")
     stated = {name: _number(asked, name, parse_flops, "4PFLOP/s") for name in PEAKS}
     peak = {name: rate for name, rate in stated.items() if rate is not None}
     if "bf16" not in peak:
@@ -164,7 +164,7 @@ def _cluster_of_gpu(asked: CatalogAddOptions) -> tuple[dict[str, Any], list[str]
     else:
         gpu["power_w"] = power
     assumed.append("rates are dense: halve those that a data sheet gives with sparsity")
-    return _around(asked, gpu, assumed), assumed
+    return _put_into_nodes(asked, gpu, assumed), assumed
 
 
 def _cluster(asked: CatalogAddOptions) -> tuple[dict[str, Any], list[str]]:
@@ -178,10 +178,10 @@ def _cluster(asked: CatalogAddOptions) -> tuple[dict[str, Any], list[str]]:
     else:
         load_gpu(asked.gpu)
         gpu = asked.gpu
-    return _around(asked, gpu, assumed), assumed
+    return _put_into_nodes(asked, gpu, assumed), assumed
 
 
-def _around(asked: CatalogAddOptions, gpu: Any, assumed: list[str]) -> dict[str, Any]:
+def _put_into_nodes(asked: CatalogAddOptions, gpu: Any, assumed: list[str]) -> dict[str, Any]:
     """A cluster's table of nodes with that GPU."""
     count = asked.gpus_per_node or 8
     if asked.gpus_per_node is None:

@@ -64,18 +64,18 @@ class CompressedAttention(LayerMixer):
         plan = tape.job.plan
         seq = plan.document or plan.seq
         unit = fused_unit(tape, core)
-        ahead, back = kernel(tape, core, plan.micro_batch * (plan.seq // seq), seq, seq, self._seen(model, seq, True))
+        ahead, back = kernel(tape, core, plan.micro_batch * (plan.seq // seq), seq, seq, self._count_seen(model, seq, True))
         unit.forward.append(ahead)
         unit.backward.append(back)
         tape.add(unit)
-        _grouped(tape, model.heads * dim // model.o_groups, model.o_lora_rank, model.o_groups // tape.tp)
+        _write_groups(tape, model.heads * dim // model.o_groups, model.o_lora_rank, model.o_groups // tape.tp)
         row(tape, "attention out", model.o_groups * model.o_lora_rank, model.hidden, again=1.0, role=Role.ATTENTION_OUT)
 
     def _parts(self) -> int:
         """Vectors that a token brings to its entries: a part and its weight, twice where entries overlap."""
         return 2 if self.heavy else 4
 
-    def _seen(self, model: Model, seq: int, causal: bool) -> float:
+    def _count_seen(self, model: Model, seq: int, causal: bool) -> float:
         """Mean number of entries and near tokens that a query sees."""
         far = (visible(seq, None, model.causal) if causal else float(seq)) / self.stride(model)
         if not self.heavy and model.sparse_keys is not None:
@@ -95,7 +95,7 @@ class CompressedAttention(LayerMixer):
         return (model.q_lora_rank or 0) + model.dim_per_head + model.heads
 
     def score_flops(self, model: Model, layers: int, seq: int, local: bool, causal: bool) -> float:
-        score = 12.0 * model.heads * model.dim_per_head * self._seen(model, seq, causal)
+        score = 12.0 * model.heads * model.dim_per_head * self._count_seen(model, seq, causal)
         return layers * (score + (0.0 if self.heavy else index_score_flops(model, seq, causal, self.stride(model))))
 
     def adapter_sides(self, model: Model, separate: bool) -> dict[str, list[tuple[int, int]]]:
@@ -112,7 +112,7 @@ class CompressedAttention(LayerMixer):
         )
 
 
-def _grouped(tape: Tape, inputs: int, outputs: int, groups: int) -> None:
+def _write_groups(tape: Tape, inputs: int, outputs: int, groups: int) -> None:
     """Each of `groups` groups of heads through a product of its own: (tokens, inputs) -> (tokens, outputs)."""
     t, size = tape.tokens, groups * inputs * outputs
     unit = Unit("attention out groups", parameters=size, saved=t * groups * inputs * tape.width)

@@ -22,16 +22,8 @@ def attention(tape: Tape) -> None:
     sides = 1 if model.global_shared_kv else 2  # keys, and values where they have a projection of their own
     width = (heads * (2 if model.attention_gate else 1) + sides * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
-    column(
-        tape,
-        "qkv",
-        model.hidden,
-        width * tape.tp,
-        model.attention_bias,
-        again=groups / (heads + sides * groups),
-        source="norm",
-        role=Role.QKV,
-    )
+    again = groups / (heads + sides * groups)
+    column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=again, source="norm", role=Role.QKV)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if runtime.split_copies:
         # forward: all three; keys beside values; both in the kernel's order. Backward: both; all three stacked, and in one piece

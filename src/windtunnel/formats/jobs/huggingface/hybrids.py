@@ -43,7 +43,7 @@ def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: se
     elif kind == "glm5_next_text":
         _glm_next(config, table, layers, used)
     elif kind == "deepseek_v4":
-        _compressed(config, table, layers, used, assumed)
+        _read_compression(config, table, layers, used, assumed)
     elif kind == "jamba":
         _jamba(config, table, layers, used)
     elif kind in ("lfm2", "lfm2_moe"):
@@ -152,7 +152,7 @@ _HEAVY = 32
 """From so many tokens an entry on, attention is the heavily compressed one, which sees all entries."""
 
 
-def _compressed(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]) -> None:
+def _read_compression(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]) -> None:
     """DeepSeek-V4: tokens behind an entry of the cache, layer by layer; those of further layers stand behind them."""
     ratios = config.get("compress_ratios")
     if not isinstance(ratios, list) or len(ratios) < layers or not all(type(ratio) is int and ratio >= 0 for ratio in ratios):

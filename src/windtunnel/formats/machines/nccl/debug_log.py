@@ -10,7 +10,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import INFO, WORD, DebugLines
-from windtunnel.formats.machines.nccl.debug_words import beside
+from windtunnel.formats.machines.nccl.debug_words import compare_with_cluster
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import add_facts
 from windtunnel.formats.text.word_lines import WordLines
@@ -41,7 +41,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         if cluster is not None:
             node = cluster.node
             count, rate = (node.nic.count, node.nic.bandwidth) if node.nic is not None else (0, 0.0)
-            own["beside_the_cluster"] = beside(debug.words, node.scale_up.bandwidth, node.scale_up.kind, count, rate)
+            own["beside_the_cluster"] = compare_with_cluster(debug.words, node.scale_up.bandwidth, node.scale_up.kind, count, rate)
         add_facts(facts, path, own)
     if not facts:
         raise FileError(str(files[0]), "no line of NCCL", f"a log with {INFO} lines")

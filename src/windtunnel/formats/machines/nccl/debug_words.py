@@ -44,7 +44,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True)
-class Graph:
+class ChannelGraph:
     """A graph that NCCL searched: `channels` of `inside` and `across` GB/s, over paths of these types."""
 
     pattern: int
@@ -69,7 +69,7 @@ class DebugWords:
     """Gathers lines of one log."""
 
     def __init__(self) -> None:
-        self.graphs: Counter[Graph] = Counter()
+        self.graphs: Counter[ChannelGraph] = Counter()
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.rates: dict[str, float] = {}
         self.nics: dict[str, str] = {}
@@ -86,7 +86,7 @@ class DebugWords:
         """Takes a line with NCCL INFO."""
         if match := _GRAPH.search(text):
             pattern, _, channels, inside, across, near, far = match.groups()
-            self.graphs[Graph(int(pattern), int(channels[:6]), float(inside), float(across), near, far)] += 1
+            self.graphs[ChannelGraph(int(pattern), int(channels[:6]), float(inside), float(across), near, far)] += 1
         elif match := _FROM.search(text):
             for kind, rate, path in _PAIR.findall(text) if match[1] == "GPU" else ():
                 if path != "LOC" and path in PATHS:
@@ -178,7 +178,7 @@ class DebugWords:
         return said
 
 
-def beside(words: DebugWords, scale_up: float, kind: str, nics: int, nic: float) -> list[str]:
+def compare_with_cluster(words: DebugWords, scale_up: float, kind: str, nics: int, nic: float) -> list[str]:
     """Findings against what a cluster's links should give: `scale_up` B/s each way of a GPU over links of `kind`, and `nics` NICs
     of `nic` B/s for a node."""
     said = []
