@@ -127,7 +127,7 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
 }
 """What `user_script.ask` answers -> the command that answers the same with --json -, and the part that is compared."""
 
-MOST_OTHERS = {"flows", "export", "profile import", "profile export", "fit kernels", "fleet monitor", "fleet replay",
+MOST_OTHERS = {"catalog add", "flows", "export", "profile import", "profile export", "fit kernels", "fleet monitor", "fleet replay",
                "fleet diagnose --plan", "fleet jobset", "fleet dashboard"}  # fmt: skip
 """Answers that are compared in a test of their own, or have no --json."""
 

@@ -40,7 +40,7 @@ def ask_jobs(job: wt.Job) -> dict[str, object]:
         "sensitivity": wt.sensitivity(job),
         "compare": wt.compare(job, wt.load("llama3-8b-8xh100", [*SMALL, "plan.recompute=full"])),
         "catalog": wt.catalog("gpus", "h100-sxm-80gb"),
-        "add_entry": wt.add_entry("gpu", "x1", memory="288GB", bandwidth="22TB/s", bf16="4PFLOP/s").text,
+        "catalog add": wt.add_entry("gpu", "x1", memory="288GB", bandwidth="22TB/s", bf16="4PFLOP/s").text,
     }
 
 
