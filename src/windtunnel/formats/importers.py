@@ -100,6 +100,12 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("kernel-table", "machines.kernels.table", "kernel times, CSV or Parquet with an op and a time", reads="kernels"),
     Importer("unknown-log", "logs.unknown", "logs of trainers without a reader: a step, its time, tokens/s, memory, loss by name"),
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
+    Importer(
+        "manifest",
+        "jobs.scripts.manifests",
+        "training jobs of Kubernetes (Kubeflow, JobSet, Volcano, Ray), SkyPilot, dstack",
+        reads="table",
+    ),
     Importer("calculon", "jobs.simulators.calculon", "Calculon's model, execution and system files", reads="table"),
     Importer("simumax", "jobs.simulators.simumax", "SimuMax's model, strategy and system files", reads="table"),
     Importer("llm-analysis", "jobs.simulators.llm_analysis", "llm-analysis's model, dtype and GPU files", reads="table"),

@@ -41,7 +41,7 @@ _MEGATRON = re.compile(
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
-    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl\.scripts|llamafactory\.launcher|"
+    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|swift[/.]cli[/.](?:sft|pt|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
     r"(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""

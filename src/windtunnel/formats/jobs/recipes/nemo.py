@@ -19,6 +19,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes.megatron_bridge import RENAMED, adapt_model, give
 from windtunnel.formats.jobs.recipes.reader import PARTIALS, Recipe
 from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown
+from windtunnel.formats.jobs.scripts.launched import Launched
 from windtunnel.spec import Job, Model
 
 FORMAT = "nemo"
@@ -133,7 +134,7 @@ def _machine(value: Made, args: Arguments) -> None:
         devices = _USUAL_GPUS
         args.assumed.append(f"{devices} GPUs, a node: the recipe that this file builds on is not in reach (--set cluster.gpus=N)")
     if devices is not None:
-        args.launcher_gpus = devices * (nodes or 1)
+        args.launcher = Launched(devices * (nodes or 1))
     steps = value.get("trainer.max_steps")
     args.given["train-iters"] = [str(steps) if _count(steps) else "1"]
 
