@@ -117,6 +117,12 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nemo", "jobs.nemo_yaml", "NeMo 1's YAML: trainer and model", reads="table"),
     Importer("nemo-rl", "jobs.nemo_rl", "NeMo RL's configurations: the update, and for `rl-predict` the whole step", reads="table"),
     Importer("trainer", "jobs.trainer", "Accelerate, Hugging Face's Trainer, LLaMA-Factory, Axolotl", reads="table"),
+    Importer(
+        "trainer-table",
+        "jobs.tool_files",
+        "torchtune, NeMo Automodel, prime-rl, Levanter, MaxText",
+        reads="table",
+    ),
     Importer("gpt-neox", "jobs.neox", "GPT-NeoX's configurations", reads="table"),
     Importer("deepspeed", "jobs.deepspeed.configuration", "DeepSpeed's configuration over a job that says the rest", reads="table"),
     Importer("huggingface", "jobs.huggingface.config", "config.json of a model of Hugging Face", reads="table"),

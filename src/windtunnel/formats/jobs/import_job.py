@@ -17,6 +17,7 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus import files as primus_files
+from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
@@ -42,7 +43,7 @@ _MEGATRON = re.compile(
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
     r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|swift[/.]cli[/.](?:sft|pt|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
-    r"(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
+    r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
@@ -69,6 +70,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     `SpecError` for what cannot be understood or is not modelled.
     """
     if isinstance(source, Path) and is_recipe(source):
+        if ":" not in str(source) and (trained := table_of_script(read_source(source)[0])) is not None:
+            return _import_table(trained, on, stated)
         return from_recipe(source, on, stated)
     if isinstance(source, Path) and (call := call_of(source)) is not None:
         source = call.script

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -27,7 +28,7 @@ from windtunnel.formats.jobs.scripts.launched import KEY as LAUNCHED
 from windtunnel.formats.jobs.scripts.launched import Launched
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
-from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, Tool, tool_of
+from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, Tool, tool_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
@@ -81,8 +82,10 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     model, held = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
     gpus = _gpus(keys, stated, on, assumed)
-    plan = _plan(keys, tool, model, gpus, stated, assumed)
+    plan = _plan(keys, tool if form != "accelerate" else replace(tool, micro=1), model, gpus, stated, assumed)
     runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)
+    if keys.get("num_processes") == 1 and tool is UNSLOTH and stated.own_gpus is None:
+        assumed.insert(0, "1 GPU, on which Unsloth trains unless a launcher starts more (--set cluster.gpus=N)")
     if plan.recompute != "none" and not _says_checkpointing(keys):
         assumed.append(f"gradient checkpointing, {tool.name}'s default (--set plan.recompute=none)")
     job = None
@@ -152,17 +155,25 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
     batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", *inside)
     micro = stated.whole_number("plan.micro_batch") or first_count(keys, batches)
     if micro is None:
-        micro = 1
-        assumed.append("micro batch 1 (per_device_train_batch_size left out)")
+        micro = tool.micro
+        assumed.append(
+            f"micro batch {micro}, {tool.name}'s default (per_device_train_batch_size left out; --set plan.micro_batch=N)"
+        )
     accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
     micro *= sequences_of_a_sample(keys, assumed)
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
+    if tool.least_batch > micro * dp and keys.get(accumulated[0]) is None:
+        steps = math.ceil(tool.least_batch / micro / dp)
+        assumed.append(f"{steps} micro batches a step, {tool.name}'s default: at least {tool.least_batch} samples")
     if (batch := first_count(keys, ("rl_batch",))) is not None:
         steps = max(1, batch // (dp * micro))
     sequence = stated.whole_number("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
         sequence = tool.seq
-        assumed.append(f"sequences of {sequence} tokens (none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)")
+        assumed.append(
+            f"sequences of {sequence} tokens, {tool.name}'s default "
+            f"(none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)"
+        )
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
     recompute = _recomputes(keys, tool)

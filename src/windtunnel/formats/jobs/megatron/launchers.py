@@ -21,6 +21,8 @@ _NO_COST = (
     "merge-lora", "finetune", "use-hf", "output-dir", "add-version", "train-iters",
 )  # fmt: skip
 """Megatron-SWIFT's flags about data, files and names. Packed sequences are `max_length` long."""
+SWIFT_FLAGS = frozenset({*_TUNER, *_NO_COST, "load"})
+"""Megatron-SWIFT's own flags beside Megatron-LM's."""
 
 
 def fill_in(args: Arguments, text: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from windtunnel.formats.jobs.scripts.launched import Launched, launched
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
+from windtunnel.formats.jobs.tool_files import table_of_command
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 VERL = re.compile(r"verl\.trainer\.\w+|(?:verl|recipe)\.[\w.]*(?:main_\w+|\w+_main)")
@@ -56,7 +57,7 @@ def table_of_commands(
             return table_of_overrides(overrides, launched(words, environment, folder))
         if starts_openrlhf(words):
             return table_of_update(words)
-        if (table := _table(words, environment, folder)) is not None:
+        if (table := table_of_command(words, environment, folder) or _table(words, environment, folder)) is not None:
             return table
     return None
 
@@ -235,6 +236,8 @@ def table_of_overrides(words: Sequence[str], launcher: Launched | None = None) -
     table["fsdp_config"] = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": offloads}
     on(f"{_ACTOR}fsdp_config.optimizer_offload")
     table["distributed_type"], table["bf16"] = "FSDP", True
+    if not tuned:  # verl/utils/torch_functional.py: log-probabilities by flash-attn's cross entropy, of 16-bit logits
+        table["flash_attn_cross_entropy"] = True
     lora = _parse_count(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
     if lora:
         table |= {
