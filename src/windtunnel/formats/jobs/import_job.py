@@ -46,6 +46,7 @@ _TRAINER = re.compile(
     r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""
+_SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
 
@@ -122,8 +123,8 @@ def _trainer_command(text: str, where: str, source: str | Path, stated: Stated |
 
 
 def _sections(text: str) -> bool:
-    """Whether a text has lines such as [training], as torchtitan's files have."""
-    return any(line.strip() in ("[training]", "[parallelism]") for line in text.splitlines())
+    """Whether a text has lines such as [training] or [model.lora], as TOML's sections are."""
+    return _SECTION.search(text) is not None
 
 
 def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:

@@ -313,7 +313,7 @@ def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runt
     if "fp8" in str(tool.value(keys, "quantization") or ""):
         precision = "fp8"
     compiled = tool.value(keys, "compile") not in _OFF
-    fields: dict[str, Any] = {"precision": precision}
+    fields: dict[str, Any] = {"precision": precision, "tool": tool.name}
     if tool.entry != "maxtext":
         fields["launch"] = "compile" if compiled else "eager"
     stated = str(tool.value(keys, "weights") or "")

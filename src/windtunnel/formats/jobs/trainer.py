@@ -325,7 +325,7 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
         half = precision if precision in ("bf16", "fp16") else "fp32"
         if file is not None:
             fields |= sharding_fields(Keys(file), half, half, model.hidden)
-        return load_runtime("deepspeed", **fields)
+        return load_runtime("deepspeed", tool=tool.entry, **fields)
     fields["launch"] = "compile" if compiled else "eager"
     if plan.shards_parameters and False in (
         keys.get("fsdp_config.fsdp_reshard_after_forward"),
