@@ -22,12 +22,13 @@ from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
-from windtunnel.formats.jobs.scripts.script_call import call_of
+from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.text.source import parse_json, read_source
+from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.spec import Job
 from windtunnel.spec.loading.files import read_table, shape_trouble
 
@@ -84,29 +85,37 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
         table = open_defaults(table, source.parent)
-        return _import_table(primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated)
-    if text.lstrip()[0] in "{[" and not _sections(text):
+        return _import_table(
+            primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated, text
+        )
+    sections = _sections(text) and not (isinstance(source, Path) and source.suffix in SCRIPTS)
+    if text.lstrip()[0] in "{[" and not sections:
         read = parse_json(text, where)
-        return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated)
+        return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
     if _TRAINER.search(text) and (trained := _trainer_command(text, where, source, stated)) is not None:
         return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
-    if any("--" in one for one in texts) and not _sections(text):
+    if any("--" in one for one in texts) and not sections:
         if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
-            raise SpecError(where, f"a text whose options are none of Megatron-LM's: {text.strip()[:30]}", _KNOWN)
+            raise _unknown(text, where, f"a text that no reader takes: {text.strip()[:30]}")
         if isinstance(source, Path):
             stated = replace(stated or Stated(), script=source)
         return from_arguments(text, where, on, stated)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError):
-        raise SpecError(where, text.strip()[:60], _KNOWN) from None
+        raise _unknown(text, where, text.strip()[:60]) from None
     trouble = shape_trouble(table)
     if trouble:
         raise FileError(where, *trouble)
     if format_of_table(table) in ("", "huggingface"):
-        raise SpecError(where, text.strip()[:60], _KNOWN)
+        raise _unknown(text, where, text.strip()[:60])
     return _import_table(table, on, stated)
+
+
+def _unknown(text: str, where: str, got: str) -> SpecError:
+    """The error of a text that no reader takes, with the tool that it looks like."""
+    return SpecError(where, got, _KNOWN, hint_of_text(text))
 
 
 def _trainer_command(text: str, where: str, source: str | Path, stated: Stated | None) -> Mapping[str, Any] | None:
@@ -127,7 +136,10 @@ def _sections(text: str) -> bool:
     return _SECTION.search(text) is not None
 
 
-def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None, text: str = "") -> Imported:
     """What the table states; Hugging Face's importer says of one that none recognises what is missing."""
-    imported: Imported = module_of(importer_of_table(table) or _HUGGING_FACE).import_table(table, on, stated)
+    found = importer_of_table(table)
+    if found is None and text and tool_of_text(text):
+        raise _unknown(text, "FILE", f"a table with the keys {', '.join(map(str, table))[:60]}")
+    imported: Imported = module_of(found or _HUGGING_FACE).import_table(table, on, stated)
     return imported
