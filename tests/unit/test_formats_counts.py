@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.formats.jobs.scripts.launched import Launched, launched
+from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.jobs.load import load_described_job
 from windtunnel.spec import load_cluster
 
@@ -192,7 +192,7 @@ def test_a_job_that_is_the_machine_keeps_its_size(tmp_path: Path) -> None:
 
 
 def test_counts_of_words() -> None:
-    assert launched(["srun", "-N2", "--ntasks-per-node", "1", "torchrun", "--nproc-per-node=4"], {}) == Launched(None, 2, 4)
-    assert launched(["torchrun", "--nnodes", "1:$MAX", "--nproc_per_node", "8"], {}).total is None
-    assert launched([], {"NNODES": "3", "NPROC_PER_NODE": "5"}).total == 15
-    assert launched(["python"], {}) == Launched()
+    assert launcher_of(["srun", "-N2", "--ntasks-per-node", "1", "torchrun", "--nproc-per-node=4"], {}) == Launched(None, 2, 4)
+    assert launcher_of(["torchrun", "--nnodes", "1:$MAX", "--nproc_per_node", "8"], {}).total is None
+    assert launcher_of([], {"NNODES": "3", "NPROC_PER_NODE": "5"}).total == 15
+    assert launcher_of(["python"], {}) == Launched()

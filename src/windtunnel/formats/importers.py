@@ -102,7 +102,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
     Importer(
         "manifest",
-        "jobs.scripts.manifests",
+        "jobs.manifests",
         "training jobs of Kubernetes (Kubeflow, JobSet, Volcano, Ray), SkyPilot, dstack",
         reads="table",
     ),

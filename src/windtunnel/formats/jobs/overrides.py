@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windtunnel.formats.jobs.scripts.launched import Launched
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.spec import Job, Model
 
 NO_GPUS = "Or say on how many GPUs: --on CLUSTER, with --set cluster.gpus=N for a part of it."

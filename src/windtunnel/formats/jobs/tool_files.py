@@ -17,8 +17,8 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys, interpolate
+from windtunnel.formats.jobs.launched import KEY, Launched, launcher_of
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.scripts.launched import KEY, Launched, launched
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.formats.jobs.tokenizers import USUAL, vocabulary_of_name
 from windtunnel.formats.jobs.trainer_keys import LINEARS, experts_of, first_count
@@ -95,16 +95,16 @@ def table_of_command(words: Sequence[str], environment: Mapping[str, str], folde
             verb = (word.rpartition("/")[2], *words[place + 1 : place + 2])
             if not named and verb not in tool.starts:
                 continue
-            table = _told(words[place + 1 :], folder)
+            table = _table_of_words(words[place + 1 :], folder)
             recipe = next((str(table[key]) for key in ("config", "config_path") if isinstance(table.get(key), str)), "")
             if tool.name == "torchtune" and "model" not in table and recipe:  # llama3_1/8B_lora is of its own configurations
                 table["model"] = recipe.replace("/", "_")
-            counts = launched(words[:place] if named else words, environment, folder).as_table()
+            counts = launcher_of(words[:place] if named else words, environment, folder).as_table()
             return {TOOL: tool.name, **counts, **table}
     return None
 
 
-def _told(words: Sequence[str], folder: Path | None) -> dict[str, Any]:
+def _table_of_words(words: Sequence[str], folder: Path | None) -> dict[str, Any]:
     """A configuration by the words behind its program: a file (`-c FILE`, `@ FILE`, FILE), `key=value` and `--key value`."""
     table: dict[str, Any] = {}
     name = ""
@@ -117,13 +117,13 @@ def _told(words: Sequence[str], folder: Path | None) -> dict[str, Any]:
                 table[name] = word
             name = ""
         elif equals and re.fullmatch(r"[A-Za-z_][\w.]*", head):
-            _put(table, head, _parsed(value))
+            _put(table, head, _parse_value(value))
             name = ""
         elif word.startswith("-"):
             name = head.replace("-", "_")
             _put(table, name, True)
         elif name:
-            _put(table, name, _parsed(word))
+            _put(table, name, _parse_value(word))
             name = ""
     return table
 
@@ -138,7 +138,7 @@ def _put(table: dict[str, Any], path: str, value: Any) -> None:
     table[last] = value
 
 
-def _parsed(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if re.fullmatch(r"\[.*\]", text):

@@ -22,10 +22,10 @@ from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, pr
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
+from windtunnel.formats.jobs.launched import KEY as LAUNCHED
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
-from windtunnel.formats.jobs.scripts.launched import KEY as LAUNCHED
-from windtunnel.formats.jobs.scripts.launched import Launched
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
 from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, Tool, tool_of

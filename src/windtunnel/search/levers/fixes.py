@@ -167,7 +167,7 @@ def _offload_parameters(job: Job) -> Iterator[Change]:
             yield Change.of(plan__offload__optimizer="host", plan__offload__parameters="host")
 
 
-def _several(job: Job) -> Iterator[Change]:
+def _changes_together(job: Job) -> Iterator[Change]:
     """What takes no other layout, together: a loss in slices, offload, the smallest micro batch, every layer run again."""
     plan, offload = job.plan, job.plan.offload
     sliced = (("runtime.cross_entropy", "chunked"),) if job.runtime.cross_entropy == "vocab_parallel" else ()
@@ -232,7 +232,7 @@ SINGLES: tuple[Callable[[Job], Iterator[Change]], ...] = (
     _offload_activations,
     _offload_optimizer,
     _offload_parameters,
-    _several,
+    _changes_together,
     _degree("cp"),
     _degree("tp"),
     _degree("pp"),

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.jobs.harmless_keys import is_harmless
 from windtunnel.formats.jobs.imported import CommandLine
+from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import commands_of, launch
-from windtunnel.formats.jobs.scripts.launched import Launched, launched
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -197,11 +197,11 @@ def _launcher_of(listed: list[tuple[str, list[str]]], text: str, where: str, sta
         commands, environment = commands_of(text, where, stated.arguments, stated.environment, stated.script)
         chosen = max(commands, key=lambda words: sum(word.startswith("--") for word in words), default=[])
         end = next((place for place, word in enumerate(chosen) if word.endswith(".py") or word in ("megatron", "swift")), 0)
-        found = launched(chosen[:end] or chosen, environment, folder)
+        found = launcher_of(chosen[:end] or chosen, environment, folder)
         if found != Launched():
             return found
     flags = {LAUNCHER[flag]: values[0] for flag, values in listed if flag in LAUNCHER and values}
-    return launched(["torchrun", *(word for flag, value in flags.items() for word in (_TORCHRUN[flag], value))], {})
+    return launcher_of(["torchrun", *(word for flag, value in flags.items() for word in (_TORCHRUN[flag], value))], {})
 
 
 def _alike(flag: str, known: str) -> bool:

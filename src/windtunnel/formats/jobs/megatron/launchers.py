@@ -6,10 +6,10 @@ import math
 import re
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import LORA_TARGETS, OF_SLIME
 from windtunnel.formats.jobs.rl.trainer import LONGEST_SAMPLES, UPDATE_ALONE
-from windtunnel.formats.jobs.scripts.launched import Launched
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windtunnel.formats.jobs.scripts.launched import Launched, launched
+from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
@@ -54,7 +54,7 @@ def table_of_commands(
     for command in reversed(commands):
         words = list(command)
         if (overrides := _verl(words)) is not None:
-            return table_of_overrides(overrides, launched(words, environment, folder))
+            return table_of_overrides(overrides, launcher_of(words, environment, folder))
         if starts_openrlhf(words):
             return table_of_update(words)
         if (table := table_of_command(words, environment, folder) or _table(words, environment, folder)) is not None:
@@ -85,7 +85,7 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if not defaults and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
     table = {**defaults, **_of_accelerate(launcher), **table}
-    counts = launched(before, environment, folder).as_table()
+    counts = launcher_of(before, environment, folder).as_table()
     if "num_processes" not in table:
         table |= counts
     return {PARTS: [*parts, table]} if parts else table
@@ -222,8 +222,7 @@ def table_of_overrides(words: Sequence[str], launcher: Launched | None = None) -
     responses = _parse_count(get("actor_rollout_ref.rollout.n")) or 1
     if mini:
         table["rl_batch"] = mini * responses
-    if cp > 1:
-        table["sequence_parallel_size"] = cp
+    table["sequence_parallel_size"] = cp if cp > 1 else None
     on_megatron = any(name.startswith(f"{_ACTOR}megatron.") for name in said)
     if on_megatron or get(f"{_ACTOR}strategy") == "megatron":
         return _megatron_table(said, table, mini * responses if mini else None, gpus)
@@ -240,11 +239,8 @@ def table_of_overrides(words: Sequence[str], launcher: Launched | None = None) -
         table["flash_attn_cross_entropy"] = True
     lora = _parse_count(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
     if lora:
-        table |= {
-            "use_peft": True,
-            "lora_r": lora,
-            "lora_target_modules": get("actor_rollout_ref.model.target_modules") or "all-linear",
-        }
+        targets = get("actor_rollout_ref.model.target_modules") or "all-linear"
+        table |= {"use_peft": True, "lora_r": lora, "lora_target_modules": targets}
     left = {name: value for name, value in said.items() if name not in read}
     return {key: value for key, value in table.items() if value is not None} | left
 

@@ -78,7 +78,7 @@ class Launched:
         return cls(None, left.get("nodes"), left.get("per_node"), tuple(left.get("unset", ())))
 
 
-def launched(words: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> Launched:
+def launcher_of(words: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> Launched:
     """What the words before a program, and the variables of the script, say of its processes. `folder`: where hostfiles lie."""
     known = dict(environment) | {match[1]: match[2] for word in words if (match := _ASSIGNED.fullmatch(word)) is not None}
     counts: dict[str, int] = {}

@@ -122,7 +122,7 @@ def _text_of(container: Mapping[str, Any]) -> str:
     """What a container runs, as a line or a script of a shell; `$(NAME)` is a variable of it."""
     if isinstance(container.get("entrypoint"), str):
         return str(container["entrypoint"])
-    words = [str(word) for key in ("command", "args") for word in _listed(container.get(key))]
+    words = [str(word) for key in ("command", "args") for word in _as_list(container.get(key))]
     if len(words) > 1 and words[0].rpartition("/")[2] in ("bash", "sh"):
         text = "\n".join(word for word in words[1:] if not re.fullmatch(r"-[a-z]+", word))
     else:
@@ -130,7 +130,7 @@ def _text_of(container: Mapping[str, Any]) -> str:
     return re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", text)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
