@@ -20,7 +20,14 @@ from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_mod
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import example_job
 from windtunnel.jobs.own import load_own
-from windtunnel.jobs.sources import check_path, format_of_source, is_deepspeed, is_foreign, leaves_model_open
+from windtunnel.jobs.sources import (
+    check_path,
+    format_of_source,
+    is_deepspeed,
+    is_foreign,
+    leaves_model_open,
+    refuse_another_tool,
+)
 from windtunnel.spec import load_model, names
 from windtunnel.spec.loading.files import SUFFIXES
 
@@ -69,6 +76,7 @@ def load_foreign(
     check_path(source)
     if without_gz(Path(source)).suffix.lower() in (".yaml", ".yml") and Path(source).is_file():
         refuse_server(*read_source(Path(source)), Path(source))
+    refuse_another_tool(source)
     if is_foreign(source):
         return import_on_machine(Path(source), on, changes)
     if format_of_source(source) == "model":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +157,20 @@ def import_on_machine(
 
 
 def _overrides_of(base: str | None, overrides: list[str], beside: Model | None = None) -> Stated:
-    """What the command line says beside a source: its overrides, and the GPUs of the machine."""
+    """What the command line says beside a source: its overrides, the GPUs of the machine, and those of a node of a cluster that
+    nobody cut to a job's size: one of the catalogue."""
     table: dict[str, Any] = {}
     for text in overrides:
         table = merge(table, override(text))
-    gpus = None
+    gpus: int | None = None
+    node: int | None = None
     if base is not None and is_job(base):
         gpus = load_job(base if base in names("jobs") else Path(base)).cluster.gpus
     elif base is not None:
         known = cluster_table(base)
-        gpus = load_cluster(base).gpus if isinstance(known, str) else known.get("gpus")
-    return Stated.of(table, gpus if isinstance(gpus, int) else None, beside)
+        if isinstance(known, str):
+            cluster = load_cluster(known, [text.strip() for text in overrides if text.strip().startswith("cluster.node")])
+            gpus, node = cluster.gpus, cluster.node.gpus
+        else:
+            gpus = known.get("gpus") if isinstance(known.get("gpus"), int) else None
+    return replace(Stated.of(table, gpus, beside), node=node, machine=base or "")

@@ -16,6 +16,7 @@ from windtunnel.formats.jobs.rl.script import TOOLS, is_trainer, read_trainer
 from windtunnel.formats.jobs.rl.trainer import LENGTHS_ASSUMED, LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.formats.logs.rl_steps import read_rl_steps
 from windtunnel.formats.logs.verl import PHASES
+from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.machines import cluster_table, no_machine
 from windtunnel.rl import RLJob, load_rl_job
@@ -27,6 +28,8 @@ from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.load import override
 from windtunnel.spec.loading.resolve import merge
 
+_TYPED = 'a job file with workload = "rl", model, cluster, plan and a table rl (docs/rl.md)'
+"""How a step is stated without a file of a trainer."""
 LARGEST_LOG = 1 << 28
 """Bytes of a log that is read."""
 
@@ -67,6 +70,9 @@ def load_rl(
         if not is_rl(table) and is_trainer(path):
             return _with_lengths(_from_trainer(path, on, changes), log)
     if not is_rl(table):
+        text = "" if isinstance(source, Mapping) else read_text(Path(source), LARGEST_LOG, "a configuration")
+        if tool_of_text(text) and "workload" not in table:
+            raise SpecError("JOB", str(source), f"a script or a configuration of {TOOLS}", hint_of_text(text, _TYPED))
         raise SpecError(
             "workload", table.get("workload"), 'workload = "rl", and a table rl', "`windtunnel predict` takes training jobs."
         )

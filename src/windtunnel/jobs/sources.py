@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from windtunnel.base.errors import FileError, nearest
+from windtunnel.base.errors import FileError, SpecError, nearest
 from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import MODEL_APART, OWN
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.recipes.names import split
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.script_call import file_of
+from windtunnel.formats.text.source import read_source
+from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.spec import names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
@@ -70,6 +72,30 @@ def is_foreign(source: str) -> bool:
 def is_deepspeed(source: str) -> bool:
     """Whether `source` is a DeepSpeed configuration."""
     return format_of_source(source) == "deepspeed"
+
+
+_TAKE_MANY: dict[str, tuple[str, ...]] = {
+    "": (), "deepspeed": ("DeepSpeed", "Accelerate"), "torchtitan": ("torchtitan",), "job": (), "model": (),
+}  # fmt: skip
+"""Readers that take a table by keys which files of many tools have, with the marks of their own files."""
+_OF_A_JOB = frozenset({"plan", "cluster", "runtime", "base", "workload", "reliability"})
+"""Keys of a job file of ours beside its model, whose source may name any tool."""
+
+
+def refuse_another_tool(source: str) -> None:
+    """SpecError for a table of a tool that is not read, with the tool that it looks like and what to type. A table that has keys of
+    a job of ours, or no mark of a tool where a reader takes it, is left to that reader."""
+    form = format_of_source(source)
+    if form not in _TAKE_MANY:
+        return
+    text, where = read_source(Path(source))
+    table = read_table(Path(source))
+    tool = tool_of_text(text)
+    ours = bool(_OF_A_JOB & set(table)) or not table or form == "" and "model" in table and not tool
+    if ours or tool in _TAKE_MANY[form] or not tool and form:
+        return
+    keys = ", ".join(map(str, table))[:60]
+    raise SpecError(where, f"a table with the keys {keys}", "a configuration that is read", hint_of_text(text))
 
 
 def leaves_model_open(source: str) -> bool:

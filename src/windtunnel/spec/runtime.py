@@ -94,6 +94,9 @@ class Runtime(Noun):
     """A framework version and its switches. Fields that a job does not set come from `catalog/frameworks/`."""
 
     framework: Name
+    tool: Name | None = Field(
+        None, description="whose files a user writes, where they have other words than the framework's; advice is in its words"
+    )
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(

@@ -17,16 +17,18 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus import files as primus_files
+from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
-from windtunnel.formats.jobs.scripts.script_call import call_of
+from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.text.source import parse_json, read_source
+from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.spec import Job
 from windtunnel.spec.loading.files import read_table, shape_trouble
 
@@ -41,10 +43,11 @@ _MEGATRON = re.compile(
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
-    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl\.scripts|llamafactory\.launcher|"
-    r"(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
+    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|swift[/.]cli[/.](?:sft|pt|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
+    r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
 )
 """What a script has somewhere that starts a trainer."""
+_SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
 
@@ -69,6 +72,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     `SpecError` for what cannot be understood or is not modelled.
     """
     if isinstance(source, Path) and is_recipe(source):
+        if ":" not in str(source) and (trained := table_of_script(read_source(source)[0])) is not None:
+            return _import_table(trained, on, stated)
         return from_recipe(source, on, stated)
     if isinstance(source, Path) and (call := call_of(source)) is not None:
         source = call.script
@@ -80,29 +85,37 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
         table = open_defaults(table, source.parent)
-        return _import_table(primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated)
-    if text.lstrip()[0] in "{[" and not _sections(text):
+        return _import_table(
+            primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated, text
+        )
+    sections = _sections(text) and not (isinstance(source, Path) and source.suffix in SCRIPTS)
+    if text.lstrip()[0] in "{[" and not sections:
         read = parse_json(text, where)
-        return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated)
+        return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
     if _TRAINER.search(text) and (trained := _trainer_command(text, where, source, stated)) is not None:
         return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
-    if any("--" in one for one in texts) and not _sections(text):
+    if any("--" in one for one in texts) and not sections:
         if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
-            raise SpecError(where, f"a text whose options are none of Megatron-LM's: {text.strip()[:30]}", _KNOWN)
+            raise _unknown(text, where, f"a text that no reader takes: {text.strip()[:30]}")
         if isinstance(source, Path):
             stated = replace(stated or Stated(), script=source)
         return from_arguments(text, where, on, stated)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError):
-        raise SpecError(where, text.strip()[:60], _KNOWN) from None
+        raise _unknown(text, where, text.strip()[:60]) from None
     trouble = shape_trouble(table)
     if trouble:
         raise FileError(where, *trouble)
     if format_of_table(table) in ("", "huggingface"):
-        raise SpecError(where, text.strip()[:60], _KNOWN)
+        raise _unknown(text, where, text.strip()[:60])
     return _import_table(table, on, stated)
+
+
+def _unknown(text: str, where: str, got: str) -> SpecError:
+    """The error of a text that no reader takes, with the tool that it looks like."""
+    return SpecError(where, got, _KNOWN, hint_of_text(text))
 
 
 def _trainer_command(text: str, where: str, source: str | Path, stated: Stated | None) -> Mapping[str, Any] | None:
@@ -119,11 +132,14 @@ def _trainer_command(text: str, where: str, source: str | Path, stated: Stated |
 
 
 def _sections(text: str) -> bool:
-    """Whether a text has lines such as [training], as torchtitan's files have."""
-    return any(line.strip() in ("[training]", "[parallelism]") for line in text.splitlines())
+    """Whether a text has lines such as [training] or [model.lora], as TOML's sections are."""
+    return _SECTION.search(text) is not None
 
 
-def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None, text: str = "") -> Imported:
     """What the table states; Hugging Face's importer says of one that none recognises what is missing."""
-    imported: Imported = module_of(importer_of_table(table) or _HUGGING_FACE).import_table(table, on, stated)
+    found = importer_of_table(table)
+    if found is None and text and tool_of_text(text):
+        raise _unknown(text, "FILE", f"a table with the keys {', '.join(map(str, table))[:60]}")
+    imported: Imported = module_of(found or _HUGGING_FACE).import_table(table, on, stated)
     return imported

@@ -12,6 +12,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given
@@ -57,7 +58,9 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     _tokenizer(keys, args)
     devices, nodes = (keys.get(f"trainer.{name}") for name in ("devices", "num_nodes"))
     if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0:
-        args.launcher_gpus = devices * (nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1)
+        args.launcher = Launched(devices * (nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1))
+    elif isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0:
+        args.launcher = Launched(None, nodes)
     args.given["train-iters"] = [str(keys.count("trainer.max_steps") or 1)]
     args.state(stated)
     imported = from_given(args, on, stated, FORMAT)

@@ -49,14 +49,15 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
         config = first_of_lists(config, "", assumed)
     keys = Keys({str(key).replace("-", "_"): value for key, value in config.items()})
     model = _model(keys, stated, assumed)
-    gpus = stated.gpus_on(on, assumed)
+    gpus = stated.gpus_on(on, assumed, (keys.count("model_parallel_size") or 1) * (keys.count("pipe_parallel_size") or 1))
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys)
     job = None
     if on is not None:
         steps = keys.count("train_iters")
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
-        nouns: dict[str, Any] = {"model": model, "plan": plan, "runtime": runtime, "cluster": on.cluster}
+        nouns: dict[str, Any] = {"model": model, "plan": plan, "runtime": runtime}
+        nouns["cluster"] = on.cluster.model_copy(update={"gpus": gpus or on.cluster.gpus})
         job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source="GPT-NeoX configuration", **nouns))
     return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 

@@ -11,7 +11,9 @@ Liger-Kernel `transformers/monkey_patch.py` and axolotl `integrations/{liger,cut
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -20,15 +22,19 @@ from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, pr
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
+from windtunnel.formats.jobs.launched import KEY as LAUNCHED
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
-from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, Tool, tool_of
+from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, Tool, tool_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
 _ARGUMENTS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
+_OF_TUNERS = {"finetuning_type", "stage", "cutoff_len", "lora_rank", "train_type", "tuner_type", "template", "do_train"}
+"""Keys of LLaMA-Factory and ms-swift, of which a file has some beside its model."""
 _SHARDING = {
     "FULL_SHARD": "fsdp",
     "SHARD_GRAD_OP": "zero2",
@@ -56,7 +62,8 @@ def _name(table: Mapping[str, Any]) -> str:
     keys = set(table)
     if "base_model" in keys and keys & {"micro_batch_size", "sequence_len", "adapter", "datasets"}:
         return "axolotl"
-    if keys & _ARGUMENTS:
+    named = "model_name_or_path" in keys or isinstance(table.get("model"), str)
+    if keys & _ARGUMENTS or named and len(keys & _OF_TUNERS) >= 2:
         return "trainer"
     return "accelerate" if keys & _ACCELERATE and keys & {"num_processes", "mixed_precision", "num_machines"} else ""
 
@@ -74,9 +81,11 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
         assumed.append(UPDATE_ALONE)
     model, held = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
-    gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)
-    plan = _plan(keys, tool, model, gpus, stated, assumed)
+    gpus = _gpus(keys, stated, on, assumed)
+    plan = _plan(keys, tool if form != "accelerate" else replace(tool, micro=1), model, gpus, stated, assumed)
     runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)
+    if keys.get("num_processes") == 1 and tool is UNSLOTH and stated.own_gpus is None:
+        assumed.insert(0, "1 GPU, on which Unsloth trains unless a launcher starts more (--set cluster.gpus=N)")
     if plan.recompute != "none" and not _says_checkpointing(keys):
         assumed.append(f"gradient checkpointing, {tool.name}'s default (--set plan.recompute=none)")
     job = None
@@ -110,7 +119,19 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> tuple[Model, str]:
     return named.model, named.packed
 
 
-def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
+def _gpus(keys: Keys, stated: Stated, on: Job | None, assumed: list[str]) -> int | None:
+    """GPUs that the user states, the configuration or its launcher, or of which some are taken; `assumed` says that."""
+    keys.get(LAUNCHED)
+    processes, nodes = first_count(keys, ("num_processes",)), first_count(keys, ("num_machines", "num_nodes"))
+    per_node = first_count(keys, ("gpus_per_node", "num_gpus_per_node"))
+    launcher = Launched.of_table(keys.table)
+    if processes is not None or nodes is not None or per_node is not None:
+        launcher = Launched(processes, nodes or launcher.nodes, per_node or launcher.per_node, launcher.unset)
+    return stated.gpus_of(launcher, on, assumed, math.prod(_degrees(keys, stated)))
+
+
+def _degrees(keys: Keys, stated: Stated) -> tuple[int, int, int]:
+    """(tp, pp, cp)."""
     head, lm = "parallelism_config.parallelism_config_", "megatron_lm_config.megatron_lm_"
     tp = stated.whole_number("plan.tp") or first_count(keys, ("tensor_parallel_size", f"{head}tp_size", f"{lm}tp_degree")) or 1
     pp = stated.whole_number("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
@@ -119,6 +140,12 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
         or first_count(keys, ("context_parallel_size", *_ULYSSES, "sequence_parallel_degree", f"{head}cp_size"))
         or 1
     )
+    return tp, pp, cp
+
+
+def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
+    tp, pp, cp = _degrees(keys, stated)
+    head = "parallelism_config.parallelism_config_"
     if gpus is None:
         raise SpecError("num_processes", Nothing(), "how many GPUs: --set cluster.gpus=N, or a machine with --on")
     if gpus % (tp * pp * cp):
@@ -128,15 +155,25 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
     batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", *inside)
     micro = stated.whole_number("plan.micro_batch") or first_count(keys, batches)
     if micro is None:
-        micro = 1
-        assumed.append("micro batch 1 (per_device_train_batch_size left out)")
+        micro = tool.micro
+        assumed.append(
+            f"micro batch {micro}, {tool.name}'s default (per_device_train_batch_size left out; --set plan.micro_batch=N)"
+        )
     accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
     micro *= sequences_of_a_sample(keys, assumed)
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
+    if tool.least_batch > micro * dp and keys.get(accumulated[0]) is None:
+        steps = math.ceil(tool.least_batch / micro / dp)
+        assumed.append(f"{steps} micro batches a step, {tool.name}'s default: at least {tool.least_batch} samples")
+    if (batch := first_count(keys, ("rl_batch",))) is not None:
+        steps = max(1, batch // (dp * micro))
     sequence = stated.whole_number("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
         sequence = tool.seq
-        assumed.append(f"sequences of {sequence} tokens (none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)")
+        assumed.append(
+            f"sequences of {sequence} tokens, {tool.name}'s default "
+            f"(none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)"
+        )
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
     recompute = _recomputes(keys, tool)
@@ -288,7 +325,7 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
         half = precision if precision in ("bf16", "fp16") else "fp32"
         if file is not None:
             fields |= sharding_fields(Keys(file), half, half, model.hidden)
-        return load_runtime("deepspeed", **fields)
+        return load_runtime("deepspeed", tool=tool.entry, **fields)
     fields["launch"] = "compile" if compiled else "eager"
     if plan.shards_parameters and False in (
         keys.get("fsdp_config.fsdp_reshard_after_forward"),

@@ -12,12 +12,13 @@ from windtunnel.formats.jobs.trainer_tools import AXOLOTL, LLAMA_FACTORY, SWIFT,
 from windtunnel.spec.model import Lora, Model
 
 _OPTIMIZERS = {"adam": "adam", "adafactor": "adafactor", "sgd": "sgd", "lamb": "lamb", "muon": "muon"}
-_TARGETS = {
+LINEARS = {
     "q_proj": "linear_qkv",
     "k_proj": "linear_qkv",
     "v_proj": "linear_qkv",
     "qkv_proj": "linear_qkv",
     "o_proj": "linear_proj",
+    "output_proj": "linear_proj",
     "gate_proj": "linear_fc1",
     "up_proj": "linear_fc1",
     "gate_up_proj": "linear_fc1",
@@ -128,11 +129,15 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str 
     if keys.get("lora_target_parameters") or keys.get("target_parameters"):
         assumed.append("no adapters on parameters of experts (target_parameters): they are not modelled")
     dropout = keys.get("lora_dropout")
+    if rank is None:
+        assumed.append(f"adapters of rank {tool.rank}, {tool.name}'s default (--set model.lora.rank=N)")
+    if listed is None and tool.adapts_all and not everything:
+        assumed.append(f"adapters on all linear modules, {tool.name}'s default")
     fields: dict[str, Any] = {"rank": rank or tool.rank, "targets": targets, "separate": True, **packed}
     stated = isinstance(dropout, (int, float)) and not isinstance(dropout, bool)
     fields["dropout"] = dropout > 0 if stated else tool.dropout
     if model.experts:
-        fields["experts"] = experts_of(model)
+        fields["experts"] = "linear" if tool is UNSLOTH else experts_of(model)
         reached = fields["experts"] == "linear" and ({"linear_fc1", "linear_fc2"} & set(targets) or packed)
         if reached:
             assumed.append(
@@ -199,9 +204,9 @@ def _held_base(held: str, assumed: list[str]) -> dict[str, Any]:
 
 def _targets_of(listed: object, everything: bool, assumed: list[str]) -> list[str]:
     words = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
-    targets = {_TARGETS[word.strip()] for word in map(str, words) if word.strip() in _TARGETS}
+    targets = {LINEARS[word.strip()] for word in map(str, words) if word.strip() in LINEARS}
     if everything or any(str(word).strip().lower() in ("all", "all-linear") for word in words):
-        targets = set(_TARGETS.values())
+        targets = set(LINEARS.values())
     if not targets:
         targets = {"linear_qkv"}
         assumed.append("adapters on the query, key and value projections (no target module is named)")

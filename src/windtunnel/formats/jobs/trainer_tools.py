@@ -1,28 +1,32 @@
 """Which tool on top of transformers' Trainer a configuration is for, and what that tool does where the configuration is silent.
 
-Read at: LLaMA-Factory ff6d4d12 (hparams/model_args.py, data_args.py, finetuning_args.py, model/adapter.py), TRL f2cd5771 and its
-history (trainer/sft_config.py, base_config.py, model_config.py), Axolotl 067b021c (utils/schemas/, loaders/model.py), ms-swift
-3602360a (arguments/, trainers/arguments.py); transformers training_args.py.
+trainer_tools.toml has the defaults, each with its source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from windtunnel.base.files import table_beside
 
 Attention = Literal["", "eager", "sdpa", "fa2", "fa3"]
 
 
 @dataclass(frozen=True)
 class Tool:
-    """Defaults of a tool. `entry`: its catalogue entry. `seq`: tokens of a sequence. `checkpoints`: gradient checkpointing is on
-    unless turned off. Of adapters: `rank`, `adapts_all` (every linear module), `dropout`. `half`: trained weights are kept in the
-    16 bits in which they are loaded; `loads`: the dtype of weights where none is named. `double_quant`: of 4-bit weights."""
+    """Defaults of a tool. `entry`: its catalogue entry. `seq`: tokens of a sequence. `micro`: samples of a micro batch.
+    `least_batch`: samples of a step, for which gradients are accumulated where that is not stated. `checkpoints`: gradient
+    checkpointing is on unless turned off. Of adapters: `rank`, `adapts_all` (every linear module), `dropout`. `half`: trained
+    weights are kept in the 16 bits in which they are loaded; `loads`: the dtype of weights where none is named. `double_quant`: of
+    4-bit weights."""
 
     name: str
     entry: str = "huggingface"
     seq: int = 2048
+    micro: int = 8
+    least_batch: int = 0
     checkpoints: bool = False
     rank: int = 8
     adapts_all: bool = False
@@ -32,19 +36,17 @@ class Tool:
     double_quant: bool = False
 
 
-TRAINER = Tool("transformers' Trainer")
-LLAMA_FACTORY = Tool("LLaMA-Factory", "llama-factory", checkpoints=True, adapts_all=True, double_quant=True)
-AXOLOTL = Tool("Axolotl", "axolotl", 512, half=True, double_quant=True)
-SWIFT = Tool("ms-swift", "ms-swift", checkpoints=True, adapts_all=True, dropout=True, half=True, double_quant=True)
-UNSLOTH = Tool("Unsloth", "unsloth", checkpoints=True, rank=16, adapts_all=True, half=True, double_quant=True)
-TRL = Tool("TRL", "trl", 1024, checkpoints=True, rank=16, dropout=True, loads="fp32")
-VERL = Tool("verl", seq=2048, loads="fp32")
-"""verl's FSDP workers (verl/workers/fsdp_workers.py): weights of the actor in fp32, its logits whole."""
-OPENRLHF = Tool("OpenRLHF", seq=2048)
-NEMO_RL = Tool("NeMo RL", seq=2048, loads="fp32")
-"""NeMo RL's DTensor workers keep weights in fp32 (nemo_rl/models/policy/dtensor_policy_worker.py)."""
-OLD_TRL = replace(TRL, name="TRL before 0.24", entry="huggingface")
-OLDEST_TRL = replace(OLD_TRL, name="TRL before 0.20", checkpoints=False)
+def _tool(name: str, version: str = "") -> Tool:
+    """A tool of trainer_tools.toml; a section by version changes what is above it."""
+    said = table_beside(__file__)[name]
+    own = {**said, **(said[version] if version else {})}
+    return Tool(**{field: value for field, value in own.items() if field != "source" and not isinstance(value, dict)})
+
+
+TRAINER, LLAMA_FACTORY, AXOLOTL, SWIFT, UNSLOTH, TRL, VERL, OPENRLHF, NEMO_RL = map(
+    _tool, ("trainer", "llama_factory", "axolotl", "swift", "unsloth", "trl", "verl", "openrlhf", "nemo_rl")
+)
+OLD_TRL, OLDEST_TRL = _tool("trl", "before 0.24"), _tool("trl", "before 0.20")
 
 _OF_LLAMA_FACTORY = {
     "finetuning_type", "cutoff_len", "disable_gradient_checkpointing", "flash_attn", "enable_liger_kernel", "quantization_bit",

@@ -15,6 +15,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, apply_or_none, memory_after, predict_or_none, spare_bytes
 from windtunnel.search.layouts import even_stages, expert_parameters, lighter_ends, powers_of_two
+from windtunnel.search.levers.pricing import can_do
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
@@ -98,7 +99,7 @@ def _smallest_that_fits(job: Job) -> Iterator[Change]:
         for candidate in family(job):
             change = candidate.without_no_ops(job)
             after = apply_or_none(job, change)
-            memory = memory_after(after) if after is not None else None
+            memory = memory_after(after) if after is not None and can_do(after, change) else None
             if memory is not None and all(stage.fits for stage in memory):
                 yield change
                 break
@@ -157,6 +158,36 @@ def _offload_optimizer(job: Job) -> Iterator[Change]:
         yield Change.of(plan__offload__optimizer="host")
 
 
+def _offload_parameters(job: Job) -> Iterator[Change]:
+    """Shards of the weights wait in host memory, alone or with the optimizer's states."""
+    offload = job.plan.offload
+    if job.plan.shards_parameters and offload.parameters == "none":
+        yield Change.of(plan__offload__parameters="host")
+        if offload.optimizer == "none":
+            yield Change.of(plan__offload__optimizer="host", plan__offload__parameters="host")
+
+
+def _changes_together(job: Job) -> Iterator[Change]:
+    """What takes no other layout, together: a loss in slices, offload, the smallest micro batch, every layer run again."""
+    plan, offload = job.plan, job.plan.offload
+    sliced = (("runtime.cross_entropy", "chunked"),) if job.runtime.cross_entropy == "vocab_parallel" else ()
+    small = (("plan.micro_batch", 1),) if plan.micro_batch > 1 else ()
+    again = (("plan.recompute", "full"), ("plan.recompute_layers", None)) if plan.recompute != "full" else ()
+    held = (("plan.offload.optimizer", "host"),) if offload.optimizer == "none" else ()
+    away = (*held, *((("plan.offload.parameters", "host"),) if plan.shards_parameters and offload.parameters == "none" else ()))
+    for parts in ((sliced, again), (sliced, small), (sliced, held), (sliced, away), (small, away), (sliced, small, again, away)):
+        if sum(map(bool, parts)) > 1:
+            yield Change(tuple(field for part in parts for field in part))
+
+
+def _shorter(job: Job) -> Iterator[Change]:
+    """Shorter sequences, where a tool cuts samples to them."""
+    length = job.plan.seq
+    while job.runtime.tool is not None and length >= 1024:
+        length //= 2
+        yield Change.of(plan__seq=length)
+
+
 def _offload_activations(job: Job) -> Iterator[Change]:
     most = max(max(stage) for stage in job.layers_per_stage)
     for layers in dict.fromkeys(math.ceil(most * quarter / 4) for quarter in (1, 2, 3, 4)):
@@ -200,10 +231,13 @@ SINGLES: tuple[Callable[[Job], Iterator[Change]], ...] = (
     _layout_of_stages,
     _offload_activations,
     _offload_optimizer,
+    _offload_parameters,
+    _changes_together,
     _degree("cp"),
     _degree("tp"),
     _degree("pp"),
     _degree("ep"),
+    _shorter,
 )
 """Families of changes of one kind, each from the mildest to the strongest."""
 
@@ -216,6 +250,8 @@ def _layouts(job: Job) -> list[Change]:
     counted = 0
     for guess, division, change in sorted(_divisions(job), key=lambda one: one[0]):
         if division in done or (after := apply_or_none(job, change)) is None or least(after.plan) > memory:
+            continue
+        if not can_do(after, change):
             continue
         stages = memory_after(after)
         if stages is not None and all(stage.fits for stage in stages):

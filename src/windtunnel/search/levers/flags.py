@@ -27,21 +27,22 @@ def flags_of(job: Job, fields: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
 
 
 def framework_table(job: Job) -> Mapping[str, Writer] | None:
-    """The words of the job's framework by field; None for a framework whose words are not known."""
-    return _tables().get(job.runtime.framework)
+    """The words of the job's tool, else of its framework, by field; None for one whose words are not known."""
+    return _tables().get(job.runtime.tool or "") or _tables().get(job.runtime.framework)
 
 
 def framework_name(job: Job) -> str:
-    """What a framework's users call it."""
-    framework = job.runtime.framework
-    return str(table_beside(__file__)["frameworks"].get(framework, {}).get("name", framework))
+    """What the users of a tool, or of a framework, call it."""
+    known, framework = table_beside(__file__)["frameworks"], job.runtime.framework
+    return str((known.get(job.runtime.tool or "") or known.get(framework, {})).get("name", framework))
 
 
 @cache
 def _tables() -> dict[str, dict[str, Writer]]:
     """Framework of the catalogue -> field -> how to write it."""
     data = table_beside(__file__)
-    parts = {name: {path: _writer(said) for path, said in data[name].items()} | _OF_JOBS.get(name, {}) for name in data}
+    names = dict.fromkeys((*data, *_OF_JOBS))
+    parts = {name: {path: _writer(said) for path, said in data.get(name, {}).items()} | _OF_JOBS.get(name, {}) for name in names}
     return {
         framework: {path: writer for part in entry["of"] for path, writer in parts[part].items()}
         for framework, entry in data["frameworks"].items()
@@ -82,7 +83,32 @@ def _modules(word: str, joint: str, end: str = "") -> Writer:
     return lambda job, value: f"{word}{joint.join(value)}{end}" if job.plan.recompute == "selective" else ""
 
 
+def _accumulation(job: Job) -> str:
+    """Micro batches of a step, as all tools on transformers' Trainer name them."""
+    return f"gradient_accumulation_steps: {max(1, job.plan.global_batch // (job.plan.micro_batch * job.dp))}"
+
+
+def _of_samples(job: Job, value: int) -> str:
+    name = {"axolotl": "micro_batch_size", "torchtune": "batch_size"}.get(job.runtime.tool or "", "per_device_train_batch_size")
+    return f"{name}: {value} {_accumulation(job)}"
+
+
+_FACTORY_OFFLOAD = "deepspeed: examples/deepspeed/ds_z{}_offload_config.json"
+
 _OF_JOBS: dict[str, dict[str, Writer]] = {
+    "accumulates": {"plan.micro_batch": _of_samples, "plan.global_batch": lambda job, _: _accumulation(job)},
+    "llama-factory": {
+        "plan.offload.optimizer": lambda job, value: (
+            _FACTORY_OFFLOAD.format(3 if job.plan.sharding == "zero3" else 2) if value == "host" else None
+        ),
+        "plan.offload.parameters": lambda _, value: _FACTORY_OFFLOAD.format(3) if value == "host" else None,
+    },
+    "ms-swift": {
+        "plan.offload.optimizer": lambda job, value: (
+            f"--deepspeed zero{3 if job.plan.sharding == 'zero3' else 2}_offload" if value == "host" else None
+        ),
+        "plan.offload.parameters": lambda _, value: "--deepspeed zero3_offload" if value == "host" else None,
+    },
     "megatron": {
         "plan.vpp": _megatron_vpp,
         "plan.recompute_layers": _megatron_recompute_layers,

@@ -104,7 +104,7 @@ def first_lever(job: Job) -> PricedLever | None:
     return next((one for one in price_levers(facts_of(job)) if one.helps), None)
 
 
-NOT_OF_A_FRAMEWORK = ("cluster.", "unequal", "plan.dp", "runtime.data.", "runtime.host", "plan.offload.")
+NOT_OF_A_FRAMEWORK = ("cluster.", "unequal", "plan.dp", "runtime.data.", "runtime.host")
 """Fields that no framework decides, or that its table need not name: machine, ranks, the reader of data, costs of the host."""
 
 OFF = (None, False, "none", "auto", ())
@@ -122,7 +122,7 @@ def can_do(job: Job, change: Change) -> bool:
     if table is None:
         return True
     for path, value in change.fields:
-        if path.startswith(NOT_OF_A_FRAMEWORK) or value in OFF or path in FOLLOWERS and len(change.fields) > 1:
+        if _is_of_no_framework(job, path) or value in OFF or path in FOLLOWERS and len(change.fields) > 1:
             continue
         writer = table.get(path)
         if writer is None and any(path.startswith("runtime.") and other == "runtime.launch" for other, _ in change.fields):
@@ -130,6 +130,13 @@ def can_do(job: Job, change: Change) -> bool:
         if writer is None or writer(job, value) is None:
             return False
     return job.runtime.framework not in MEGATRON or _megatron_can(job)
+
+
+def _is_of_no_framework(job: Job, path: str) -> bool:
+    """Whether a field needs no word: offload does, of weights with every framework, else with tools whose files are read."""
+    if path.startswith("plan.offload."):
+        return path.endswith("optimizer_fraction") or job.runtime.tool is None and path != "plan.offload.parameters"
+    return path.startswith(NOT_OF_A_FRAMEWORK)
 
 
 def _megatron_can(job: Job) -> bool:

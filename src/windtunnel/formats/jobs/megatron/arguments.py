@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.jobs.harmless_keys import is_harmless
 from windtunnel.formats.jobs.imported import CommandLine
+from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.scripts.command import launch
+from windtunnel.formats.jobs.scripts.command import commands_of, launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -21,7 +22,7 @@ _LONGEST_FLAG = 100
 _MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
 """How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""
 
-_VARIABLES = {"NPROC_PER_NODE": "per-node", "NNODES": "nodes"}
+_TORCHRUN = {"per-node": "--nproc-per-node", "nodes": "--nnodes"}
 _OF_THE_MACHINE = ("world-size",)
 """Flags that say how many GPUs there are, which the launcher says."""
 
@@ -35,7 +36,7 @@ class Arguments:
     `written`, `stated` and `spelled`: as `CommandLine` has them."""
 
     given: dict[str, list[str]]
-    launcher_gpus: int | None = None
+    launcher: Launched = field(default_factory=Launched)
     unknown: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     assumed: list[str] = field(default_factory=list)
@@ -123,8 +124,8 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     listed = _split(found)
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
-    launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER} or _launcher_of_variables(text)
-    arguments = Arguments({}, _launched_gpus(launcher), program=next((values[0] for flag, values in listed if flag == ".py"), ""))
+    launcher = _launcher_of(listed, text, where, stated)
+    arguments = Arguments({}, launcher, program=next((values[0] for flag, values in listed if flag == ".py"), ""))
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
@@ -188,19 +189,19 @@ def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
     return flags
 
 
-def _launcher_of_variables(text: str) -> dict[str, list[str]]:
-    """Processes that a command is told by variables in front of it, as Megatron-SWIFT's is."""
-    found = {what: re.search(rf"(?m)^\s*(?:export\s+)?{name}=(\d{{1,6}})\b", text) for name, what in _VARIABLES.items()}
-    return {what: [match[1]] for what, match in found.items() if match is not None}
-
-
-def _launched_gpus(launcher: dict[str, list[str]]) -> int | None:
-    """GPUs that the launcher starts processes on, where both numbers are written out."""
-    per_node, nodes = launcher.get("per-node"), launcher.get("nodes", ["1"])
-    if not per_node or not nodes or not per_node[0].isdecimal() or not nodes[0].isdecimal():
-        return None
-    count = int(per_node[0][:9]) * int(nodes[0][:9])
-    return count or None
+def _launcher_of(listed: list[tuple[str, list[str]]], text: str, where: str, stated: Stated) -> Launched:
+    """What starts the processes: the words of the command with the most flags before its program, and the script's variables; of
+    flags alone those that are a launcher's."""
+    if not text.lstrip().startswith("--"):
+        folder = stated.script.parent if stated.script is not None else None
+        commands, environment = commands_of(text, where, stated.arguments, stated.environment, stated.script)
+        chosen = max(commands, key=lambda words: sum(word.startswith("--") for word in words), default=[])
+        end = next((place for place, word in enumerate(chosen) if word.endswith(".py") or word in ("megatron", "swift")), 0)
+        found = launcher_of(chosen[:end] or chosen, environment, folder)
+        if found != Launched():
+            return found
+    flags = {LAUNCHER[flag]: values[0] for flag, values in listed if flag in LAUNCHER and values}
+    return launcher_of(["torchrun", *(word for flag, value in flags.items() for word in (_TORCHRUN[flag], value))], {})
 
 
 def _alike(flag: str, known: str) -> bool:

@@ -326,17 +326,23 @@ def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan
 def _gpus(args: Arguments, on: Job | None, stated: Stated) -> int | None:
     """GPUs that the user states, the flags, the launcher or the machine, in this order.
 
-    A launcher that starts fewer than one replica needs is an example that a user scales up: the machine's number counts then.
+    A launcher that starts fewer than one replica needs is an example that a user scales up: as many as that needs count then, or
+    those of a job that is the machine.
     """
     if gpus := args.integer("world-size"):
         return gpus
-    replica = math.prod(args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
-    if not args.launcher_gpus:
-        return stated.gpus_on(on, args.assumed)
+    tp, pp, cp = (args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
+    replica = tp * pp * cp
+    experts = (args.integer("expert-model-parallel-size") or 1) * (args.integer("expert-tensor-parallel-size") or tp) * pp
+    started = args.launcher.total
+    if started is None:
+        return stated.gpus_of(args.launcher, on, args.assumed, math.lcm(replica, experts))
     gpus = on.cluster.gpus if on else stated.gpus
-    if args.launcher_gpus >= replica or gpus is None:
-        return args.launcher_gpus
-    note = f"{gpus} GPUs, the machine's: the launcher's {args.launcher_gpus} hold no replica of tp*pp*cp = {replica}"
+    if started >= replica or gpus is None:
+        return started
+    if stated.node is not None:
+        return stated.gpus_on(on, args.assumed, math.lcm(replica, experts))
+    note = f"{gpus} GPUs, the machine's: the launcher's {started} hold no replica of tp*pp*cp = {replica}"
     if note not in args.assumed:
         args.assumed.append(note)
     return gpus

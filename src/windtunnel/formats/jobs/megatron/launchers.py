@@ -6,13 +6,14 @@ import math
 import re
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import LORA_TARGETS, OF_SLIME
 from windtunnel.formats.jobs.rl.trainer import LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
-_SWIFT = re.compile(r"(?m)^[^#\n]*\bmegatron\s+(?:sft|pt|rlhf)\b")
+_SWIFT = re.compile(r"(?m)^[^#\n]*(?:\bmegatron\s+(?:sft|pt|rlhf)\b|\bswift[/.]cli[/.]_megatron[/.](?:sft|pt|rlhf)\b)")
 _TUNER = ("train-type", "tuner-type", "lora-rank", "lora-alpha", "lora-dropout", "target-modules")
 _NO_COST = (
     "model", "dataset", "load-safetensors", "save-safetensors", "max-epochs", "packing", "padding-free", "num-train-epochs",
@@ -20,6 +21,8 @@ _NO_COST = (
     "merge-lora", "finetune", "use-hf", "output-dir", "add-version", "train-iters",
 )  # fmt: skip
 """Megatron-SWIFT's flags about data, files and names. Packed sequences are `max_length` long."""
+SWIFT_FLAGS = frozenset({*_TUNER, *_NO_COST, "load"})
+"""Megatron-SWIFT's own flags beside Megatron-LM's."""
 
 
 def fill_in(args: Arguments, text: str) -> None:
@@ -77,9 +80,9 @@ def _fill_slime(args: Arguments) -> None:
     """slime's batches: samples of one rollout, packed into micro batches of at most --max-tokens-per-gpu tokens. How long samples
     become is known after the rollout alone: all are taken as long as --rollout-max-response-len allows. bf16 and the distributed
     optimizer are its defaults (slime/backends/megatron_utils/arguments.py)."""
-    if args.launcher_gpus is None:
-        nodes, gpus = args.integer("actor-num-nodes") or 1, args.integer("actor-num-gpus-per-node")
-        args.launcher_gpus = nodes * gpus if gpus else None
+    if args.launcher.total is None:
+        nodes, gpus = args.integer("actor-num-nodes"), args.integer("actor-num-gpus-per-node")
+        args.launcher = Launched((nodes or 1) * gpus if gpus else None, nodes)
     length = args.integer("rollout-max-response-len")
     most = args.integer("max-tokens-per-gpu")
     cp = args.integer("context-parallel-size") or 1
@@ -104,7 +107,7 @@ def _fill_slime(args: Arguments) -> None:
 def _packed_samples(args: Arguments, most: int) -> int:
     """Samples of a micro batch: `most`, or the next fewer that divide a replica's share of the batch."""
     axes = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
-    replicas = (args.launcher_gpus or 1) // math.prod(args.integer(axis) or 1 for axis in axes)
+    replicas = (args.launcher.total or 1) // math.prod(args.integer(axis) or 1 for axis in axes)
     share = (args.integer("global-batch-size") or 1) // max(1, replicas)
     return next((count for count in range(most, 1, -1) if share % count == 0), 1)
 

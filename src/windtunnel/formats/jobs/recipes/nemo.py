@@ -12,6 +12,7 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given, from_settings
@@ -133,7 +134,7 @@ def _machine(value: Made, args: Arguments) -> None:
         devices = _USUAL_GPUS
         args.assumed.append(f"{devices} GPUs, a node: the recipe that this file builds on is not in reach (--set cluster.gpus=N)")
     if devices is not None:
-        args.launcher_gpus = devices * (nodes or 1)
+        args.launcher = Launched(devices * (nodes or 1))
     steps = value.get("trainer.max_steps")
     args.given["train-iters"] = [str(steps) if _count(steps) else "1"]
 

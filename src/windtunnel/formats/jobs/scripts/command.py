@@ -109,7 +109,7 @@ def commands_of(
     environment: Mapping[str, str] | None = None,
     path: Path | None = None,
 ) -> tuple[list[list[str]], Mapping[str, str]]:
-    """Every command of a script with its words filled in, and the variables that the script sets. As `launch` otherwise."""
+    """Every command of a script with its words filled in, and the variables that it or Slurm sets. As `launch` otherwise."""
     if len(text) > LARGEST_SCRIPT:
         raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
     script = _Script(where, tuple(arguments), environment or {}, path)
@@ -119,7 +119,7 @@ def commands_of(
         value = script.values.of(name)
         if len(value) == 1:  # no array
             found[name] = value[0]
-    return script.commands, {**found, **(environment or {})}
+    return script.commands, {**slurm_variables(text), **(environment or {}), **found}
 
 
 def _flags(command: list[str]) -> int:

@@ -17,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
+from windtunnel.formats.jobs.tool_files import table_of_command
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 VERL = re.compile(r"verl\.trainer\.\w+|(?:verl|recipe)\.[\w.]*(?:main_\w+|\w+_main)")
@@ -28,18 +30,6 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _OF_TRAINERS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w]*(?:\.[\w@]+)+=.*", re.DOTALL)
 _YAML_OVERRIDE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_HOST = re.compile(r"\s*([^\s#]+)\s+slots=(\d{1,5})\b")
-_COUNTS = {
-    "nproc_per_node": "per_node",
-    "nproc-per-node": "per_node",
-    "num_gpus": "per_node",
-    "nnodes": "nodes",
-    "num_nodes": "nodes",
-    "num_processes": "processes",
-}
-"""Flags of torchrun, deepspeed and accelerate that say how many processes there are."""
-_ENVIRONMENT = {"NPROC_PER_NODE": "per_node", "NNODES": "nodes", "WORLD_SIZE": "nodes"}
-"""Variables that llamafactory-cli and swift hand to torchrun."""
 _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "llamafactory-cli": (("train",), {"finetuning_type": "lora"}),
     "lmf": (("train",), {"finetuning_type": "lora"}),
@@ -48,6 +38,13 @@ _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "axolotl": (("train",), {}),
 }
 """Programs with the words that make them train, and a default of theirs by which the reader of the table knows them."""
+_MODULES = {
+    "llamafactory-cli": r"(?:^|\.)llamafactory(?:\.launcher|\.cli)?$",
+    "swift": r"(?:^|\.)swift\.cli\.(?:sft|pt|main)$",
+    "trl": r"(?:^|\.)trl\.(?:scripts\.(?:sft|grpo)|cli)$",
+    "axolotl": r"(?:^|\.)axolotl\.cli(?:\.train|\.main)?$",
+}
+"""Modules of the same programs, by their path with points: `-m llamafactory.launcher`, `swift/cli/sft.py` under any launcher."""
 
 
 def table_of_commands(
@@ -57,10 +54,10 @@ def table_of_commands(
     for command in reversed(commands):
         words = list(command)
         if (overrides := _verl(words)) is not None:
-            return table_of_overrides(overrides, _processes(words, environment, folder))
+            return table_of_overrides(overrides, launcher_of(words, environment, folder))
         if starts_openrlhf(words):
             return table_of_update(words)
-        if (table := _table(words, environment, folder)) is not None:
+        if (table := table_of_command(words, environment, folder) or _table(words, environment, folder)) is not None:
             return table
     return None
 
@@ -88,60 +85,10 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if not defaults and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
     table = {**defaults, **_of_accelerate(launcher), **table}
-    if (processes := _processes(before, environment, folder)) is not None:
-        table.setdefault("num_processes", processes)
+    counts = launcher_of(before, environment, folder).as_table()
+    if "num_processes" not in table:
+        table |= counts
     return {PARTS: [*parts, table]} if parts else table
-
-
-def _processes(words: Sequence[str], environment: Mapping[str, str], folder: Path | None) -> int | None:
-    """Processes that a launcher starts, one a GPU; None where a number is not in reach: a variable that nothing sets."""
-    counts: dict[str, int] = {}
-    for name, what in _ENVIRONMENT.items():
-        _count(counts, what, environment.get(name, ""))
-    said = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(words).items()}
-    for name, value in said.items():
-        if name in _COUNTS and not _count(counts, _COUNTS[name], str(value).rpartition(":")[2]):
-            counts.pop(_COUNTS[name], None)
-            if _COUNTS[name] == "nodes":
-                return None
-    by_deepspeed = any(word.rpartition("/")[2] == "deepspeed" for word in words)
-    if by_deepspeed and (listed := _deepspeed_gpus(said, folder)) is not None:
-        return listed
-    seen = [one for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
-    all_of_node = said.get("nproc_per_node") in ("gpu", "auto") or by_deepspeed and "num_gpus" not in said
-    if all_of_node and seen and "per_node" not in counts and all(one.strip().isdecimal() for one in seen):
-        counts["per_node"] = len(seen)
-    if "processes" in counts or "per_node" in counts:
-        return counts.get("processes") or counts["per_node"] * counts.get("nodes", 1)
-    return None
-
-
-def _deepspeed_gpus(said: Mapping[str, Any], folder: Path | None) -> int | None:
-    """GPUs that deepspeed's --include and --exclude leave of its hostfile (deepspeed/launcher/runner.py); None where no list of
-    slots is in reach. `worker-0@worker-1:0,2` is all of one host and two slots of another."""
-    hosts: dict[str, int] = {}
-    file = folder / str(said["hostfile"]) if folder is not None and isinstance(said.get("hostfile"), str) else None
-    if file is not None and file.is_file():
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        hosts = {match[1]: int(match[2]) for line in lines if (match := _HOST.match(line)) is not None}
-    if isinstance(said.get("num_nodes"), int) and hosts:
-        hosts = dict(list(hosts.items())[: said["num_nodes"]])
-    if isinstance(few := said.get("num_gpus"), int) and hosts:
-        return sum(min(slots, int(few)) for slots in hosts.values())
-    chosen = {name: _slots(str(said[name])) for name in ("include", "exclude") if said.get(name)}
-    if "include" in chosen:
-        total = [len(slots) if slots else hosts.get(host) for host, slots in chosen["include"].items()]
-        return None if None in total else sum(count or 0 for count in total)
-    if hosts and "exclude" in chosen:
-        out = chosen["exclude"]
-        return sum(slots - (len(out[host]) or slots) if host in out else slots for host, slots in hosts.items()) or None
-    return sum(hosts.values()) or None
-
-
-def _slots(text: str) -> dict[str, list[str]]:
-    """Slots by host of `worker-0:0,1@worker-1`; none for a host that stands alone."""
-    hosts = (part.partition(":") for part in text.split("@") if part.strip())
-    return {host.strip(): [slot for slot in slots.split(",") if slot.strip()] for host, _, slots in hosts}
 
 
 def _program(words: list[str]) -> tuple[int, dict[str, Any]] | None:
@@ -150,13 +97,11 @@ def _program(words: list[str]) -> tuple[int, dict[str, Any]] | None:
         name = word.rpartition("/")[2]
         if name in _TOOLS and at + 1 < len(words) and words[at + 1] in _TOOLS[name][0]:
             return at + 2, dict(_TOOLS[name][1])
-        if (
-            word == "-m"
-            and at + 1 < len(words)
-            and words[at + 1] in ("axolotl.cli.train", "trl.scripts.sft", "llamafactory.launcher")
-        ):
-            tool = words[at + 1].partition(".")[0].replace("llamafactory", "llamafactory-cli")
-            return at + 2, dict(_TOOLS[tool][1])
+        module = re.sub(r"\.py$", "", word).replace("/", ".")
+        tool = next((tool for tool, path in _MODULES.items() if re.search(path, module)), None)
+        if tool is not None and (word.endswith(".py") or words[at - 1] in ("-m", "--module")):
+            behind = at + 2 if at + 1 < len(words) and words[at + 1] in _TOOLS[tool][0] else at + 1
+            return behind, dict(_TOOLS[tool][1])
         if word.endswith(".py") and not word.startswith("-"):
             return at + 1, {}
     return None
@@ -212,13 +157,6 @@ def _open(name: object, folder: Path | None) -> dict[str, Any] | None:
     return None
 
 
-def _count(counts: dict[str, int], what: str, value: object) -> bool:
-    known = str(value).isdecimal() and int(str(value)) > 0
-    if known:
-        counts[what] = int(str(value))
-    return known
-
-
 def _value(text: str) -> Any:
     """A number or a truth where a text is one."""
     if text.lower() in ("true", "false"):
@@ -247,9 +185,9 @@ _DEGREES = (
 )  # fmt: skip
 
 
-def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Mapping[str, Any]:
+def table_of_overrides(words: Sequence[str], launcher: Launched | None = None) -> Mapping[str, Any]:
     """The Trainer's keys for overrides such as `trainer.nnodes=2`, or Megatron-LM's flags where the actor is Megatron's; a key that
-    is not understood stays as it is. `processes`: those that torchrun starts, which is how the fine-tuning trainer has them."""
+    is not understood stays as it is. `launcher`: what torchrun starts, which is how the fine-tuning trainer has its processes."""
     said = {}
     for word in words:
         name, _, value = word.lstrip("+").partition("=")
@@ -268,12 +206,13 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
         return str(get(*names)).lower() == "true"
 
     table: dict[str, Any] = {}
-    gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1") or processes
+    counts = _counts_of(get("trainer.n_gpus_per_node"), get("trainer.nnodes"), launcher or Launched())
+    gpus = counts.total
     tuned = not any(name.startswith("actor_rollout_ref.") for name in said)  # fsdp_sft_trainer
     table["verl" if tuned else "rl_update"] = "verl"
     cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
-    table["num_processes"] = gpus
+    table |= counts.as_table()
     prompt, response = _parse_count(get("data.max_prompt_length")), _parse_count(get("data.max_response_length"))
     table["max_length"] = _parse_count(get("data.max_length")) or ((prompt or 0) + (response or 0)) or None
     micro = _parse_count(get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu")) or 1
@@ -281,30 +220,27 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     # A mini batch counts prompts; each has `rollout.n` responses, and each of these is a sequence of the update.
     mini = _parse_count(get(f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"))
     responses = _parse_count(get("actor_rollout_ref.rollout.n")) or 1
-    if mini and gpus:
-        replicas = max(1, gpus // cp)
-        table["gradient_accumulation_steps"] = max(1, mini * responses // (replicas * micro))
-    if cp > 1:
-        table["sequence_parallel_size"] = cp
+    if mini:
+        table["rl_batch"] = mini * responses
+    table["sequence_parallel_size"] = cp if cp > 1 else None
     on_megatron = any(name.startswith(f"{_ACTOR}megatron.") for name in said)
     if on_megatron or get(f"{_ACTOR}strategy") == "megatron":
         return _megatron_table(said, table, mini * responses if mini else None, gpus)
     read |= {name for name in said if name in _DATA or not tuned and name.startswith(_NO_COST)}
-    table["gradient_checkpointing"] = on(
-        "actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"
-    )
+    checkpoints = get("actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing")
+    if checkpoints is not None:
+        table["gradient_checkpointing"] = checkpoints.lower() == "true"
     offloads = on("model.fsdp_config.cpu_offload", f"{_ACTOR}fsdp_config.offload_policy")
     on(f"{_ACTOR}fsdp_config.param_offload")  # between phases of a step alone (verl/workers/fsdp_workers.py)
     table["fsdp_config"] = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": offloads}
     on(f"{_ACTOR}fsdp_config.optimizer_offload")
     table["distributed_type"], table["bf16"] = "FSDP", True
+    if not tuned:  # verl/utils/torch_functional.py: log-probabilities by flash-attn's cross entropy, of 16-bit logits
+        table["flash_attn_cross_entropy"] = True
     lora = _parse_count(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
     if lora:
-        table |= {
-            "use_peft": True,
-            "lora_r": lora,
-            "lora_target_modules": get("actor_rollout_ref.model.target_modules") or "all-linear",
-        }
+        targets = get("actor_rollout_ref.model.target_modules") or "all-linear"
+        table |= {"use_peft": True, "lora_r": lora, "lora_target_modules": targets}
     left = {name: value for name, value in said.items() if name not in read}
     return {key: value for key, value in table.items() if value is not None} | left
 
@@ -332,11 +268,10 @@ def _parse_count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _product(*texts: str | None) -> int | None:
-    counts = [_parse_count(text) for text in texts]
-    if any(count is None for count in counts):
-        return None
-    product = 1
-    for count in counts:
-        product *= count or 1
-    return product
+def _counts_of(per_node: str | None, nodes: str | None, launcher: Launched) -> Launched:
+    """GPUs of verl's trainer; `launcher` counts where it says nothing of them."""
+    if per_node is None and nodes is None:
+        return launcher
+    said = {"trainer.n_gpus_per_node": per_node, "trainer.nnodes": nodes or "1"}
+    unset = tuple(f"{name}={text}" for name, text in said.items() if text is not None and _parse_count(text) is None)
+    return Launched(None, _parse_count(nodes or "1"), _parse_count(per_node), unset)

@@ -55,7 +55,7 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
     keys, assumed = Keys(config), list[str]()
     stated = stated or Stated()
     model = stated.model or _model(keys, assumed)
-    gpus = stated.own_gpus or _written_out(keys, stated, assumed) or stated.gpus_on(on, assumed)
+    gpus = stated.own_gpus or _written_out(keys, stated, assumed) or stated.gpus_on(on, assumed, _model_ranks(keys, stated))
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
     job = None
@@ -115,6 +115,14 @@ def _of_hub(repository: str, assumed: list[str]) -> Model:
         raise unknown_model("hf_transformers.model", repository)
     assumed.append(f"model {known.name} of the catalogue, for {repository}")
     return known
+
+
+def _model_ranks(keys: Keys, stated: Stated) -> int:
+    """GPUs of one copy of the model, where its shards are not written out."""
+    names = (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"))
+    return math.prod(
+        stated.whole_number(f"plan.{field}") or keys.count(f"parallelism.{name}_parallel_degree") or 1 for name, field in names
+    ) * (keys.count("parallelism.data_parallel_replicate_degree") or 1)
 
 
 def _written_out(keys: Keys, stated: Stated, assumed: list[str]) -> int | None:
