@@ -39,7 +39,8 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "kept out" not in said.err
     wanted = {"gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce"}
     for seconds in (8, 30, 120, 480):  # a busy machine needs more for every class once; how often depends on it too
-        assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", f"{seconds}s", "-o", "kernels.parquet"]) == 0
+        resumed = ["--resume"] if Path("kernels.parquet").exists() else []
+        assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", f"{seconds}s", *resumed, "-o", "kernels.parquet"]) == 0
         ops = [row["op"] for row in read("kernels.parquet").rows()]
         if wanted <= set(ops):
             break
