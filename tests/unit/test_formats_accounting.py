@@ -144,7 +144,7 @@ def test_hardware_of_llmcompass(tmp_path: Path) -> None:
         ("<h2>KernelLaunch</h2>\n<table>\n", "a page in HTML"),
         ('[{"CreatedAt": "2025-11-04"}]', "a list in JSON"),
         ("[0]: loading\n[0]: done\n", "a log without a line"),
-        ("srun --ntasks=1 hostname\n", "none of Megatron-LM's"),
+        ("srun --ntasks=1 hostname\n", "a text that no reader takes"),
         ("clusters:\n  - a\nschedulers:\n  - b\ntraces:\n  - c\n", "Vidur"),
         (
             "[2024-07-03 19:15:16] [INFO] a\n[2024-07-03 19:15:17] [INFO] b\n[2024-07-03 19:15:18] [INFO] c\n",

@@ -55,7 +55,8 @@ def test_context_parallelism_is_found_for_a_long_sequence() -> None:
 
 def test_a_chunked_loss_is_enough_where_logits_are_the_largest_part() -> None:
     """131,072 tokens x 128,256 words of logits in fp32 are 67 GB: without them the job fits, at next to no price."""
-    job = check(load_job("llama3-8b-8xh100", ["plan.seq=131072", "cluster=b200-ib", "plan.cp=2"]))
+    sets = ["plan.seq=131072", "cluster=b200-ib", "plan.cp=2", "runtime.framework=fsdp"]  # torchtitan has no such loss
+    job = check(load_job("llama3-8b-8xh100", sets))
     chunked = [fix for fix in fixes(job) if "runtime.cross_entropy=chunked" in typed(fix)]
     assert chunked and chunked[0].price < 0.03
 
