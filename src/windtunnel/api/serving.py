@@ -113,13 +113,14 @@ def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any
 def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     """The options of a line, script or manifest that starts a server, where the model is one; what is stated beside it beats it.
     And what was read, ignored and assumed. Raises SpecError for a text that starts no server."""
-    from windtunnel.formats.jobs.servers.launch import weights_of
-    from windtunnel.jobs.imports import load_model_apart
     from windtunnel.jobs.launched import launched_server
 
     launched = launched_server(options.model)
     if launched is None:
         return options, ()
+    from windtunnel.formats.jobs.servers.launch import weights_of
+    from windtunnel.jobs.imports import load_model_apart
+
     where = Path(str(options.model)).name if not any(letter.isspace() for letter in str(options.model)) else "the line"
     said = dict(launched.fields)
     whole = load_model_apart(said["model"], launched.assumed)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.servers.launch import LaunchedServer, read_launch
 from windtunnel.jobs.described import LONGEST
+
+if TYPE_CHECKING:
+    from windtunnel.formats.jobs.servers.launch import LaunchedServer
 
 _TABLES = (".json", ".toml")
 """Files that describe a model."""
@@ -24,6 +26,8 @@ def launched_server(source: Any) -> LaunchedServer | None:
     line = isinstance(source, str) and len(text.split()) > 1 and not (len(text) <= LONGEST and Path(text).is_file())
     if not line and (len(text) > LONGEST or without_gz(Path(text)).suffix.lower() in _TABLES or not Path(text).is_file()):
         return None
+    from windtunnel.formats.jobs.servers.launch import read_launch
+
     found = read_launch(text + "\n" if line else Path(text))
     if found is None:
         raise SpecError("MODEL", text[:60], WANTED, "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2.")

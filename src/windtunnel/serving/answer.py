@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.formats.logs.served import MeasuredServer
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import FigureErrors, PublishedServers, ServerKind, servers_like
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
+
+if TYPE_CHECKING:
+    from windtunnel.formats.logs.served import MeasuredServer
 
 SCHEMA = 1
 """Rises when a key of `Served.as_dict` changes its meaning."""

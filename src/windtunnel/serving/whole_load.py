@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.load import drawn_load
@@ -42,12 +43,10 @@ def size_fleets(question: ServeQuestion, front: ServeFront, rate: float | None, 
 
 def _size_for_rate(question: ServeQuestion, rate: float, choice: ServeChoice, first: int) -> FleetSize | None:
     """The fewest copies from `first` on of which each keeps the limits at its part of the rate; None where twice as many do not."""
-    times = times_of(choice.served.server)
+    times, requests = times_of(choice.served.server), 4 * max(choice.users, 64)
     for copies in range(first, math.ceil(_DEPTH * first) + 2):
-        requests = 4 * max(choice.users, 64)
         load = drawn_load(question.isl, question.osl, requests=requests, rate=rate / copies, seed=question.seed)
         served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
-        kept = served.limits is None or served.limits.kept >= 0.9
-        if kept and served.paced:
+        if served.paced and keeps_limits(replace(choice, served=served)):
             return FleetSize(choice, copies, copies * choice.plan.gpus, served)
     return None

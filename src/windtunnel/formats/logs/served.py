@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.files import table_beside
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
@@ -82,7 +82,7 @@ class MeasuredServer:
 @cache
 def served_words() -> Mapping[str, Any]:
     """The tables of `served.toml`."""
-    return tomllib.loads(Path(__file__).with_name("served.toml").read_text(encoding="utf-8"))
+    return table_beside(__file__)
 
 
 def source_of(text: str) -> str | None:

@@ -1,14 +1,12 @@
 """The line that starts an inference server, as a served job: vLLM's, SGLang's, TensorRT-LLM's, Dynamo's, LMDeploy's, TGI's.
 
 Scripts, `docker run`, `srun`, Kubernetes' and Compose's manifests, and a benchmark's client beside the server, which says the load.
-`flags.toml` has the flags by tool. Nothing is executed. Every flag is taken, listed as not modelled, or listed as changing nothing.
+`launch.toml` has the flags by tool. Nothing is executed. Every flag is taken, listed as not modelled, or as changing nothing.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import commands_of
 from windtunnel.formats.jobs.servers.clients import client_load
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
@@ -34,7 +33,7 @@ _SWITCHES = ("expert_parallel", "eager", "dp_attention", "prefill_worker", "deco
 
 @dataclass(frozen=True)
 class ServerTool:
-    """A tool of `flags.toml`: `read`: flag -> field; `like`: what is assumed where its engine is another's."""
+    """A tool of `launch.toml`: `read`: flag -> field; `like`: what is assumed where its engine is another's."""
 
     name: str
     title: str
@@ -73,7 +72,7 @@ class LaunchedServer:
 def server_tools() -> tuple[ServerTool, ...]:
     """All tools."""
     made = []
-    for name, row in tomllib.loads(Path(__file__).with_name("flags.toml").read_text(encoding="utf-8")).items():
+    for name, row in table_beside(__file__).items():
         flags = {flag: key for key, listed in row["read"].items() for flag in listed}
         starts = tuple(tuple(one) for one in row["starts"])
         lists = {key: tuple(values) for key, values in row["lists"].items()}
@@ -481,8 +480,3 @@ def _value(key: str, value: Any, flag: str) -> Any:
         except ValueError:
             raise SpecError(flag, text, "a number") from None
     return value
-
-
-def join_words(words: Sequence[str]) -> str:
-    """A command line of words."""
-    return shlex.join(words)

@@ -55,11 +55,7 @@ def _walk(value: Any, copies: int, side: str | None, where: str) -> Iterator[Com
         named = str(key).lower()
         role = next((one for one in _ROLES if one in named), side)
         if isinstance(inner, (Mapping, list)) and key not in ("env", "args", "command"):
-            below = dict(inner) if isinstance(inner, Mapping) else inner
-            if isinstance(below, dict) and key in ("spec", "template") and "replicas" in below:
-                yield from _walk(below, copies, role, where)
-            else:
-                yield from _walk(below, copies, role, where)
+            yield from _walk(inner, copies, role, where)
 
 
 def _replicas_of_service(value: Mapping[str, Any]) -> Any:
