@@ -40,9 +40,8 @@ def pair(here: tuple[str, ...], there: tuple[str, ...], address: str, *more: str
     return ran.returncode, json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("name", ["memory-copy", "nic-loopback"])
-def test_it_measures_and_says_on_what(name: str) -> None:
-    found = run_test(name, SHORT)
+def test_it_measures_and_says_on_what() -> None:
+    found = run_test("memory-copy", SHORT)
     assert found.passed is True
     assert found.measured is not None
     assert found.measured > 1e6
@@ -51,10 +50,12 @@ def test_it_measures_and_says_on_what(name: str) -> None:
 
 def test_tcp_over_loopback_is_not_taken_for_a_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nic_loopback, "PROGRAM", "no-such-program")
-    assert "not a test of a NIC" in run_test("nic-loopback", SHORT).backend
-    against = run_test("nic-loopback", replace(SHORT, expect=1.0))
-    assert against.status == 3
-    assert "cannot be compared" in against.why
+    for options in (SHORT, replace(SHORT, expect=1.0)):
+        result = run_test("nic-loopback", options)
+        assert result.status == 3
+        assert "not a test of a NIC" in result.backend
+        assert result.measured is not None
+        assert result.measured > 1e6
 
 
 def test_perftests_table_is_read() -> None:

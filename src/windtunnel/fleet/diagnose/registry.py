@@ -29,9 +29,11 @@ TESTS: dict[str, SelfTest] = {
     "gpu-copy-out": SelfTest("gpu_copy", "copy_out", "B/s", "the GPU to pinned host memory"),
     "gpu-copy-within": SelfTest("gpu_copy", "copy_within", "B/s", "within the GPU's memory; reads and writes"),
     "gpu-peer": SelfTest("gpu_peer", "measure", "B/s", "each GPU of the node to the next, one direction"),
-    "nic-loopback": SelfTest("nic_loopback", "measure", "B/s", "each RDMA device to itself; without one TCP over loopback"),
+    "gpu-all-to-all": SelfTest("collectives", "within_node", "B/s", "between all GPUs of the node, bus bandwidth, NCCL"),
+    "nic-loopback": SelfTest("nic_loopback", "measure", "B/s", "each RDMA device to itself"),
     "pair": SelfTest("pair", "measure", "B/s", "two nodes over TCP, the slower direction", single_node=False),
-    "all-reduce": SelfTest("all_reduce", "measure", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
+    "all-reduce": SelfTest("collectives", "all_reduce", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
+    "all-to-all": SelfTest("collectives", "all_to_all", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
 }
 
 

@@ -12,8 +12,9 @@ from windtunnel.spec.machine.cluster import GPU, Cluster
 
 SCHEMA = "windtunnel.diagnosis/1"
 NEIGHBOURS = 4
-"""Nodes of an all-reduce, all under one leaf switch."""
-ALL_REDUCE_BYTES = 256 << 20
+"""Nodes of a collective, all under one leaf switch."""
+GROUP_BYTES = 256 << 20
+"""Bytes that a rank holds in a collective."""
 SHARE, CPU_SHARE, SHEET_SHARE = 0.8, 0.3, 0.5
 """Least shares of an expected figure that pass: of one that rests on measured rates; of one that numpy on the CPU reaches; of a
 data sheet's peak that nobody has measured. Assumed; the fleet's own figures should replace them."""
@@ -72,6 +73,16 @@ def _tests(cluster: Cluster) -> Iterator[ExpectedTest]:
             1,
             "all links of a GPU; a mesh has fewer to a peer",
         )
+        yield ExpectedTest(
+            "gpu-all-to-all",
+            _bus_bandwidth(cluster, "all_to_all", node.gpus, node.gpus),
+            "B/s",
+            SHARE,
+            120.0,
+            GROUP_BYTES,
+            1,
+            "all GPUs of the node, as predicted",
+        )
     if node.nic is None:
         return
     yield ExpectedTest("nic-loopback", node.nic.bandwidth, "B/s", SHARE, 60.0, size, 1, "line rate of a NIC; TCP does not count")
@@ -80,11 +91,14 @@ def _tests(cluster: Cluster) -> Iterator[ExpectedTest]:
     )
     ranks = min(NEIGHBOURS, max(1, cluster.gpus // cluster.gpus_of_node))
     if ranks > 1:
-        row = sweep(cluster, "all_reduce", ranks, [ALL_REDUCE_BYTES], per_node=1)[0]
-        bus = float(str(row["busbw_GBs"])) * 1e9
-        yield ExpectedTest(
-            "all-reduce", bus, "B/s", SHARE, 120.0, ALL_REDUCE_BYTES, ranks, "one GPU of each neighbour, as predicted"
-        )
+        for name in ("all-reduce", "all-to-all"):
+            rate = _bus_bandwidth(cluster, name.replace("-", "_"), ranks, 1)
+            yield ExpectedTest(name, rate, "B/s", SHARE, 120.0, GROUP_BYTES, ranks, "one GPU of each neighbour, as predicted")
+
+
+def _bus_bandwidth(cluster: Cluster, call: str, ranks: int, per_node: int) -> float:
+    """Predicted bus bandwidth of a call in bytes per second."""
+    return float(str(sweep(cluster, call, ranks, [GROUP_BYTES], per_node=per_node)[0]["busbw_GBs"])) * 1e9
 
 
 def _products(gpu: GPU) -> tuple[float | None, float, str]:
