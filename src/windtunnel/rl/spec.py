@@ -83,6 +83,11 @@ class PostTraining(Noun):
     logprob_tokens: PositiveInt | None = Field(
         default=None, description="most tokens of one of log-probabilities; default: twice as many"
     )
+    padded: PositiveInt | Literal["longest"] | None = Field(
+        default=None,
+        description="positions that a sample takes in updates and log-probabilities: so many, or those of the longest of its micro "
+        "batch (verl's use_remove_padding=False); default: its tokens alone",
+    )
     reference: Flag | None = Field(
         default=None, description="log-probabilities of a reference policy; default: as the algorithm has it"
     )
