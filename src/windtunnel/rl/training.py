@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.lengths import longest_of
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance
 from windtunnel.rl.job import RLJob
@@ -97,18 +98,12 @@ def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float, pad
     unit = FULL_ROW * 2 * job.plan.cp * job.plan.tp
     if padded is not None:
         samples = max(1, round(tokens / float(lengths.mean())))
-        each = _longest_of(lengths, samples) if padded == "longest" else max(float(padded), float(lengths.max()))
+        each = longest_of(lengths, samples) if padded == "longest" else max(float(padded), float(lengths.max()))
         length = max(unit, math.ceil(each / unit) * unit)
         return Packing(count, float(samples * length), samples, length, uneven, 1.0 - min(1.0, tokens / (samples * length)))
     documents = max(1, round(tokens / square))
     length = max(unit, round(tokens / documents / unit) * unit)
     return Packing(count, tokens, documents, length, uneven)
-
-
-def _longest_of(lengths: Int64s, samples: int) -> float:
-    """The mean of the longest of `samples` that are drawn from the lengths: order statistics of draws with replacement."""
-    ordered, ranks = np.sort(lengths).astype(np.float64), np.arange(len(lengths) + 1) / len(lengths)
-    return float(ordered @ np.diff(ranks**samples))
 
 
 def _packed_job(job: Job, packing: Packing) -> Job:

@@ -28,7 +28,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
-from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, Tool, tool_of
+from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, VERL, Tool, tool_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
@@ -48,7 +48,12 @@ _SHARDING = {
 }
 _ULYSSES = ("sequence_parallel_size", "parallelism_config.parallelism_config_sp_size")
 """Sequence parallelism by all-to-alls of heads, as ms-swift, verl and 360-LLaMA-Factory have it (DeepSpeed-Ulysses)."""
-_SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length")
+_SEQUENCES = (
+    "max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length", "max_seq_len",
+    "seq_length", "seq_len", "max_len", "sequence_length", "context_length", "model_max_len",
+)  # fmt: skip
+_PACKED = ("packing", "neat_packing", "sample_packing", "padding_free", "block_size", "group_texts", "use_remove_padding")
+"""Keys of packed samples; scripts with a block size cut one text into blocks (transformers' run_clm.py)."""
 
 
 def recognises_table(table: Mapping[str, Any]) -> bool:
@@ -174,6 +179,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             f"sequences of {sequence} tokens, {tool.name}'s default "
             f"(none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)"
         )
+    padding = _padding(keys, tool, sequence, assumed)
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
     recompute = _recomputes(keys, tool)
@@ -187,6 +193,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             "micro_batch": micro,
             "global_batch": stated.whole_number("plan.global_batch") or micro * steps * dp,
             "seq": sequence,
+            "padding": padding,
             "sharding": "hsdp" if group and sharding == "fsdp" and group < dp else sharding,
             "shard_group": group
             if group and group < dp and sharding == "fsdp"
@@ -198,6 +205,24 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             **(_of_file(keys, model if recompute else None, assumed) if sharding.startswith("zero") else {}),
         }
     )
+
+
+def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str:
+    """What samples that are not packed are padded to: the longest of a micro batch, or all positions.
+
+    transformers' collators and those of TRL, LLaMA-Factory, ms-swift and Axolotl pad to the longest; Axolotl's pad_to_sequence_len,
+    and verl's SFT without use_remove_padding, to the sequence (axolotl utils/collators, verl/utils/dataset/multiturn_sft_dataset.py).
+    """
+    full = is_on(keys, "pad_to_sequence_len") or tool is VERL and "verl" in keys.table
+    rest = UPDATE_ALONE in assumed or tool.name == "LLaMA-Factory" and keys.get("stage") == "pt" and keys.get("packing") is None
+    packed = [keys.get(name) not in (None, False, "false", "no") for name in _PACKED]
+    if not any(packed) and not rest:
+        to = f"all {sequence} positions" if full else "the longest of a micro batch"
+        assumed.append(
+            f"every sample fills its {sequence} tokens: without packing, shorter ones are padded to {to} "
+            f"(--set 'plan.sample=MEAN~CV<{sequence}' counts padding as such)"
+        )
+    return "full" if full else "longest"
 
 
 def _by_heads(keys: Keys, model: Model, cp: int) -> bool:

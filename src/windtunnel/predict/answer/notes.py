@@ -11,6 +11,7 @@ from windtunnel.compute.library import LIBRARY_NAMES, missing_library
 from windtunnel.memory import StageMemory
 from windtunnel.network.fabrics.check import unread_fields
 from windtunnel.predict.answer.startup import startup
+from windtunnel.predict.padding import note
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.unequal import Unequal
@@ -26,6 +27,8 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
         "MFU counts full (not causal) attention and the logits; its peak is "
         f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."
     ]
+    if job.plan.sample is not None:
+        notes.append(note(job))
     if job.model.experts is not None:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
         notes.append(

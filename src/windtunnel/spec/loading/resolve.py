@@ -24,7 +24,7 @@ _INNER: dict[str, dict[str, str]] = {
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
 _OPTIONAL = {
     "nodes": ("nic", "power_w", "draw", "dollars", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
-    "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+    "plan": ("dp", "stages", "shard_group", "recompute_layers", "sample"),
     "models": (
         "kv_heads",
         "head_dim",
