@@ -157,6 +157,13 @@ class Runtime(Noun):
         description="the loss works in one copy of the logits, which becomes its gradient, and frees the others (Megatron-Core "
         "since 0.8, Transformer Engine)",
     )
+    loading: Literal["each", "first", "packed"] | None = Field(
+        None,
+        description="how a checkpoint is loaded: each rank reads it whole into host memory, the first of a node does and sends "
+        "it, or each GPU packs the whole model (bitsandbytes); default: not known, so nothing is said",
+    )
+    load_dtype: Literal["bf16", "fp32"] = Field("bf16", description="dtype in which ranks read a checkpoint")
+    kbit_casts: Flag = Field(False, description="what is not packed is cast to fp32 (PEFT's prepare_model_for_kbit_training)")
     cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
         "vocab_parallel",
         description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "

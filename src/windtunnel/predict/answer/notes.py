@@ -9,6 +9,7 @@ from windtunnel.compute import Profile
 from windtunnel.compute.choose import choose
 from windtunnel.compute.library import LIBRARY_NAMES, missing_library
 from windtunnel.memory import StageMemory
+from windtunnel.memory.loading import loading_of
 from windtunnel.network.fabrics.check import unread_fields
 from windtunnel.predict.answer.startup import startup
 from windtunnel.predict.padding import note
@@ -108,6 +109,9 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
             if short.short == "GPU memory"
             else f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
         )
+    loading = loading_of(job)
+    if loading is not None and not loading.fits:
+        notes.append(loading.says[-1])
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:
         notes.append(
