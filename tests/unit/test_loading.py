@@ -39,9 +39,11 @@ def test_zero_3_packs_the_whole_model_on_each_gpu(tmp_path: Path, model: str, se
     packed = (parameters - wide) * (1 / 2 + 4 / 64) + wide * (4 if casts else 2)  # nf4: half a byte, and a scale for 64
     assert loading.gpu == pytest.approx(packed + 1.5 * GIB, rel=0.02)  # context, and kernels as DeepSpeed loads them
     assert loading.cast == pytest.approx(4 * wide if casts else 0.0, rel=0.02)
-    assert not loading.fits and "Does not fit while loading" in loading.says[-1] and "cpu_ram_efficient_loading" in loading.says[-1]
-    assert any("while loading" in text for text in predict(loaded.job).warnings)
-    assert memory(loaded.job).as_dict()["loading"]["fits"] is False
+    short = loading.gpu > 0.989 * 24 * GIB
+    assert loading.fits == (not short) and short == ("70B" in model)
+    assert ("Does not fit while loading" in loading.says[-1] and "cpu_ram_efficient_loading" in loading.says[-1]) == short
+    assert any("while loading" in text for text in predict(loaded.job).warnings) == short
+    assert memory(loaded.job).as_dict()["loading"]["fits"] == (not short)
     roomy = load_described_job(str(script), ["cluster.gpus=8"], "h200-ib").job
     assert (known := loading_of(roomy)) is not None and known.fits and len(known.says) == 1
 

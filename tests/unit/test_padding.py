@@ -110,7 +110,7 @@ def test_unpacked_samples_are_said_to_be_full_or_counted(tmp_path: Path, file: s
     path.write_text(text)
     loaded = load_described_job(str(path), ["cluster.gpus=8"], "h100-ib")
     assert any("fills its 4096 tokens" in line for line in loaded.assumed) == bool(padding)
-    assert loaded.job.plan.padding == (padding or loaded.job.plan.padding)
+    assert loaded.job.plan.padding == ("full" if padding == "full" else None)
     counted = load_described_job(str(path), ["cluster.gpus=8", "plan.sample=700~1<4096"], "h100-ib").job
     assert math.isfinite(predict(counted).tokens_per_s) and counted.plan.sample == "700~1<4096"
 

@@ -52,8 +52,8 @@ class Plan(Noun):
         description="tokens of a sample that is alone in its sequence, the rest of which is padding: N, LOW-HIGH, MEAN~CV or "
         "MEAN~CV<CAP; default: sequences are full",
     )
-    padding: Literal["longest", "full"] = Field(
-        "longest", description="what such samples are padded to: the longest of their micro batch, or plan.seq"
+    padding: Literal["longest", "full"] | None = Field(
+        None, description="what such samples are padded to: the longest of their micro batch (the default), or plan.seq"
     )
     sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp", "mics"] = "none"

@@ -207,7 +207,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
     )
 
 
-def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str:
+def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str | None:
     """What samples that are not packed are padded to: the longest of a micro batch, or all positions.
 
     transformers' collators and those of TRL, LLaMA-Factory, ms-swift and Axolotl pad to the longest; Axolotl's
@@ -222,7 +222,7 @@ def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str:
             f"every sample fills its {sequence} tokens: without packing, shorter ones are padded to {to} "
             f"(--set 'plan.sample=MEAN~CV<{sequence}' counts padding as such)"
         )
-    return "full" if full else "longest"
+    return "full" if full else None
 
 
 def _by_heads(keys: Keys, model: Model, cp: int) -> bool:
