@@ -9,7 +9,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, replay, snapshot, why
-from windtunnel.memory.loading import Loading, loading_of
+from windtunnel.memory.loading import LoadingMemory, loading_of
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search.levers.fixes import Fix, fixes
@@ -44,7 +44,7 @@ class MemoryReport:
         return all(stage.fits for stage in self.stages)
 
     @property
-    def loading(self) -> Loading | None:
+    def loading(self) -> LoadingMemory | None:
         """Memory while the model is loaded, where it is known and more than a step's."""
         return loading_of(self.job)
 

@@ -29,7 +29,7 @@ _QLORA_SHARDED = "FSDP with cpu_ram_efficient_loading and bnb_4bit_quant_storage
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoadingMemory:
     """Bytes while a model is loaded: on the `gpu` of a rank, in the `host` memory of a node, and what each offers; `cast`: the
     part of `gpu` that is fp32 copies; `ranks`: that read the whole checkpoint on a node."""
 
@@ -71,7 +71,7 @@ class Loading:
         return (f"{text}.", f"Does not fit while loading: {over / GIB:,.1f} GiB of {place} short. {self.mends} mends it.")
 
 
-def loading_of(job: Job) -> Loading | None:
+def loading_of(job: Job) -> LoadingMemory | None:
     """Memory while the model is loaded; None where how it is loaded is not known, or it takes no more than a step."""
     how, node = job.runtime.loading, job.cluster.node
     if how is None or how == "first" or isinstance(job.model, GraphModel):
@@ -81,7 +81,7 @@ def loading_of(job: Job) -> Loading | None:
     ranks = job.cluster.gpus_of_node
     if how == "each":
         held = float(parameter_count(job.model)) * DTYPE_BYTES[job.runtime.load_dtype]
-        return Loading(0.0, usable, 0.0, ranks * held, host, ranks, _ONE_READS.get(job.runtime.tool or "", _RANK_0))
+        return LoadingMemory(0.0, usable, 0.0, ranks * held, host, ranks, _ONE_READS.get(job.runtime.tool or "", _RANK_0))
     plan = job.plan.model_copy(update={"sharding": "none", "shard_group": None, "secondary_group": None, "offload": NO_OFFLOAD})
     alone = job.model_copy(update={"plan": plan})
     workload, habit = build(alone), habits(job.runtime.framework)
@@ -92,7 +92,7 @@ def loading_of(job: Job) -> Loading | None:
     model = job.model
     wide = float(job.padded_vocab * model.hidden * (1 if model.tied_embeddings else 2) + (2 * model.layers + 1) * model.hidden)
     cast = (4.0 - DTYPE_BYTES["bf16"]) * wide if job.runtime.kbit_casts else 0.0
-    return Loading(
+    return LoadingMemory(
         weights + cast + context_bytes(job, habit) - nccl_bytes(job),
         usable,
         4.0 * wide if cast else 0.0,

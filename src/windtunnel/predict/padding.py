@@ -27,7 +27,7 @@ def _lengths(text: str, longest: int, together: int) -> tuple[float, float]:
     return float(drawn.mean()), longest_of(drawn, together)
 
 
-def filled(job: Job) -> float:
+def filled_share(job: Job) -> float:
     """The share of a step's positions that are tokens."""
     plan = job.plan
     return 1.0 if plan.sample is None else _lengths(plan.sample, plan.seq, plan.micro_batch)[0] / plan.seq
@@ -50,7 +50,8 @@ def mean_step(job: Job) -> Job | None:
 
 def note(job: Job) -> str:
     """What padding takes in each step of a job."""
+    share, positions = filled_share(job), job.plan.seq
     return (
-        f"{100 * (1 - filled(job)):.0f} % of positions are padding: samples of {filled(job) * job.plan.seq:,.0f} tokens in the "
-        f"mean take {job.plan.seq:,} (plan.sample). Tokens a second and MFU count tokens alone."
+        f"{100 * (1 - share):.0f} % of positions are padding: samples of {share * positions:,.0f} tokens in the mean take "
+        f"{positions:,} (plan.sample). Tokens a second and MFU count tokens alone."
     )

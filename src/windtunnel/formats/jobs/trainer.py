@@ -213,10 +213,10 @@ def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str |
     transformers' collators and those of TRL, LLaMA-Factory, ms-swift and Axolotl pad to the longest; Axolotl's
     pad_to_sequence_len, and verl's SFT without use_remove_padding (verl/utils/dataset/multiturn_sft_dataset.py), to the sequence.
     """
-    full = is_on(keys, "pad_to_sequence_len") or tool is VERL and "verl" in keys.table
     rest = UPDATE_ALONE in assumed or tool.name == "LLaMA-Factory" and keys.get("stage") == "pt" and keys.get("packing") is None
-    packed = [keys.get(name) not in (None, False, "false", "no") for name in _PACKED]
-    if not any(packed) and not rest:
+    packed = any([keys.get(name) not in (None, False, "false", "no") for name in _PACKED])
+    full = not packed and (is_on(keys, "pad_to_sequence_len") or tool is VERL and "verl" in keys.table)
+    if not packed and not rest:
         to = f"all {sequence} positions" if full else "the longest of a micro batch"
         assumed.append(
             f"every sample fills its {sequence} tokens: without packing, shorter ones are padded to {to} "
