@@ -95,17 +95,19 @@ def _packs(said: Said, table: dict[str, Any], assumed: list[str]) -> None:
         table["pack_tokens"] = micro * mean_tokens(table)
         kept = "with" if f"{_MODEL}use_remove_padding" in said and not said.is_on(f"{_MODEL}use_remove_padding") else "without"
         assumed.append(f"micro batches of {micro} samples {kept} padding (use_remove_padding)")
-    _padding(said, table)
+    _padding(said, table, assumed)
     scoring = said.count(f"{_ROLLOUT}log_prob_max_token_len_per_gpu")
     if scoring:
         table["logprob_tokens"] = shared * scoring
 
 
-def _padding(said: Said, table: dict[str, Any]) -> None:
+def _padding(said: Said, table: dict[str, Any], assumed: list[str]) -> None:
     """Padding that stays: FSDP's workers compute on whole prompts and responses of the longest length (workers/actor/dp_actor.py),
     Megatron's on the longest sample of a micro batch (models/mcore/util.py, preprocess_bshd)."""
     on_megatron = said.text(f"{_ACTOR}strategy") == "megatron" or any(name.startswith(f"{_ACTOR}megatron.") for name in said.texts)
     switches = [f"{_MODEL}use_remove_padding", *([f"{_ACTOR}megatron.use_remove_padding"] if on_megatron else [])]
+    if not any(name in said for name in switches):  # trainer/config/model/hf_model.yaml, engine/megatron.yaml
+        assumed.append("samples without padding, verl's default since 0.7 (use_remove_padding; before, --set rl.padded=longest)")
     if not any(name in said and not said.is_on(name) for name in switches):
         return
     longest = sum(said.count(f"data.max_{name}_length") or 512 for name in ("prompt", "response"))
