@@ -85,6 +85,8 @@ FOR_OTHER_ANSWERS: dict[str, str] = {
     "cluster.fabric.slices": "lets a job have a part of a torus; without it another number of accelerators is refused",
     "cluster.fabric.uplink_ratio": _ENGINES,
     "runtime.cp_kind": "taken over into plan.cp_kind while a job is loaded, and acts there",
+    "runtime.load_dtype": "bytes that ranks read where runtime.loading = each (memory/loading.py)",
+    "runtime.kbit_casts": "bytes of a packed model before the first step, where runtime.loading = packed (memory/loading.py)",
     "model.attention_sinks": "names a model; a logit a head costs nothing that could be measured",
     "model.router": "which function scores experts: both read and write the same elements; it decides what an export writes",
 }

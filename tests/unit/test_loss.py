@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import make_job
 
 from windtunnel.base.errors import PlanError
+from windtunnel.exports.exporters import export_job
+from windtunnel.jobs.load import load_described_job
 from windtunnel.memory import memory_of
 from windtunnel.memory.lifetimes import lifetimes
+from windtunnel.memory.walk import block_needs, in_place_per_logit
 from windtunnel.predict import predict
 from windtunnel.spec.model import Lora
 from windtunnel.workload import Comm, Kind, Phase, Workload, build
@@ -106,3 +110,85 @@ def test_a_fused_loss_may_read_16_bit_logits() -> None:
     assert memory_of(narrow.job, narrow)[0].allocated < memory_of(cast.job, cast)[0].allocated
     with pytest.raises(PlanError, match="fp32_logits"):
         make_job(fp32_logits=False, fused_cross_entropy=False)
+
+
+SHAPE = {"tp": (1, 2, 4), "fused": ((False, True, 6.0, 4.0), (True, True, 10.0, 4.0), (True, False, 2.0, 2.0))}
+
+
+@pytest.mark.parametrize(("fused", "cast", "peak", "kept"), SHAPE["fused"])
+@pytest.mark.parametrize("tp", SHAPE["tp"])
+def test_a_loss_in_place_by_hand(fused: bool, cast: bool, peak: float, kept: float, tp: int) -> None:
+    """Megatron-Core's lines: one fp32 copy, 2 + 4 bytes a logit; compiled, a second one for the gradient, 4 + 4 + 2; Transformer
+    Engine's kernel overwrites the 16-bit logits, 2. What waits for backward is the fp32 softmax, or the 16-bit gradient."""
+    job = make_job(**SMALL, tp=tp, fused_cross_entropy=fused, fp32_logits=cast, loss_in_place=True)
+    workload = build(job)
+    logits = job.plan.seq * job.plan.micro_batch * job.padded_vocab // tp
+    head = workload.blocks[HEAD]
+    need = block_needs(workload)[HEAD]
+    rest = head.saved - kept * logits
+    assert 0.0 <= rest <= 2.0 * 3 * 2048 * 512  # inputs of the norm and of the product, 16 bits each
+    assert need.logits == kept * logits and need.working - workload.boundary == (peak - kept) * logits
+    before = build(make_job(**SMALL, tp=tp, fused_cross_entropy=fused, fp32_logits=cast)).blocks[HEAD].saved
+    assert before - head.saved == (2.0 * logits if cast else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "peak"),
+    [
+        ("", 6.0),
+        ("--cross-entropy-loss-fusion", 10.0),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl native", 10.0),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", 2.0),
+        ("--cross-entropy-fusion-impl te", 6.0),  # the kernel of a fusion that is off
+    ],
+)
+def test_megatrons_flags_choose_the_loss(flags: str, peak: float) -> None:
+    size = "--num-layers 4 --hidden-size 1024 --num-attention-heads 8 --seq-length 8192 --max-position-embeddings 8192"
+    batch = "--micro-batch-size 1 --global-batch-size 8 --bf16 --vocab-size 128000"
+    job = load_described_job(None, [], "h200-ib", flags=f"{size} {batch} {flags}").job
+    assert in_place_per_logit(job.runtime) == peak and job.runtime.loss_in_place
+    said = "".join(export_job("megatron", job, {}).files.values())
+    assert ("--cross-entropy-fusion-impl te" in said) == (peak == 2.0)
+
+
+SWIFT = (
+    "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 4 "
+    "--micro_batch_size 1 --global_batch_size 16 --max_length 32768 "
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "peak"),
+    [
+        ("", "--tuner_type lora", 2.0),  # 4.0 to 4.3
+        ("", "--tuner_type lora --cross_entropy_loss_fusion true", 2.0),
+        ("pip install ms-swift==4.1.3\n", "--tuner_type full", 2.0),
+        ("pip install 'ms-swift>=4.4'\n", "--tuner_type lora", 10.0),
+        ("pip install ms-swift==4.1.3\n", "--tuner_type lora --cross_entropy_fusion_impl native", 10.0),
+        ("", "--tuner_type lora --cross_entropy_loss_fusion false", 6.0),
+        ("", "--train_type lora", 6.0),  # 3.x
+        ("", "--train_type lora --cross_entropy_loss_fusion true", 10.0),
+        ("pip install ms-swift==3.9.0\n", "--train_type full", 6.0),
+    ],
+)
+def test_ms_swifts_loss_is_that_of_its_version(tmp_path: Path, before: str, flags: str, peak: float) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(before + SWIFT + flags + "\n")
+    loaded = load_described_job(str(script), [], "h200-ib")
+    assert in_place_per_logit(loaded.job.runtime) == peak
+    stated = "fusion_impl" in flags or "fusion false" in flags or "train_type" in flags
+    assert stated or any("cross_entropy_fusion_impl" in line for line in loaded.assumed)
+
+
+def test_a_measured_job_at_long_context(tmp_path: Path) -> None:
+    """basetenlabs/ml-cookbook examples/qwen3.6-27b-msswift: LoRA on eight H200, allocated and in nvidia-smi, GiB."""
+    for seq, low, high in ((131072, 28.4, 35.0), (262144, 49.5, 56.0)):
+        script = tmp_path / "run.sh"
+        script.write_text(
+            "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3.5-27B --tuner_type lora --lora_rank 8 --target_modules all-linear "
+            "--tensor_model_parallel_size 8 --sequence_parallel true --micro_batch_size 1 --global_batch_size 8 --packing true "
+            "--recompute_granularity full --recompute_method uniform --recompute_num_layers 2 --cross_entropy_loss_fusion true "
+            f"--max_length {seq}\n"
+        )
+        job = load_described_job(str(script), [], "h200-ib").job
+        assert low / 1.1 < memory_of(job, build(job))[0].total / 2**30 < 1.1 * high

@@ -161,6 +161,7 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "keep": ("rl.keep=0.5",),
     "pack_tokens": ("rl.pack_tokens=5000",),
     "logprob_tokens": ("rl.logprob_tokens=4096",),
+    "padded": ("rl.padded=longest",),
     "reference": ("rl.reference=false",),
     "critic": ("rl.critic=true",),
     "old_logprobs": ("rl.old_logprobs=false",),

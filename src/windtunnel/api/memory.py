@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, replay, snapshot, why
+from windtunnel.memory.loading import LoadingMemory, loading_of
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search.levers.fixes import Fix, fixes
@@ -43,6 +44,11 @@ class MemoryReport:
         return all(stage.fits for stage in self.stages)
 
     @property
+    def loading(self) -> LoadingMemory | None:
+        """Memory while the model is loaded, where it is known and more than a step's."""
+        return loading_of(self.job)
+
+    @property
     def missing(self) -> float:
         """Missing bytes of the fullest stage; 0 where it fits."""
         return max(0.0, *(stage.missing for stage in self.stages))
@@ -69,6 +75,8 @@ class MemoryReport:
             "why": self.why,
             "together": [{"set": list(f.change.sets)} | _fix_data(self.job, f) for f in self.fixes if not f.single],
         }
+        if (loading := self.loading) is not None:
+            answer["loading"] = {**asdict(loading), "fits": loading.fits, "says": loading.says}
         if self.replayed:
             answer["replay"] = [
                 vars(pooled) | {"stage": one.stage, "fragmentation": pooled.fragmentation}

@@ -28,7 +28,8 @@ def memory_sheet(counted: MemoryReport) -> Sheet:
     stages, fits = stages_blocks(counted.stages), _what_fits(counted)
     replayed = _replay(counted.stages, counted.replayed) if counted.replayed else ()
     moments = _over_time(counted, job) if counted.moments else ()
-    printed = tuple(replace(block, brief=True) for block in (*stages, *replayed, *moments, *fits) if not block.detail)
+    loading = _loading(counted)
+    printed = tuple(replace(block, brief=True) for block in (*stages, *replayed, *moments, *fits, *loading) if not block.detail)
     return Sheet(
         Sentence("{job}: memory", job=say.clean(job.name)),
         Sentence("{job}: fullest GPU of each pipeline stage", job=job.name),
@@ -38,11 +39,17 @@ def memory_sheet(counted: MemoryReport) -> Sheet:
             Section("Memory of the fullest GPU, by stage", _pages_only(stages)),
             Section("Replay of the allocator", _pages_only(replayed)),
             Section("Memory of the fullest GPU over one step", _pages_only(moments)),
-            Section("Does it fit", _pages_only(fits)),
+            Section("Does it fit", _pages_only((*fits, *loading))),
         ),
         describe_job(job),
         titled=True,
     )
+
+
+def _loading(counted: MemoryReport) -> tuple[Block, ...]:
+    """What loading takes, where that is known."""
+    loading = counted.loading
+    return () if loading is None else (Lines(loading.says, mood="" if loading.fits else "bad"),)
 
 
 def _pages_only(blocks: Sequence[Block]) -> tuple[Block, ...]:

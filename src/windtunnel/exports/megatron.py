@@ -250,6 +250,8 @@ def runtime_flags(runtime: Runtime, job: Job) -> list[str]:
         "--no-masked-softmax-fusion": runtime.attention == "unfused",
     }
     flags += [flag for flag, on in switches.items() if on]
+    if runtime.fused_cross_entropy and not runtime.fp32_logits:
+        flags.append("--cross-entropy-fusion-impl te")
     flags.append(f"--transformer-impl {'transformer_engine' if runtime.attention == 'flash' else 'local'}")
     flags.append(f"--make-vocab-size-divisible-by {runtime.pad_vocab}")
     flags.append(f"--ddp-bucket-size {round(runtime.bucket / (4 if runtime.reduce_dtype == 'fp32' else 2))}")

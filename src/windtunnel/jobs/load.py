@@ -15,6 +15,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.own import is_own, load_own
 from windtunnel.spec import Job, check, dump_job, load_job
+from windtunnel.spec.loading.fabric_nics import FOLLOWS
 from windtunnel.spec.loading.files import read_table
 
 NAMES_A_FILE = frozenset({"NCCL_TOPO_FILE"})
@@ -42,7 +43,22 @@ def load_described_job(
         from windtunnel.jobs.described import load_foreign
 
         loaded = load_foreign(source, overrides, on, model, flags)
-    return replace(loaded, job=with_named_files(loaded.job))
+    said = said_of_fabric(loaded.job, overrides or ())
+    return replace(loaded, job=with_named_files(loaded.job), changed=(*loaded.changed, *said))
+
+
+def said_of_fabric(job: Job, overrides: Sequence[str]) -> tuple[str, ...]:
+    """What a fabric brought that an override or a file names: its NICs, or that the machine keeps those it had."""
+    node, fabric = job.cluster.node, job.cluster.fabric
+    follows = node.nic is not None and node.nic.source.startswith(FOLLOWS)
+    named = any(text.replace(" ", "").startswith(("cluster.fabric=", "cluster.fabric.base=")) for text in overrides)
+    if node.nic is None or not (follows or named) or fabric.kind == "none" or ":" in fabric.id:
+        return ()
+    nics = f"{node.nic.count} x {node.nic.bandwidth * 8 / 1e9:g} Gb/s a node"
+    if not follows:
+        return (f"cluster.node.nic stays {nics}: no other NICs are known of machines with this GPU on the fabric {fabric.id}",)
+    said = f"cluster.node.nic -> {nics}, to follow cluster.fabric={fabric.id} ({node.nic.source.partition(': ')[2]})"
+    return (said,)
 
 
 def job_beside(text: str, sets: Sequence[str] | None = None) -> Job:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from windtunnel.memory.habits import MemoryHabits, habits
-from windtunnel.memory.walk import Needs, copy_per_logit
+from windtunnel.memory.walk import Needs, copy_per_logit, saved_per_logit
 from windtunnel.workload.graph import Block, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
@@ -88,7 +88,7 @@ def _loss(workload: Workload, block: Block, habit: MemoryHabits, need: Needs) ->
     if not need.logits:
         return ()
     kept = copy_per_logit(workload.job.runtime)
-    copy = need.logits * kept / (workload.job.runtime.compute_width + kept)
+    copy = need.logits * kept / saved_per_logit(workload.job.runtime)
     unassigned = need.working - workload.boundary
     pieces = [copy] * int(unassigned // copy) if copy else []
     remainder = unassigned - sum(pieces)

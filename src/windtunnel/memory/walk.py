@@ -37,6 +37,27 @@ def copy_per_logit(runtime: Runtime) -> float:
     return 4.0 if runtime.fp32_logits else 0.0
 
 
+def saved_per_logit(runtime: Runtime) -> float:
+    """Bytes per logit that the head block counts as saved."""
+    return copy_per_logit(runtime) + (runtime.compute_width if runtime.keeps_logits else 0.0)
+
+
+def in_place_per_logit(runtime: Runtime) -> float:
+    """Bytes per logit at the peak of a loss in place.
+
+    Megatron-Core since 0.8 (tensor_parallel/cross_entropy.py, read at d98e8a64): `float()` makes the one fp32 copy, and maximum,
+    exponential, division and gradient overwrite it, as the 16-bit logits lie beside it in forward and their gradient in backward:
+    4 + 2. --cross-entropy-loss-fusion (fusions/fused_cross_entropy.py) compiles the same lines with torch.compile, which writes
+    `grad_2d[rows, targets] -= 1` into a second fp32 copy, since what the input gets back is that times the gradient of the loss
+    (the generated code of torch 2.13): 4 + 4 + 2. Transformer Engine's kernel writes the gradient over the 16-bit logits
+    (common/triton/cross_entropy.py until July 2026): 2.
+    """
+    width = runtime.compute_width
+    if not runtime.fp32_logits:
+        return width
+    return 4.0 + (4.0 if runtime.fused_cross_entropy else 0.0) + (width if width < 4.0 else 0.0)
+
+
 @dataclass(frozen=True)
 class Needs:
     """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of `saved` that is logits,
@@ -146,9 +167,11 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
     """Bytes of so many saved logits, and of the working set of their loss."""
     runtime, width = workload.job.runtime, workload.job.runtime.compute_width
     materialised = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else the logits are never in memory all at once
-    present = width + copy_per_logit(runtime) if materialised else 0.0
+    present = saved_per_logit(runtime) if materialised else 0.0
     bytes_per_logit = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[workload.job.plan.tp > 1]
     bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
+    if materialised and runtime.loss_in_place:
+        bytes_per_logit = in_place_per_logit(runtime)
     return elements * present, max(0.0, bytes_per_logit - present) * elements + workload.boundary
 
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.fidelity import CLOSED, FIDELITIES, check_threads
 from windtunnel.compute import Factors, Profile
+from windtunnel.memory import memory_of
+from windtunnel.predict.answer.notes import warnings
 from windtunnel.predict.answer.read import StepNumbers, read_numbers, read_off
+from windtunnel.predict.padding import mean_step
 from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
 from windtunnel.predict.runs.setting import Setting
@@ -59,6 +62,9 @@ def predict(
         from windtunnel.network.simulate.fabric_faults import check_faults
 
         check_faults(job.cluster.fabric, network)
+    if (mean := mean_step(job)) is not None:
+        step = predict(mean, network, factors, seed, skip, progress, profile, loads, beside, background, threads)
+        return _of_whole(job, step)
     job, sharing, saving = share(job, [check(one) for one in beside], background, setting)
     workload = build(job)
     ran = run_step(workload, setting.price(workload), setting)
@@ -69,12 +75,24 @@ def predict(
 def predict_built(workload: Workload) -> StepNumbers:
     """The numbers of the closed-form prediction of a workload whose job has been checked. Raises as `predict`."""
     fabric = workload.job.cluster.fabric
+    if (mean := mean_step(workload.job)) is not None:
+        numbers, memory = predict_built(build(check(mean))), memory_of(workload.job, workload)
+        return replace(numbers, job=workload.job, memory=memory, fits=all(stage.fits for stage in memory))
     if fabric.faults:
         from windtunnel.network.simulate.fabric_faults import check_faults
 
         check_faults(fabric, CLOSED)
     setting = Setting(CLOSED)
     return read_numbers(workload, run_step(workload, setting.price(workload), setting))
+
+
+def _of_whole(job: Job, step: Prediction) -> Prediction:
+    """The prediction of a mean `step` of padded samples, with the memory of the longest ones."""
+    memory = memory_of(job, build(job))
+    said = warnings(job, memory) + tuple(text for text in step.warnings if text not in warnings(step.job, step.memory))
+    held = f"Memory is that of a micro batch of samples of {job.plan.seq:,} tokens, the longest."
+    fits, notes = all(stage.fits for stage in memory), (*step.assumptions, held)
+    return replace(step, job=job, memory=memory, fits=fits, warnings=said, assumptions=notes)
 
 
 def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:

@@ -11,8 +11,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError, PlanError
+from windtunnel.base.lengths import draw_lengths
 from windtunnel.rl.spec import PostTraining
-from windtunnel.serving.load import draw_lengths
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,14 @@ def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: Traini
                 uneven=f"{100 * (passes.packing.uneven - 1):.0f}",
             )
         )
+    if passes.packing.padding > 0.02:
+        said.append(
+            Sentence(
+                "{share} % of the positions of the update's micro batches are padding: samples of {mean} tokens take {length}",
+                share=f"{100 * passes.packing.padding:.0f}", length=f"{passes.packing.length:,}",
+                mean=f"{passes.packing.length * (1 - passes.packing.padding):,.0f}",
+            )
+        )  # fmt: skip
     if facts.preempted:
         said.append(
             Sentence(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -12,6 +12,7 @@ from windtunnel.spec.common import (
     CacheFormat,
     Flag,
     Fraction,
+    LengthText,
     NonNegativeFloat,
     NonNegativeInt,
     Noun,
@@ -25,18 +26,11 @@ WITH_REFERENCE = ("grpo", "ppo")
 al., 2017; Shao et al., DeepSeekMath, 2024; DAPO drops the penalty, Yu et al., 2025)."""
 
 
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 RLModeName = Annotated[str, BeforeValidator(MODES.check), Field(json_schema_extra=MODES.add_names)]
 """A member of `rl.mode.MODES`."""
 
 EngineName = Annotated[str, BeforeValidator(ENGINES.check), Field(json_schema_extra=ENGINES.add_names)]
 """A member of `serving.engine.ENGINES`."""
-
-LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=4096)]
-"""A number of tokens, or the words of a distribution."""
 
 
 class RolloutSpec(Noun):
@@ -82,6 +76,11 @@ class PostTraining(Noun):
     pack_tokens: PositiveInt = Field(default=16384, description="most tokens of a micro batch of the update on a model replica")
     logprob_tokens: PositiveInt | None = Field(
         default=None, description="most tokens of one of log-probabilities; default: twice as many"
+    )
+    padded: PositiveInt | Literal["longest"] | None = Field(
+        default=None,
+        description="positions that a sample takes in updates and log-probabilities: so many, or those of the longest of its micro "
+        "batch (verl's use_remove_padding=False); default: its tokens alone",
     )
     reference: Flag | None = Field(
         default=None, description="log-probabilities of a reference policy; default: as the algorithm has it"

@@ -1,7 +1,8 @@
 """Passes over the samples of a step by the training graph: updates, and log-probabilities, which are its forward passes.
 
 Samples are packed: a micro batch is as many whole samples as `pack_tokens` hold. The attention of a sample is as its square, so
-packs hold documents of the length whose squares add up to those of the samples.
+packs hold documents of the length whose squares add up to those of the samples. Where padding stays (`rl.padded`), a micro batch
+holds as many samples and each takes the same number of positions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.lengths import longest_of
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance
 from windtunnel.rl.job import RLJob
@@ -26,13 +28,14 @@ FULL_ROW = 64
 @dataclass(frozen=True)
 class Packing:
     """Micro batches of a pass over samples: `count` on the model replica that has most, `tokens` in each, in `documents`.
-    `uneven`: tokens of that replica over the mean."""
+    `uneven`: tokens of that replica over the mean. `padding`: the share of positions that are no tokens."""
 
     count: int
     tokens: float
     documents: int
     length: int
     uneven: float
+    padding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,11 @@ def train_passes(whole: RLJob, batch: RLBatch) -> TrainingPasses:
     most = [float(balance(lengths[at : at + each], job.dp).max()) for at in range(0, len(lengths), each)]
     updates = len(most) * rl.epochs
     uneven = sum(most) * job.dp / float(lengths.sum())
-    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven)
+    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven, rl.padded)
     prediction = predict(_packed_job(job, packing))
     wide = rl.logprob_tokens or 2 * rl.pack_tokens
     whole_most = float(balance(lengths, job.dp).max())
-    scoring = _pack(job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()))
+    scoring = _pack(job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), rl.padded)
     filled = packing.tokens / (packing.documents * packing.length)
     forward = _forward_seconds(prediction, packing.documents * packing.length, scoring)
     return TrainingPasses(prediction, packing, updates, updates * prediction.step_time_s * filled, forward, scoring)
@@ -86,13 +89,18 @@ def part_of(cluster: Cluster, gpus: int) -> Cluster:
     return cluster.model_copy(update={"gpus": gpus, "node": node})
 
 
-def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float) -> Packing:
-    """Packs of at most `limit` tokens, or one sample, for a replica that has `most` tokens."""
+def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float, padded: int | str | None = None) -> Packing:
+    """Packs of at most `limit` tokens, or one sample, for a replica that has `most` tokens; `padded` as `PostTraining.padded`."""
     limit = max(limit, int(lengths.max()))
     count = max(1, math.ceil(most / limit))
     tokens = max(most / count, float(lengths.mean()))
     square = float((lengths.astype(np.float64) ** 2).sum() / lengths.sum())
     unit = FULL_ROW * 2 * job.plan.cp * job.plan.tp
+    if padded is not None:
+        samples = max(1, round(tokens / float(lengths.mean())))
+        each = longest_of(lengths, samples) if padded == "longest" else max(float(padded), float(lengths.max()))
+        length = max(unit, math.ceil(each / unit) * unit)
+        return Packing(count, float(samples * length), samples, length, uneven, 1.0 - min(1.0, tokens / (samples * length)))
     documents = max(1, round(tokens / square))
     length = max(unit, round(tokens / documents / unit) * unit)
     return Packing(count, tokens, documents, length, uneven)

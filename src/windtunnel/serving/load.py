@@ -10,6 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.base.lengths import draw_lengths
 
 SEED = 1
 """Seed of drawn lengths and arrivals."""
@@ -92,27 +93,3 @@ def drawn_load(
         return ServeLoad(prompt, output, np.zeros(0), int(concurrency or 1))
     gaps = draws.gamma(burstiness, 1.0 / (rate * burstiness), count)
     return ServeLoad(prompt, output, np.cumsum(gaps) - gaps[0])
-
-
-def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Generator) -> Int64s:
-    """`count` lengths of the distribution that `text` states, each at least 1. SpecError at `path` for another text."""
-    allowed = "a number of tokens, LOW-HIGH, MEAN~CV or MEAN~CV<CAP, such as 1024, 819-1024, 800~1.2<32768"
-    words = str(text).replace("_", "")
-    try:
-        if "~" in words:
-            mean_text, _, rest = words.partition("~")
-            spread_text, _, cap = rest.partition("<")
-            mean, spread = float(mean_text), float(spread_text)
-            if not (math.isfinite(mean) and mean >= 1.0 and 0.0 <= spread < 100.0):
-                raise ValueError
-            sigma = math.sqrt(math.log1p(spread**2))
-            values = draws.lognormal(math.log(mean) - sigma**2 / 2.0, sigma, count)
-            return np.asarray(np.clip(np.round(values), 1, int(cap) if cap else None), np.int64)
-        low_text, _, high = words.partition("-")
-        low = int(low_text)
-        most = int(high) if high else low
-        if not 1 <= low <= most <= 2**31:
-            raise ValueError
-    except ValueError:
-        raise SpecError(path, text, allowed) from None
-    return np.asarray(draws.integers(low, most + 1, count) if most > low else np.full(count, low), np.int64)

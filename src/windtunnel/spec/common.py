@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from windtunnel.base.dtypes import DTYPE_BYTES as DTYPE_BYTES  # also for those who import it from here
 from windtunnel.base.dtypes import STATED
@@ -74,3 +74,11 @@ class Noun(BaseModel):
         """Hash of the fields only, without cached properties; tables count as their sorted items."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return hash((type(self), *(tuple(sorted(v.items())) if isinstance(v, dict) else v for v in values)))
+
+
+def _count_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+LengthText = Annotated[str, BeforeValidator(_count_as_text), Field(min_length=1, max_length=4096)]
+"""A number of tokens, or the words of a distribution."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.spec.common import Flag, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.common import Flag, LengthText, NonNegativeInt, Noun, PositiveInt
 from windtunnel.spec.offload import NO_OFFLOAD, Offload
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
@@ -46,6 +46,14 @@ class Plan(Noun):
     document: PositiveInt | None = Field(
         None,
         description="length in tokens of the documents packed into a sequence; attention stays inside each; default: no packing",
+    )
+    sample: LengthText | None = Field(
+        None,
+        description="tokens of a sample that is alone in its sequence, the rest of which is padding: N, LOW-HIGH, MEAN~CV or "
+        "MEAN~CV<CAP; default: sequences are full",
+    )
+    padding: Literal["longest", "full"] | None = Field(
+        None, description="what such samples are padded to: the longest of their micro batch (the default), or plan.seq"
     )
     sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp", "mics"] = "none"

@@ -152,6 +152,18 @@ class Runtime(Noun):
         description="logits are cast to fp32 for the loss and the copy is saved; otherwise the fused loss kernel reads 16-bit "
         "logits (flash-attn, Transformer Engine)",
     )
+    loss_in_place: Flag = Field(
+        False,
+        description="the loss works in one copy of the logits, which becomes its gradient, and frees the others (Megatron-Core "
+        "since 0.8, Transformer Engine)",
+    )
+    loading: Literal["each", "first", "packed"] | None = Field(
+        None,
+        description="how a checkpoint is loaded: each rank reads it whole into host memory, the first of a node does and sends "
+        "it, or each GPU packs the whole model (bitsandbytes); default: not known, so nothing is said",
+    )
+    load_dtype: Literal["bf16", "fp32"] = Field("bf16", description="dtype in which ranks read a checkpoint")
+    kbit_casts: Flag = Field(False, description="what is not packed is cast to fp32 (PEFT's prepare_model_for_kbit_training)")
     cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
         "vocab_parallel",
         description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "
@@ -287,6 +299,11 @@ class Runtime(Noun):
     def compute_width(self) -> float:
         """Bytes of an element of activations and gathered parameters: fp32, or 16 bits (FP8 is an input format of products)."""
         return DTYPE_BYTES["fp32" if self.precision == "fp32" else "bf16"]
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether the 16-bit logits stay for the loss's backward pass: a loss in place frees them once it has its fp32 copy."""
+        return not (self.loss_in_place and self.fp32_logits and self.cross_entropy == "vocab_parallel")
 
     @property
     def recipe(self) -> str:

@@ -28,7 +28,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
-from windtunnel.formats.jobs.trainer_tools import SWIFT, TRL, UNSLOTH, Tool, tool_of
+from windtunnel.formats.jobs.trainer_tools import AXOLOTL, OLD_TRL, OLDEST_TRL, SWIFT, TRL, UNSLOTH, VERL, Tool, tool_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
@@ -48,7 +48,12 @@ _SHARDING = {
 }
 _ULYSSES = ("sequence_parallel_size", "parallelism_config.parallelism_config_sp_size")
 """Sequence parallelism by all-to-alls of heads, as ms-swift, verl and 360-LLaMA-Factory have it (DeepSpeed-Ulysses)."""
-_SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length")
+_SEQUENCES = (
+    "max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length",
+    "max_seq_len", "seq_length", "seq_len", "max_len", "sequence_length", "context_length", "model_max_len",
+)  # fmt: skip
+_PACKED = ("packing", "neat_packing", "sample_packing", "padding_free", "block_size", "group_texts", "use_remove_padding")
+"""Keys of packed samples; scripts with a block size cut one text into blocks (transformers' run_clm.py)."""
 
 
 def recognises_table(table: Mapping[str, Any]) -> bool:
@@ -174,6 +179,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             f"sequences of {sequence} tokens, {tool.name}'s default "
             f"(none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)"
         )
+    padding = _padding(keys, tool, sequence, assumed)
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
     recompute = _recomputes(keys, tool)
@@ -187,6 +193,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             "micro_batch": micro,
             "global_batch": stated.whole_number("plan.global_batch") or micro * steps * dp,
             "seq": sequence,
+            "padding": padding,
             "sharding": "hsdp" if group and sharding == "fsdp" and group < dp else sharding,
             "shard_group": group
             if group and group < dp and sharding == "fsdp"
@@ -198,6 +205,24 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             **(_of_file(keys, model if recompute else None, assumed) if sharding.startswith("zero") else {}),
         }
     )
+
+
+def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str | None:
+    """What samples that are not packed are padded to: the longest of a micro batch, or all positions.
+
+    transformers' collators and those of TRL, LLaMA-Factory, ms-swift and Axolotl pad to the longest; Axolotl's
+    pad_to_sequence_len, and verl's SFT without use_remove_padding (verl/utils/dataset/multiturn_sft_dataset.py), to the sequence.
+    """
+    rest = UPDATE_ALONE in assumed or tool.name == "LLaMA-Factory" and keys.get("stage") == "pt" and keys.get("packing") is None
+    packed = any([keys.get(name) not in (None, False, "false", "no") for name in _PACKED])
+    full = not packed and (is_on(keys, "pad_to_sequence_len") or tool is VERL and "verl" in keys.table)
+    if not packed and not rest:
+        to = f"all {sequence} positions" if full else "the longest of a micro batch"
+        assumed.append(
+            f"every sample fills its {sequence} tokens: without packing, shorter ones are padded to {to} "
+            f"(--set 'plan.sample=MEAN~CV<{sequence}' counts padding as such)"
+        )
+    return "full" if full else None
 
 
 def _by_heads(keys: Keys, model: Model, cp: int) -> bool:
@@ -311,6 +336,7 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
     fields |= _attention(keys, model, assumed)
     fields |= _liger(keys)
     fields |= _loss(keys, tool, assumed)
+    fields |= _loading(keys, tool, model, plan)
     if model.experts:
         fields |= _EXPERTS
         if (model.attention_sinks or model.clamped_activation) and not is_on(keys, "use_kernels"):
@@ -339,6 +365,22 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
         fields |= {"weight_dtype": "fp32", "master_weights": False}
         assumed.append(f"frozen weights in fp32, as {tool.name} loads them without dtype: bfloat16")
     return load_runtime(tool.entry, **fields)
+
+
+def _loading(keys: Keys, tool: Tool, model: Model, plan: Plan) -> dict[str, Any]:
+    """How transformers loads the model where a step shards it; nothing where that is not known."""
+    if not plan.shards_parameters:
+        return {}
+    names = ("fsdp_config.fsdp_cpu_ram_efficient_loading", "fsdp_config.cpu_ram_efficient_loading", "cpu_ram_efficient_loading")
+    first = any([is_on(keys, name) for name in names])
+    fsdp = plan.sharding in ("fsdp", "hsdp")
+    packed = model.lora is not None and model.lora.base != "none"
+    if packed and not (fsdp and first):
+        return {"loading": "packed", "kbit_casts": tool in (AXOLOTL, OLD_TRL, OLDEST_TRL)}
+    if not fsdp or packed or not keys.get("fsdp_config") and not keys.get("fsdp"):
+        return {}  # ZeRO 3 builds the model in parts
+    narrow = tool.loads == "bf16" and tool.entry != "huggingface" or _dtype(keys) in ("bfloat16", "float16", "bf16", "fp16")
+    return {"loading": "first" if first else "each", "load_dtype": "bf16" if narrow else "fp32"}
 
 
 def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:

@@ -9,8 +9,10 @@ from windtunnel.compute import Profile
 from windtunnel.compute.choose import choose
 from windtunnel.compute.library import LIBRARY_NAMES, missing_library
 from windtunnel.memory import StageMemory
+from windtunnel.memory.loading import loading_of
 from windtunnel.network.fabrics.check import unread_fields
 from windtunnel.predict.answer.startup import startup
+from windtunnel.predict.padding import note
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.unequal import Unequal
@@ -26,6 +28,8 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
         "MFU counts full (not causal) attention and the logits; its peak is "
         f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."
     ]
+    if job.plan.sample is not None:
+        notes.append(note(job))
     if job.model.experts is not None:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
         notes.append(
@@ -105,6 +109,9 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
             if short.short == "GPU memory"
             else f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
         )
+    loading = loading_of(job)
+    if loading is not None and not loading.fits:
+        notes.append(loading.says[-1])
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:
         notes.append(

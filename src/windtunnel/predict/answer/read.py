@@ -11,6 +11,7 @@ from windtunnel.predict.answer.money import DAY, bill
 from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warnings
 from windtunnel.predict.answer.startup import startup
 from windtunnel.predict.answer.timeline import KernelTimeline, WholeStep, path_of, timeline_of, with_curves
+from windtunnel.predict.padding import filled_share
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run, like, stated_error
 from windtunnel.predict.runs.setting import Setting
@@ -37,13 +38,13 @@ class StepNumbers:
 def read_numbers(workload: Workload, ran: StepRun) -> StepNumbers:
     """The numbers of a step of `workload`, from its run. SpecError as `read_off`."""
     job, step = workload.job, ran.step
-    tokens = float(job.plan.global_batch * job.plan.seq)
+    tokens = float(job.plan.global_batch * job.plan.seq) * filled_share(job)
     paid = bill(job, step, tokens, ran.by_stage)
     return StepNumbers(
         job,
         step,
         tokens / step,
-        model_flops(job) / (ran.peak * step),
+        model_flops(job) * filled_share(job) / (ran.peak * step),
         ran.by_stage[ran.pacing],
         all(stage.fits for stage in ran.memory),
         ran.memory,
@@ -55,8 +56,8 @@ def read_numbers(workload: Workload, ran: StepRun) -> StepNumbers:
 def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     """The prediction for a step of `workload`, from its run."""
     job, step, stage, profile = workload.job, ran.step, ran.pacing, setting.profile
-    tokens = float(job.plan.global_batch * job.plan.seq)
-    gpus, model, hardware = job.cluster.gpus, model_flops(job), hardware_flops(workload)
+    tokens = float(job.plan.global_batch * job.plan.seq) * filled_share(job)
+    gpus, model, hardware = job.cluster.gpus, model_flops(job) * filled_share(job), hardware_flops(workload)
     whole = WholeStep(job, setting, ran.draw)
     timeline = timeline_of(ran, whole)
     memory = with_curves(ran.workload.job, ran.memory, timeline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windtunnel.predict.answer.money import region_of
+from windtunnel.predict.padding import filled_share
 from windtunnel.predict.prediction import Prediction
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.sentence import Sentence, join
@@ -28,7 +29,7 @@ def bill_lines(prediction: Prediction) -> list[str]:
     """One sentence each on power, energy, money and CO2, for what the job and its cluster state."""
     job = prediction.job
     lines: list[str] = []
-    tokens = job.tokens or float(job.plan.global_batch * job.plan.seq)
+    tokens = job.tokens or float(job.plan.global_batch * job.plan.seq) * filled_share(job)
     whole = Sentence("the run") if job.tokens is not None else Sentence("a step")
     if prediction.gpu_power_w is not None and prediction.node_power_w is not None and prediction.power_w is not None:
         limit = job.cluster.gpu.power_cap_w or job.cluster.gpu.power_w

@@ -21,7 +21,7 @@ from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, follow_node, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
-from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
+from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve, with_nics
 from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Node
 from windtunnel.spec.machine.economics import Region
@@ -58,7 +58,7 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
     for text in overrides:
         stated = merge(stated, override(text))
     gpus = _pinned_gpus(table) if names_another_cluster(stated) else None
-    before, table = table, merge(table, stated)
+    before, table = table, merge(_with_nics(table, stated), stated)
     if gpus is not None and isinstance(table["cluster"], dict):
         table["cluster"] = {"gpus": gpus, **table["cluster"]}
     elif gpus is not None and table["cluster"] in names("clusters"):
@@ -83,6 +83,15 @@ def _follow_node(before: dict[str, Any], resolved: dict[str, Any], paths: frozen
     own = {path.removeprefix("cluster.") for path in paths}
     was = resolve("jobs", before, "job")
     return follow_node(was.get("cluster") if isinstance(was, dict) else None, resolved.get("cluster"), frozenset(own))
+
+
+def _with_nics(table: dict[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
+    """A job's table whose cluster has the NICs of the fabric that overrides name for it."""
+    cluster, own = table.get("cluster"), stated.get("cluster")
+    if cluster is None or not isinstance(own, dict) or "base" in own:  # another cluster: its own entry's NICs are looked up with it
+        return table
+    low = {"base": cluster} if isinstance(cluster, str) else cluster
+    return {**table, "cluster": with_nics(low, own, "cluster")} if isinstance(low, dict) else table
 
 
 def _pinned_gpus(table: dict[str, Any]) -> object:
@@ -117,7 +126,7 @@ def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
     stated: dict[str, Any] = {}
     for text in overrides:
         stated = merge(stated, override(text.removeprefix("cluster.")))
-    before, table = table, merge(table, stated)
+    before, table = table, merge(with_nics(table, stated, "cluster"), stated)
     check_shape("cluster", table)
     resolved = resolve("clusters", table, "cluster")
     paths = stated_in(stated)

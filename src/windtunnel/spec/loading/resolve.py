@@ -11,6 +11,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.spec.common import KINDS_OF_FAILURE
 from windtunnel.spec.loading.catalog import entry
+from windtunnel.spec.loading.fabric_nics import fabric_named, names_node, nics_on
 
 NO_BASE = "none"
 """`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""
@@ -23,7 +24,7 @@ _INNER: dict[str, dict[str, str]] = {
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
 _OPTIONAL = {
     "nodes": ("nic", "power_w", "draw", "dollars", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
-    "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+    "plan": ("dp", "stages", "shard_group", "recompute_layers", "sample"),
     "models": (
         "kv_heads",
         "head_dim",
@@ -122,7 +123,27 @@ def _flat(kind: str, value: object, path: str, trail: tuple[str, ...]) -> object
         return own
     if not isinstance(value["base"], str):
         raise SpecError(f"{path}.base", value["base"], f"the name of an entry in catalogue {kind}")
-    return merge(_entry(kind, value["base"], f"{path}.base", trail), own)
+    low = _entry(kind, value["base"], f"{path}.base", trail)
+    return merge(with_nics(low, own, path) if kind == "clusters" else low, own)
+
+
+def with_nics(low: dict[str, Any], own: object, path: str) -> dict[str, Any]:
+    """A cluster's table `low` with the NICs of the fabric that `own`, which is about to be merged over it, names.
+
+    A node that `own` names too keeps the NICs of its entry. Fields of NICs that `own` states win: they are merged over these.
+    """
+    name = fabric_named(own)
+    if name is None or not isinstance(own, dict) or names_node(own):
+        return low
+    cluster = resolve("clusters", low, path)
+    node = cluster.get("node") if isinstance(cluster, dict) else None
+    if not isinstance(cluster, dict) or not isinstance(node, dict):
+        return low
+    stated = own.get("node")
+    if isinstance(stated, dict) and "gpu" in stated:
+        node = {**node, "gpu": resolve("gpus", merge({"gpu": node.get("gpu")}, {"gpu": stated["gpu"]})["gpu"], f"{path}.node.gpu")}
+    nics = nics_on(name, cluster.get("fabric"), node)
+    return low if nics is None else merge(low, {"node": {"nic": nics}})
 
 
 def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
@@ -130,6 +151,8 @@ def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str,
     if name in trail:
         raise SpecError(path, name, "a chain of bases that ends", " -> ".join((*trail, name)))
     own = {_NAMED_BY.get(kind, "id"): name, **entry(kind, name, path)}
+    if kind == "fabrics":
+        own.pop("nics", None)  # of machines on it: `fabric_nics`
     base = own.pop("base", None)
     return own if base is None else merge(_entry(kind, base, f"{path}.base", (*trail, name)), own)
 

@@ -83,6 +83,8 @@ def _heads_group(plan: Plan, kind: CpKind) -> int:
 
 
 def _check_documents(plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
+    if plan.sample is not None:
+        _check_sample(plan)
     if plan.document is None:
         return
     if plan.seq % plan.document:
@@ -106,3 +108,14 @@ def _check_documents(plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
             f"a multiple of {chunks_of(plan)}: a ring cuts each document over its ranks",
             "Or plan.cp_kind = all_gather.",
         )
+
+
+def _check_sample(plan: Plan) -> None:
+    """Raise if the tokens of padded samples are no lengths, or samples are packed too."""
+    import numpy as np  # jobs without padding need no draws
+
+    from windtunnel.base.lengths import draw_lengths
+
+    draw_lengths("plan.sample", str(plan.sample), 1, np.random.default_rng(1))
+    if plan.document is not None:
+        raise PlanError("plan.sample", plan.sample, "none beside plan.document", "Samples are padded, or packed as documents.")

@@ -124,7 +124,9 @@ def _backward(tape: Tape, classes: int, before: int = 0) -> list[Op]:
 
 def _logits(tape: Tape, own_weights: bool, classes: int) -> None:
     t, h = tape.tokens, tape.job.model.hidden
-    kept = (tape.local_tokens * h * tape.width, t * classes * tape.width)
+    kept: tuple[float, ...] = (tape.local_tokens * h * tape.width,)
+    if tape.job.runtime.keeps_logits:
+        kept = (*kept, t * classes * tape.width)
     unit = Unit("logits", saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
     unit.forward += [*_gather(tape), tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=tape.activation_dtype)]
     unit.backward += _backward(tape, classes)

@@ -424,6 +424,8 @@ def _runtime(args: Arguments) -> Runtime:
         if args.switch(flag):
             fields[field] = False
     fields["fused_cross_entropy"] = args.switch("cross-entropy-loss-fusion")
+    if args.text("cross-entropy-fusion-impl") == "te" and fields["fused_cross_entropy"]:
+        fields["fp32_logits"] = False
     fields |= _kernels(args) | dispatch_of(args)
     if args.integer("make-vocab-size-divisible-by"):
         fields["pad_vocab"] = args.integer("make-vocab-size-divisible-by")

@@ -14,6 +14,8 @@ from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
 _SWIFT = re.compile(r"(?m)^[^#\n]*(?:\bmegatron\s+(?:sft|pt|rlhf)\b|\bswift[/.]cli[/.]_megatron[/.](?:sft|pt|rlhf)\b)")
+_SWIFT_VERSION = re.compile(r"(?i)\bms-?swift(?:\[[\w,]*\])?\s*(?:[=~>]=|:|-)?\s*v?(\d+)\.(\d+)")
+_LOSS_OFF = re.compile(r"(?i)--cross[-_]entropy[-_]loss[-_]fusion[ =]+false\b")
 _TUNER = ("train-type", "tuner-type", "lora-rank", "lora-alpha", "lora-dropout", "target-modules")
 _NO_COST = (
     "model", "dataset", "load-safetensors", "save-safetensors", "max-epochs", "packing", "padding-free", "num-train-epochs",
@@ -28,7 +30,7 @@ SWIFT_FLAGS = frozenset({*_TUNER, *_NO_COST, "load"})
 def fill_in(args: Arguments, text: str) -> None:
     """What the launcher that `text` calls would add to the flags, and which of its own flags cost nothing."""
     if _SWIFT.search(text):
-        _fill_swift(args)
+        _fill_swift(args, text)
     elif args.has("rollout-batch-size") and (args.has("hf-checkpoint") or args.has("actor-num-nodes")):
         _fill_slime(args)
     if args.has("rl-update"):
@@ -62,8 +64,8 @@ def add_adapters(args: Arguments, model: Model) -> Model:
     return model.model_copy(update={"lora": Lora.model_validate(fields)})
 
 
-def _fill_swift(args: Arguments) -> None:
-    """Megatron-SWIFT's defaults (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8)."""
+def _fill_swift(args: Arguments, text: str) -> None:
+    """Megatron-SWIFT's defaults (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8; megatron_args.py since 4.0)."""
     moe = {"moe-grouped-gemm": list[str](), "moe-token-dispatcher-type": ["alltoall"]}
     for flag, words in ({"expert-tensor-parallel-size": ["1"], "use-distributed-optimizer": []} | moe).items():
         args.given.setdefault(flag, words)
@@ -74,6 +76,27 @@ def _fill_swift(args: Arguments) -> None:
         "Megatron-SWIFT's defaults: bf16, a distributed optimizer, all-to-all to experts without tensor parallelism"
     )
     _know(args, (*_TUNER, *_NO_COST))
+    _fill_loss_of_swift(args, text)
+
+
+def _fill_loss_of_swift(args: Arguments, text: str) -> None:
+    """The loss of ms-swift 4, which its `tuner_type` tells from 3: fused, by Transformer Engine in 4.0 to 4.3 and by
+    Megatron-Core's own lines since 4.4 of June 2026 (swift/megatron/arguments/megatron_args.py at d7c7db3a, e6a54340, 7cb73c1f)."""
+    stated = _SWIFT_VERSION.search(text)
+    version = (int(stated[1]), int(stated[2])) if stated is not None else None
+    if version is not None and version < (4, 0) or version is None and not args.has("tuner-type"):
+        return
+    said = f"ms-swift {version[0]}.{version[1]}" if version is not None else "ms-swift 4.0 to 4.3"
+    if _LOSS_OFF.search(text):
+        return
+    if not args.has("cross-entropy-loss-fusion"):
+        args.given["cross-entropy-loss-fusion"] = []
+        args.assumed.append(f"--cross_entropy_loss_fusion true, the default of {said}")
+    if not args.has("cross-entropy-fusion-impl"):
+        kernel = "te" if version is None or version < (4, 4) else "native"
+        args.given["cross-entropy-fusion-impl"] = [kernel]
+        later = "; 4.4 and later take native, with five times its logits" if version is None else ""
+        args.assumed.append(f"--cross_entropy_fusion_impl {kernel}, the default of {said}{later}")
 
 
 def _fill_slime(args: Arguments) -> None:

@@ -13,7 +13,7 @@ from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_token
 from windtunnel.formats.jobs.scripts.said import Said, without_none
 from windtunnel.formats.jobs.scripts.trainer_command import VERL
 
-_ACTOR, _ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+_ACTOR, _ROLLOUT, _MODEL = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.model."
 
 
 def read_words(words: Sequence[str]) -> RLTrainer | None:
@@ -93,10 +93,25 @@ def _packs(said: Said, table: dict[str, Any], assumed: list[str]) -> None:
         table["pack_tokens"] = shared * (said.count(f"{_ACTOR}ppo_max_token_len_per_gpu") or 16384)
     else:
         table["pack_tokens"] = micro * mean_tokens(table)
-        assumed.append(f"micro batches of {micro} samples without padding (use_remove_padding)")
+        kept = "with" if f"{_MODEL}use_remove_padding" in said and not said.is_on(f"{_MODEL}use_remove_padding") else "without"
+        assumed.append(f"micro batches of {micro} samples {kept} padding (use_remove_padding)")
+    _padding(said, table, assumed)
     scoring = said.count(f"{_ROLLOUT}log_prob_max_token_len_per_gpu")
     if scoring:
         table["logprob_tokens"] = shared * scoring
+
+
+def _padding(said: Said, table: dict[str, Any], assumed: list[str]) -> None:
+    """Padding that stays: FSDP's workers compute on whole prompts and responses of the longest length (workers/actor/dp_actor.py),
+    Megatron's on the longest sample of a micro batch (models/mcore/util.py, preprocess_bshd)."""
+    on_megatron = said.text(f"{_ACTOR}strategy") == "megatron" or any(name.startswith(f"{_ACTOR}megatron.") for name in said.texts)
+    switches = [f"{_MODEL}use_remove_padding", *([f"{_ACTOR}megatron.use_remove_padding"] if on_megatron else [])]
+    if not any(name in said for name in switches):  # trainer/config/model/hf_model.yaml, engine/megatron.yaml
+        assumed.append("samples without padding, verl's default since 0.7 (use_remove_padding; before, --set rl.padded=longest)")
+    if not any(name in said and not said.is_on(name) for name in switches):
+        return
+    longest = sum(said.count(f"data.max_{name}_length") or 512 for name in ("prompt", "response"))
+    table["padded"] = "longest" if on_megatron else longest
 
 
 def _offload(said: Said) -> str:

@@ -210,6 +210,8 @@ def table_of_overrides(words: Sequence[str], launcher: Launched | None = None) -
     gpus = counts.total
     tuned = not any(name.startswith("actor_rollout_ref.") for name in said)  # fsdp_sft_trainer
     table["verl" if tuned else "rl_update"] = "verl"
+    if tuned and on("use_remove_padding", "model.use_remove_padding"):
+        table["use_remove_padding"] = True
     cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
     table |= counts.as_table()
