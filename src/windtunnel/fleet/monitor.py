@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from windtunnel.fleet.findings.history import StepHistory
 from windtunnel.fleet.findings.judge import judge, rare_of
 from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
+from windtunnel.fleet.ring import threads_waited_for_core
 
 JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
@@ -95,7 +97,7 @@ class Monitor:
     def look(self, recorded: Recorded) -> list[Alarm]:
         """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
-        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
+        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, partial(_waits_for_cores, recorded.pids))
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
             self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
@@ -161,6 +163,11 @@ class Monitor:
                 self._history.save(self.kept)
 
 
+def _waits_for_cores(pids: Mapping[int, int]) -> dict[int, float]:
+    """Seconds for which threads of each rank of this machine were ready to run and had no core."""
+    return {rank: threads_waited_for_core(pid) * 1e-9 for rank, pid in pids.items()}
+
+
 def _key_of(finding: Finding) -> _Key:
     return finding.verdict, finding.ranks, finding.hosts, finding.part
 
@@ -184,10 +191,10 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
         return None
     silent = any(is_silent(beat.process, beat.silent, 2 * heartbeat) for beat in living)
     moments = sections.zero + sections.begin + np.nan_to_num(np.fmax(sections.seconds, sections.host_seconds))
-    quiet = recorded.now - float(moments.max()) if len(moments) else 0.0
-    if not silent and quiet <= stall_seconds(sections):
+    settled = bool(len(moments)) and recorded.now - float(moments.max()) > stall_seconds(sections)
+    if not silent and not settled:
         return None
-    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat)
+    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled)
 
 
 def has_ended(recorded: Recorded) -> bool:

@@ -119,7 +119,7 @@ class StepHistory:
 def load_history(path: Path) -> StepHistory | None:
     """What `StepHistory.save` wrote; None where there is no such file, or no whole one."""
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             series = {name: found[name].astype(np.float64) for name in SERIES}
             work = {Section[name[5:]]: found[name].astype(np.float64) for name in found.files if name.startswith("work_")}
             table = StepTable(

@@ -45,6 +45,8 @@ MOST_CAUSES = 4
 """Causes of one series."""
 MOST_RANKS = 64
 """Ranks that are examined one by one: those with the most excess."""
+TELLING = {"inference": 0.02, "saves": 0.2}
+"""Share of an occurrence from which on a part that other steps do not have says what it is: the rest is Python around it."""
 _SPAN = 64
 """Steps of the running median that is usual about a step; even, so that every second step's level is not taken for it."""
 _CANDIDATES = 12
@@ -269,6 +271,13 @@ def _cause_at(
     if not len(extra) or event <= 0.0:
         return None
     name = max(extra, key=lambda one: extra[one])
+    for telling, share in TELLING.items():
+        if (
+            telling in extra
+            and extra[telling] >= share * event
+            and not np.nanmax(parts[telling][away], initial=0.0) >= extra[telling] / 2
+        ):
+            name = telling
     quiet = away & ~_far_steps(longer, mean_length)  # without the steps of other causes
     lost = _trimmed_mean(longer[slots]) - _trimmed_mean(longer[quiet])
     lost = lost if row < 0 else min(event, lost)  # where all ranks lose time, a step waits for the one that loses most

@@ -133,7 +133,9 @@ def show_fleet(
     console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
     console.print()
     if hang is not None:
-        console.print("The job failed" if hang.crash else "The job does not move", style="bold")
+        console.print(
+            ("The job failed" if hang.culprits else "The job was ended") if hang.crash else "The job does not move", style="bold"
+        )
         print_sheet(hang_sheet(hang.as_dict()), console)
         console.print()
     if not judged.findings:

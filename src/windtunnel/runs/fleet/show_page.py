@@ -104,7 +104,7 @@ def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: s
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())
-        head = "The job failed." if hang.crash else "The job does not move."
+        head = ("The job failed." if hang.culprits else "The job was ended.") if hang.crash else "The job does not move."
         lines.append(Markup("<li><b>{}</b> {}</li>").format(head, told))
     for one in findings:
         sure = "less than 1 in 10,000" if one.confidence > 0.9999 else f"about {1 - one.confidence:.2g}"
