@@ -81,7 +81,20 @@ def test_time_without_a_core_is_no_python() -> None:
     table = step_table(join_sections([sections, known]))
     row = list(table.ranks).index(1)
     assert np.nanmedian(table.outside[row]) < 0.002 and np.nanmedian(table.unfed[row]) == pytest.approx(0.06)
-    assert Verdict.OUTSIDE not in {one.verdict for one in judge(join_sections([sections, known])).findings}
+    (found,) = judge(join_sections([sections, known])).findings
+    assert (found.verdict, found.ranks) == (Verdict.NO_CORE, (1,)) and "waits for a core 60.0 ms of a step" in found.text
+
+
+def test_a_machine_with_more_processes_than_cores_is_named() -> None:
+    """The ranks of node1 wait 40 ms of each step, those of node0 2 ms."""
+    sections = job(4, 40, per_host=2, data=lambda one, step: 0.041 if one > 1 else 0.003)
+    steps = sections.where(sections.section == Section.STEP)
+    seconds = np.where(steps.rank > 1, 0.04, 0.002)
+    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
+    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=seconds, host_seconds=seconds)
+    found = judge(join_sections([sections, replace(waits, names=(NO_CORE_IN_STEP,))])).findings
+    assert [(one.verdict, one.ranks, one.hosts) for one in found] == [(Verdict.NO_CORE, (2, 3), ("node1",))]
+    assert "all ranks of node1 wait for a core 40.0 ms or more of each step" in found[0].text
 
 
 def test_rows_of_a_step_add_up_and_waits_agree_with_the_verdict() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.slow_ranks import WARM_UP
-from windtunnel.fleet.findings.step_times import MOST_SLOW, SlowStep, StepTimes, step_times
+from windtunnel.fleet.findings.step_times import MOST_SLOW, SlowStep, StepSpread, step_times
 from windtunnel.fleet.findings.steps import SERIES, StepTable, join_tables
 from windtunnel.records.sections import Section
 
@@ -71,15 +71,15 @@ class StepHistory:
         slow = {one.step: one for one in (*self.slowest, *step_times(self.table).slowest)}
         self.slowest = tuple(sorted(slow.values(), key=lambda one: -one.seconds)[:MOST_SLOW])
 
-    def times(self) -> StepTimes:
+    def times(self) -> StepSpread:
         """Of all steps that were counted."""
         if self.table is None:
-            return StepTimes(0, *(float("nan"),) * 4, ())
+            return StepSpread(0, *(float("nan"),) * 4, ())
         found = step_times(self.table)
         if self.total <= found.count:
             return found
         middle, high, highest = (self._quantile(share) for share in (0.5, 0.95, 0.99))
-        return StepTimes(self.total, self.seconds / self.total, middle, high, highest, self.slowest)
+        return StepSpread(self.total, self.seconds / self.total, middle, high, highest, self.slowest)
 
     @property
     def steps_ended(self) -> int:

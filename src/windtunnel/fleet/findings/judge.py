@@ -34,7 +34,7 @@ from windtunnel.fleet.findings.slow_ranks import (
     pace_of,
     slow_ranks,
 )
-from windtunnel.fleet.findings.step_times import StepTimes
+from windtunnel.fleet.findings.step_times import StepSpread
 from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.fleet.findings.waits import waited_for
 from windtunnel.records.sections import Section, Sections
@@ -55,7 +55,7 @@ class Judgement:
     findings: tuple[Finding, ...]
     routine: tuple[Finding, ...]
     """What is part of the job and costs much of its time: evaluations and saves on all ranks."""
-    times: StepTimes
+    times: StepSpread
     steps_ended: int
     """Both of all steps that are known."""
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
+from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.slow_ranks import FEWEST_STEPS, WARM_UP, WINDOW, cost_of, find_outliers, pace_of
 from windtunnel.fleet.findings.steps import StepTable
 
@@ -26,11 +26,10 @@ def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM
     """
     if not np.nansum(table.unfed) > 0:
         return []
-    single = _single_ranks(table, window, warm_up)
-    return [
-        *sorted(single, key=lambda one: -one.size),
-        *_overloaded_machines(table, {one.ranks[0] for one in single}, window, warm_up),
-    ]
+    machines = _overloaded_machines(table, window, warm_up)
+    busy = {host for one in machines for host in one.hosts}
+    single = [one for one in _single_ranks(table, window, warm_up) if not (machines and busy >= set(one.hosts))]
+    return [*sorted(single, key=lambda one: -one.size), *machines]
 
 
 def _single_ranks(table: StepTable, window: int, warm_up: int) -> list[Finding]:
@@ -61,17 +60,17 @@ def _mean_waits(table: StepTable, window: int, warm_up: int) -> np.ndarray[tuple
     return np.asarray(waits.sum(axis=1) / np.maximum(ended.sum(axis=1), 1), np.float64)
 
 
-def _overloaded_machines(table: StepTable, named: set[int], window: int, warm_up: int) -> list[Finding]:
-    """Machines of which every rank that is not `named` waits for a core for `LEAST_SHARE` of each step or more."""
+def _overloaded_machines(table: StepTable, window: int, warm_up: int) -> list[Finding]:
+    """Machines of which every rank, of two or more or all that there are, waits for a core for `LEAST_SHARE` of a step or more."""
     length = table.step[:, warm_up:][:, -window:]
     if int(np.isfinite(length).any(axis=0).sum()) < FEWEST_STEPS:
         return []
     mean, waits = float(np.nanmean(length)), _mean_waits(table, window, warm_up)
     found = []
     for host in dict.fromkeys(table.hosts):
-        rows = [row for row, name in enumerate(table.hosts) if name == host and int(table.ranks[row]) not in named]
-        least = float(waits[rows].min()) if rows else 0.0
-        if least < LEAST_SHARE * mean:
+        rows = [row for row, name in enumerate(table.hosts) if name == host]
+        least, longest = float(waits[rows].min()), max(rows, key=lambda row: waits[row])
+        if least < LEAST_SHARE * mean or len(rows) < min(2, len(table.ranks)):
             continue
         ranks = tuple(int(table.ranks[row]) for row in rows)
         who = f"all ranks of {host}" if host else "all ranks"
@@ -79,7 +78,7 @@ def _overloaded_machines(table: StepTable, named: set[int], window: int, warm_up
             Verdict.NO_CORE, ranks if len(ranks) < len(table.ranks) else (), (host,) if host else (), 1.0, least / mean, least, -1,
             f"{who} wait for a core {least * 1e3:.1f} ms or more of each step of {mean * 1e3:.1f} ms: "
             "more processes and threads want to run there than it has cores",
-            (f"{format_ranks(ranks)}: {float(np.median(waits[rows])) * 1e3:.1f} ms in the median",),
+            (f"rank {int(table.ranks[longest])} waits longest, {waits[longest] * 1e3:.1f} ms",),
             ("slow devices: what ranks compute is counted without these waits",),
         ))  # fmt: skip
     return found

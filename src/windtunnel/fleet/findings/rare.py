@@ -124,7 +124,7 @@ def _consecutive(table: StepTable) -> StepTable | None:
         out[:, place] = values[:, kept]
         return out
 
-    return table.over(first + np.arange(int(place[-1]) + 1), spread)
+    return table.change_series(first + np.arange(int(place[-1]) + 1), spread)
 
 
 def _lower_median(values: Floats) -> Floats:
@@ -154,7 +154,9 @@ def _of_single_ranks(dense: StepTable, parts: Mapping[str, Floats], taken: set[i
         others = _equals(dense, row)
         if len(others) >= MANY:  # the rank itself does not change the median
             of_role.setdefault(role, np.median(busy[dense.roles == role], axis=0))
-        middle = of_role[role] if role in of_role else np.median(busy[others], axis=0) if len(others) else _usual(busy[row])
+        middle = of_role.get(role)
+        if middle is None:
+            middle = np.median(busy[others], axis=0) if len(others) else _running_median(busy[row])
         values = busy[row] - middle
         if not len(others):
             values[[step - int(dense.steps[0]) for step in taken]] = np.nan
@@ -177,7 +179,7 @@ def _equals(table: StepTable, row: int) -> Int64s:
     return np.flatnonzero((table.roles == table.roles[row]) & (np.arange(len(table.ranks)) != row))
 
 
-def _usual(values: Floats) -> Floats:
+def _running_median(values: Floats) -> Floats:
     """The running median of a series: what is usual about each step. [S]"""
     span = min(_SPAN, len(values) // 2 * 2)
     padded = np.pad(values, (span // 2, span // 2), mode="reflect") if len(values) > span // 2 else values
@@ -198,8 +200,8 @@ def _median(values: Floats) -> float:
 def _causes_of(series: _Series, parts: Mapping[str, Floats], dense: StepTable, length: Floats) -> list[RareCause]:
     """The periodic causes of one series; for all ranks also bursts in what is no computing. `parts`: what it is the sum of, each
     [S]; `length`: of the steps, [S]."""
-    left = series.values - _usual(series.values)
-    usual_length, mean_length = _usual(length), float(np.nanmean(length))
+    left = series.values - _running_median(series.values)
+    usual_length, mean_length = _running_median(length), float(np.nanmean(length))
     causes: list[RareCause] = []
     while len(causes) < MOST_CAUSES and (found := _find_period(left)) is not None:
         period, phase, chance = found
@@ -324,7 +326,7 @@ def _bursts_of_ranks(dense: StepTable, parts: Mapping[str, Floats], rest: Mappin
     event = float(rest[row][slots].mean()) - _median(away)
     length = dense.step[row]
     own = {name: values[row] for name, values in parts.items()}
-    cause = _cause_at(row, slots, 0, event, LEVEL, own, dense, length - _usual(length), mean_length)
+    cause = _cause_at(row, slots, 0, event, LEVEL, own, dense, length - _running_median(length), mean_length)
     return [cause] if cause is not None and cause.cost >= LEAST_BURST * mean_length else []
 
 

@@ -34,7 +34,7 @@ class SlowStep:
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class StepSpread:
     """Seconds of the steps after the warm-up, each the mean over the ranks. NaN without such a step."""
 
     count: int
@@ -50,19 +50,19 @@ class StepTimes:
         return {"count": self.count, **times, "slowest": [asdict(one) for one in self.slowest]}
 
 
-def step_times(table: StepTable) -> StepTimes:
+def step_times(table: StepTable) -> StepSpread:
     """The distribution; of a run without a step after the warm-up, that of all steps."""
     ended = np.flatnonzero(np.isfinite(table.step).any(axis=0))
     ended = ended[ended >= WARM_UP] if (ended >= WARM_UP).any() else ended
     if not len(ended):
-        return StepTimes(0, *(float("nan"),) * 4, ())
+        return StepSpread(0, *(float("nan"),) * 4, ())
     length = np.nanmean(table.step[:, ended], axis=0)
     middle, high, highest = (float(one) for one in np.quantile(length, [0.5, 0.95, 0.99]))
     slow = [int(one) for one in np.argsort(-length, kind="stable")[:MOST_SLOW] if length[one] > (1 + LEAST_EXCESS) * middle]
     parts = {name: values[:, ended] for name, values in busy_parts(table).items()} if slow else {}
     usual = {name: np.nanmedian(np.where(np.isfinite(values), values, 0.0), axis=1) for name, values in parts.items()}
     slowest = tuple(_slow_step(int(table.steps[ended[at]]), at, float(length[at]), middle, parts, usual, table) for at in slow)
-    return StepTimes(len(ended), float(length.mean()), middle, high, highest, slowest)
+    return StepSpread(len(ended), float(length.mean()), middle, high, highest, slowest)
 
 
 def _slow_step(

@@ -52,14 +52,14 @@ class StepTable:
         """Number of steps that some rank has completed; the step in progress has records too."""
         return int(np.isfinite(self.step).any(axis=0).sum())
 
-    def over(self, steps: Int64s, change: Callable[[Floats], Floats]) -> StepTable:
+    def change_series(self, steps: Int64s, change: Callable[[Floats], Floats]) -> StepTable:
         """The table of other `steps`, each of its series changed alike."""
         series: dict[str, Any] = {name: change(getattr(self, name)) for name in SERIES}
         return replace(self, steps=steps, work={section: change(values) for section, values in self.work.items()}, **series)
 
     def take(self, columns: Int64s) -> StepTable:
         """The table of some of its steps."""
-        return self.over(self.steps[columns], lambda values: values[:, columns])
+        return self.change_series(self.steps[columns], lambda values: values[:, columns])
 
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:

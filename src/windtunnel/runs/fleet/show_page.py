@@ -16,7 +16,7 @@ from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_ranks import RankPace
-from windtunnel.fleet.findings.step_times import StepTimes
+from windtunnel.fleet.findings.step_times import StepSpread
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
@@ -115,7 +115,7 @@ def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: s
     return Markup('<ol class="reasons">{}</ol>').format(Markup().join(lines))
 
 
-def _slow_steps(times: StepTimes) -> Markup:
+def _slow_steps(times: StepSpread) -> Markup:
     heads = [("step", True), ("took", True), ("rank", True), ("lost to", False), ("more than usual", True)]
     rows: list[list[Cell]] = [
         [

@@ -11,7 +11,7 @@ from rich.table import Table
 from windtunnel.draw.listing import listing
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.rare import CALLS
-from windtunnel.fleet.findings.step_times import StepTimes
+from windtunnel.fleet.findings.step_times import StepSpread
 from windtunnel.sheet import numbers as say
 
 MOST_TIMES = 4
@@ -51,7 +51,7 @@ def routine_lines(routine: Sequence[Finding]) -> list[str]:
     return [f"{one.text[:1].upper()}{one.text[1:]}" for one in routine]
 
 
-def slow_steps(times: StepTimes) -> Table | None:
+def slow_steps(times: StepSpread) -> Table | None:
     """The slowest steps with the rank and the part that they lost time to; None if no step stands out."""
     if not times.slowest:
         return None
