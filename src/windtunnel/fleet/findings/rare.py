@@ -152,8 +152,8 @@ def _of_single_ranks(dense: StepTable, parts: Mapping[str, Floats], taken: set[i
     of_role: dict[int, Floats] = {}
     for row, role in enumerate(dense.roles.tolist()):
         others = _equals(dense, row)
-        if len(others) >= MANY:  # the rank itself does not change the median
-            of_role.setdefault(role, np.median(busy[dense.roles == role], axis=0))
+        if len(others) >= MANY and role not in of_role:  # the rank itself does not change the median
+            of_role[role] = np.median(busy[dense.roles == role], axis=0)
         middle = of_role.get(role)
         if middle is None:
             middle = np.median(busy[others], axis=0) if len(others) else _running_median(busy[row])
