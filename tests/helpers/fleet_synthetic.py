@@ -7,7 +7,8 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,131 @@ def _neighbours(rows: list[dict[str, Any]], step: int, at: float, names: list[st
                 rows.append(_call(target, step, at, seconds, Comm.SEND_RECV, peer=source, name=1, call=step))
                 at += seconds
     return at
+
+
+ORDER = (None, Section.INFERENCE, Section.CHECKPOINT, Section.HOST_GAP, Section.DATA, Section.FORWARD, Section.BACKWARD)
+"""What a rank of `recorded_steps` does in a step, one after another, before its all-reduce; None: nothing that has a section."""
+_UPDATE = 0.002
+
+
+def recorded_steps(
+    seconds: Mapping[Section | None, Any], *, transfer: float = 0.001, per_host: int = 8, first: int = 0
+) -> Sections:
+    """Sections of a job as the monitor records them: `seconds` of each part of `ORDER`, [R, S]. All ranks meet in an all-reduce."""
+    ranks, steps = next(iter(seconds.values())).shape
+    row, column = (grid.ravel() for grid in np.indices((ranks, steps)))
+    spent = {part: np.broadcast_to(np.asarray(seconds.get(part, 0.0), np.float64), (ranks, steps)) for part in ORDER}
+    ready = np.asarray(sum(spent.values()))
+    done = ready.max(axis=0) + transfer
+    began = np.concatenate([[0.0], np.cumsum(done + _UPDATE)[:-1]])
+    begin = np.broadcast_to(began, (ranks, steps)).copy()
+    parts = []
+    for part in ORDER:
+        if part is not None:
+            parts.append((part, begin.copy(), spent[part]))
+        begin = begin + spent[part]
+    parts.append((Section.CALL, begin, done - ready))
+    parts.append((Section.OPTIMIZER, np.broadcast_to(began + done, (ranks, steps)), np.full((ranks, steps), _UPDATE)))
+    parts.append((Section.STEP, np.broadcast_to(began, (ranks, steps)), np.broadcast_to(done + _UPDATE, (ranks, steps))))
+    columns: dict[str, list[Any]] = {
+        key: [] for key in ("rank", "step", "section", "begin", "seconds", "comm", "group", "call", "bytes")
+    }
+    for section, starts, lengths in parts:
+        some = lengths.ravel() > 0
+        call, count = section is Section.CALL, int(some.sum())
+        columns["rank"].append(row[some])
+        columns["step"].append(column[some] + first)
+        columns["section"].append(np.full(count, int(section)))
+        columns["begin"].append(starts.ravel()[some])
+        columns["seconds"].append(lengths.ravel()[some])
+        columns["comm"].append(np.full(count, int(Comm.ALL_REDUCE) if call else 0))
+        columns["group"].append(np.full(count, 0 if call else -1))
+        columns["call"].append(column[some] + first if call else np.full(count, -1))
+        columns["bytes"].append(np.full(count, 1e6 if call else np.nan))
+    hosts = {rank: f"node{rank // per_host}" for rank in range(ranks)}
+    joined: dict[str, Any] = {key: np.concatenate(values) for key, values in columns.items()}
+    return Sections.of(
+        **joined, name=np.where(joined["section"] == Section.CALL, 0, -1), names=("all_reduce",), groups=(tuple(range(ranks)),),
+        group_names=("dp",), hosts=hosts, zero=1.8e9,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RareFault:
+    """A job in which some steps take longer, and what is known of it."""
+
+    sections: Sections
+    ranks: tuple[int, ...]
+    """Empty: all."""
+    part: Section | None
+    period: int
+    cost: float
+    """Seconds by which the mean step is longer than that of the same job without it."""
+    step: float
+    """Seconds of the mean step."""
+
+
+def _healthy(dice: np.random.Generator, ranks: int, steps: int) -> dict[Section | None, Any]:
+    """Parts of a job without a fault: steps of 20 to 500 ms, jitter of 0.5 to 5 %, hiccups of the machines."""
+    length, jitter = np.exp(dice.uniform(np.log(0.02), np.log(0.5))), dice.uniform(0.005, 0.05)
+    work = length * dice.lognormal(0, jitter, (ranks, steps))
+    work += 0.1 * length * dice.exponential(1.0, (ranks, steps)) * (dice.random((ranks, steps)) < 0.01)
+    return {
+        None: 0.01 * length * dice.lognormal(0, 0.5, (ranks, steps)),
+        Section.DATA: 0.01 * length * dice.lognormal(0, 0.7, (ranks, steps)),
+        Section.FORWARD: work / 3, Section.BACKWARD: work * 2 / 3,
+    }  # fmt: skip
+
+
+def draw_rare_fault(seed: int) -> RareFault:
+    """A cause at every 2nd to 200th step that takes 1 to 50 % of the job's time, on one rank or on all, with jitter."""
+    dice = np.random.default_rng(seed)
+    ranks, period = int(dice.choice([2, 4, 8])), int(np.exp(dice.uniform(np.log(2), np.log(200.5))))
+    steps = max(300, int(period * dice.uniform(4, 8)))
+    parts = _healthy(dice, ranks, steps)
+    part = [None, Section.INFERENCE, Section.CHECKPOINT, Section.HOST_GAP, Section.DATA, Section.FORWARD][int(dice.integers(6))]
+    share, who = np.exp(dice.uniform(np.log(0.01), np.log(0.5))), int(dice.integers(ranks)) if dice.random() < 0.5 else -1
+    usual = float((np.asarray(sum(parts.values())).max(axis=0) + 0.001 + _UPDATE).mean())
+    event = share / (1 - share) * usual * period * dice.lognormal(0, dice.uniform(0.02, 0.3), (ranks, steps))
+    event[:, np.arange(steps) % period != int(dice.integers(period))] = 0.0
+    if who >= 0:
+        event[np.arange(ranks) != who] = 0.0
+    without, before = recorded_mean(parts), parts.get(part, 0.0)
+    mean = 0.0
+    while mean - without < 0.01 * mean or not mean:  # a short event of one rank is lost in the waits for the others
+        parts[part] = before + event
+        mean, event = recorded_mean(parts), 1.3 * event
+    return RareFault(recorded_steps(parts), () if who < 0 else (who,), part, period, mean - without, mean)
+
+
+def recorded_mean(parts: Mapping[Section | None, Any]) -> float:
+    """Mean seconds of a step of `recorded_steps` after two steps of warm-up."""
+    return float((np.asarray(sum(parts.values())).max(axis=0) + 0.001 + _UPDATE)[2:].mean())
+
+
+CLEAN = ("plain", "evaluation", "saves", "curriculum", "lengths", "noisy")
+
+
+def draw_clean_job(kind: str, seed: int) -> Sections:
+    """A job without a fault: with evaluations or saves on all ranks, sequences that get longer or differ from rank to rank."""
+    dice = np.random.default_rng([CLEAN.index(kind), seed])
+    ranks, steps = int(dice.choice([2, 4, 8])), int(dice.integers(200, 900))
+    parts = _healthy(dice, ranks, steps)
+    length, every = float(parts[Section.FORWARD].mean() * 3), int(dice.integers(5, 100))
+    now = np.arange(steps) % every == every - 1
+    alike = dice.lognormal(0, 0.05, (ranks, steps))
+    if kind == "evaluation":
+        parts[Section.INFERENCE] = alike * now * length * dice.uniform(0.5, 5)
+    if kind == "saves":
+        parts[Section.CHECKPOINT] = alike * now * length * dice.uniform(0.5, 10)
+    if kind == "curriculum":
+        levels = 1 + np.arange(steps) // max(steps // int(dice.integers(2, 6)), 1) * dice.uniform(0.2, 1)
+        grown = levels if dice.random() < 0.5 else 1 + dice.uniform(0.5, 2) * np.arange(steps) / steps
+        parts[Section.FORWARD], parts[Section.BACKWARD] = parts[Section.FORWARD] * grown, parts[Section.BACKWARD] * grown
+    if kind == "lengths":
+        batch = dice.lognormal(0, dice.uniform(0.05, 0.3), (ranks, steps))
+        parts[Section.FORWARD], parts[Section.BACKWARD] = parts[Section.FORWARD] * batch, parts[Section.BACKWARD] * batch
+    if kind == "noisy":
+        stalls = (dice.random((ranks, steps)) < 0.04) * dice.exponential(1.0, (ranks, steps)) * length
+        parts[None] = parts[None] + stalls
+    return recorded_steps(parts)

@@ -169,3 +169,31 @@ def _steps(folder: Path) -> int:
     except Exception:  # nothing has come yet
         return 0
     return min(beat.step for beat in recorded.beats.values()) if len(recorded.beats) == 2 else 0
+
+
+STALLS = """
+import time, torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for step in range(90):
+    loss = model(torch.randn(4, 8)).sum()
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 1 and step % 15 == 14:
+        time.sleep(0.5)  # a logger that flushes
+"""
+
+
+def test_a_rank_that_stands_still_at_every_15th_step_is_named_with_its_period(tmp_path: Path) -> None:
+    (tmp_path / "stalls.py").write_text(STALLS)
+    child = started(
+        tmp_path, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        str(tmp_path / "stalls.py"), options=(),
+    )  # fmt: skip
+    code, _, errors = ended(child)
+    assert code == 0, errors
+    first = next(line for line in errors.splitlines() if line.startswith("  1. "))
+    assert "Rank 1 on " in first and "at every 15th step (first step 15)" in first, errors
+    assert "in the mean (p50 " in errors

@@ -51,14 +51,17 @@ def test_all_ranks_in_data_are_named_together(seconds: float, verdict: Verdict |
         assert [(one.verdict, one.ranks) for one in outside] == [(Verdict.OUTSIDE, ())]
 
 
-def test_a_rank_that_saves_in_each_step_is_named_and_one_that_saves_now_and_then_is_not() -> None:
+def test_a_rank_that_saves_in_each_step_is_named_and_so_is_one_that_saves_now_and_then_where_it_costs_much() -> None:
     def saving(every: int) -> Sections:
         sections = job(4, 60, gap=lambda one, step: 0.05 if one == 0 and step % every == 0 else 0.0)
         kind = np.where(sections.section == Section.HOST_GAP, Section.CHECKPOINT, sections.section).astype(np.uint8)
         return replace(sections, section=kind)
 
     assert [(one.verdict, one.ranks) for one in judge(saving(1)).findings] == [(Verdict.SAVING, (0,))]
-    assert judge(saving(10)).findings == ()
+    (rare,) = judge(saving(10)).findings
+    assert (rare.verdict, rare.ranks, rare.period, rare.since_step) == (Verdict.SAVING, (0,), 10, 10)
+    assert rare.cost == pytest.approx(0.05 * 5 / 58, rel=0.1) and "saves for" in rare.text and "at every 10th step" in rare.text
+    assert judge(saving(50)).findings == ()
 
 
 def test_a_little_time_more_in_small_sections_is_not_named() -> None:
@@ -78,7 +81,20 @@ def test_time_without_a_core_is_no_python() -> None:
     table = step_table(join_sections([sections, known]))
     row = list(table.ranks).index(1)
     assert np.nanmedian(table.outside[row]) < 0.002 and np.nanmedian(table.unfed[row]) == pytest.approx(0.06)
-    assert Verdict.OUTSIDE not in {one.verdict for one in judge(join_sections([sections, known])).findings}
+    (found,) = judge(join_sections([sections, known])).findings
+    assert (found.verdict, found.ranks) == (Verdict.NO_CORE, (1,)) and "waits for a core 60.0 ms of a step" in found.text
+
+
+def test_a_machine_with_more_processes_than_cores_is_named() -> None:
+    """The ranks of node1 wait 40 ms of each step, those of node0 2 ms."""
+    sections = job(4, 40, per_host=2, data=lambda one, step: 0.041 if one > 1 else 0.003)
+    steps = sections.where(sections.section == Section.STEP)
+    seconds = np.where(steps.rank > 1, 0.04, 0.002)
+    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
+    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=seconds, host_seconds=seconds)
+    found = judge(join_sections([sections, replace(waits, names=(NO_CORE_IN_STEP,))])).findings
+    assert [(one.verdict, one.ranks, one.hosts) for one in found] == [(Verdict.NO_CORE, (2, 3), ("node1",))]
+    assert "all ranks of node1 wait for a core 40.0 ms or more of each step" in found[0].text
 
 
 def test_rows_of_a_step_add_up_and_waits_agree_with_the_verdict() -> None:
@@ -92,7 +108,7 @@ def test_rows_of_a_step_add_up_and_waits_agree_with_the_verdict() -> None:
     text = said.file.getvalue()  # type: ignore[attr-defined]
     assert "outside of sections" in text and "waits" in text and "for rank 3." in text and "have no row" not in text
     told = fleet_dict(recorded, judged)
-    assert told["step_time_s"] == pytest.approx(float(np.median(judged.table.step[:, 2:]))) and len(told["startup_steps_s"]) == 2
+    assert told["step_time_s"] == pytest.approx(float(np.nanmean(judged.table.step[:, 2:]))) and len(told["startup_steps_s"]) == 2
     assert told["waits"][0]["for"] == 3 and told["ranks"][3]["data_s"] == pytest.approx(0.08)
     assert told["ranks"][0]["outside_s"] < 1e-6
 

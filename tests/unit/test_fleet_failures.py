@@ -106,7 +106,9 @@ def test_a_rank_that_was_started_again_has_not_failed() -> None:
 
 def test_a_job_that_was_ended_from_outside_did_not_crash_and_its_standstill_is_told() -> None:
     ends = [(rank, 60.0, EndKind.SIGNAL, "SIGTERM") for rank in range(4)]
-    assert diagnose_failure(job(ends, 59.9), beats(), 170.0, ended=True) is None
+    moved = diagnose_failure(job(ends, 59.9), beats(), 170.0, ended=True)
+    assert moved is not None and not moved.culprits and moved.text == "the job was ended from outside: rank 0 was ended by SIGTERM"
+    assert diagnose_failure(job(ends, 59.9), beats(), 170.0) is None
     waiting = {rank: ("all_reduce", 64) for rank in (0, 1, 3)}
     report = diagnose_failure(job(ends, calls=waiting), beats(), 170.0, ended=True)
     assert report is not None and not report.crash and list(report.culprits) == [2]

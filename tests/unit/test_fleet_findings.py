@@ -16,8 +16,9 @@ from windtunnel.fleet.findings.clocks import end_times
 from windtunnel.fleet.findings.decline import _less_sure, _rise_chance, decline, fading_machines
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
+from windtunnel.fleet.findings.no_core import starved_ranks
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
-from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, join_sections
 
@@ -64,7 +65,7 @@ def test_a_rank_without_a_core_is_no_slow_rank() -> None:
     table = step_table(_without_core(2, 0.3, job(steps=24)))
     assert slow_ranks(table) == []
     found = starved_ranks(table)
-    assert [(one.verdict, one.ranks) for one in found] == [(Verdict.NO_CORE, (2,))] and "waits for a core 2" in found[0].text
+    assert [(one.verdict, one.ranks) for one in found] == [(Verdict.NO_CORE, (2,))] and "waits for a core 30.1 ms" in found[0].text
     assert starved_ranks(step_table(_without_core(2, 0.001, job(steps=24)))) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,41 @@ def test_living_processes_are_asked_about_after_a_standstill() -> None:
     table, beats = records()
     living = {one: Beat(one, 0.1, 4, process="sleeping") for one in beats}
     watch = HangWatch(least_stall=5.0)
-    assert watch.look(table, living, 110.0) is None and watch.look(table, living, 114.0) is None
+    assert all(watch.look(table, living, 110.0 + second) is None for second in range(6))
     report = watch.look(table, living, 116.0)
     assert report is not None and list(report.culprits) == [2] and "it is in backward for 13.0 s" in report.culprits[2]
+
+
+def test_records_that_come_late_are_no_standstill() -> None:
+    """A collector has no new heartbeat for 20 s, but the records that came with this look say what ranks do since 0.1 s."""
+    table, beats = records()
+    living = {one: Beat(one, 0.1, 4, process="sleeping") for one in beats}
+    watch = HangWatch()
+    assert all(watch.look(replace(table, zero=96.9 + second), living, 100.0 + second) is None for second in range(21))
+    late = [watch.look(replace(table, zero=116.9), living, 121.0 + second) for second in range(12)]
+    assert [report is not None for report in late] == [False] * 10 + [True, False]
+
+
+def test_a_job_whose_threads_wait_for_cores_is_given_their_time() -> None:
+    """At a load of ten a core a second of work takes ten: nothing is written for two minutes, and no rank hangs."""
+    table, beats = records()
+    living = {one: Beat(one, 0.1, 4, process="running") for one in beats}
+
+    def first_report(starved: float, every: float = 1.0) -> float:
+        watch = HangWatch()
+        for look in range(500):
+            now = 103.0 + every * look
+            if watch.look(table, living, now, partial(waits, starved, now)) is not None:
+                return now - 103.0
+        return float("inf")
+
+    def waits(starved: float, now: float) -> dict[int, float]:
+        return {0: starved * now, 1: 0.0, 2: 0.1 * now}
+
+    assert first_report(0.0) == pytest.approx(12.0, abs=2.0)
+    assert first_report(0.9) == pytest.approx(84.0, abs=4.0)
+    assert first_report(40.0) == pytest.approx(200.0, abs=12.0)  # many threads: told in the end
+    assert first_report(0.0, every=8.0) == pytest.approx(64.0, abs=8.0)  # the watcher has no core itself
 
 
 def test_a_job_that_ended_does_not_hang() -> None:

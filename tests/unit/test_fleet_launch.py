@@ -179,8 +179,8 @@ def test_a_run_whose_ranks_are_all_here_is_read_from_their_rings(tmp_path: Path)
             writer.write(0, step, time.time_ns(), 1000, 1000)
         writer.close()
     assert has_all_ranks(tmp_path)
-    found = read_ended_run(tmp_path, 2)
-    assert sorted(found.beats) == [0, 1] and set(found.sections.step.tolist()) == {2, 3}
+    found = read_ended_run(tmp_path, 2, 100)
+    assert sorted(found.beats) == [0, 1] and set(found.sections.step.tolist()) == {0, 1, 2, 3}
 
 
 def beside(folder: Path, word: str) -> list[int]:

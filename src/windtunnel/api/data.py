@@ -45,5 +45,5 @@ def _writer_of(kind: type) -> Any:
     if name == "fleet.api.JudgedRun":
         from windtunnel.runs.fleet.show import fleet_dict
 
-        return lambda run: fleet_dict(run.recorded, run.judgement, run.hang)
+        return lambda run: fleet_dict(run.recorded, run.judgement, run.hang, run.alarms)
     return None

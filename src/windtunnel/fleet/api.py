@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS, STEPS = 8192, 100
 """Records of each rank that a judgement reads from rings; steps that it reads from a collector."""
+MOST_STEPS = 800
+"""Steps that a judgement reads where others took so long that it has not seen these."""
 FEW_ROWS, FEW_STEPS = 1024, 5
 """The same of a look that only asks whether the job moves."""
 HANG_STEPS = 20
@@ -40,6 +42,8 @@ class JudgedRun:
     judgement: Judgement
     hang: HangReport | None
     clocks: str
+    alarms: tuple[dict[str, Any], ...] = ()
+    """Those that a monitor raised and took back, oldest first."""
 
 
 @asks(JudgeOptions)
@@ -47,10 +51,12 @@ def judge_run(asked: JudgeOptions) -> JudgedRun:
     """What the records of a watched run say: `windtunnel fleet show`. FileError where there is no run."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
-    from windtunnel.fleet.sources import read_aligned_run
+    from windtunnel.fleet.sources import alarms_of, history_of, read_aligned_run
 
     recorded, clocks = read_aligned_run(asked.run, asked.last)
-    return JudgedRun(recorded, judge(recorded.sections, recorded.meshes), stall_report(recorded), clocks)
+    past = history_of(asked.run) if asked.last is None else None
+    judged = judge(recorded.sections, recorded.meshes, past)
+    return JudgedRun(recorded, judged, stall_report(recorded), clocks, tuple(alarms_of(str(asked.run))))
 
 
 def find_hang(run: str | Path) -> dict[str, Any]:
@@ -77,22 +83,26 @@ def monitor_run(
     against: Callable[[Recorded], Sequence[Finding]] | None = None,
     share: float = 1.0,
     stay: bool = False,
+    kept: Path | None = None,
 ) -> Iterator[list[Alarm]]:
     """The alarms of a running job, those of one look after those of another; ends when the job has ended.
 
     `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
-    largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. FileError where there
-    is no run.
+    largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
+    what is known of the run's steps. FileError where there is no run.
     """
     from windtunnel.fleet.monitor import Monitor, has_ended
     from windtunnel.fleet.sources import align_clocks, read_run
 
-    monitor = Monitor(heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()))
+    monitor = Monitor(
+        heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
+    )
     while True:
         try:
             recorded = read_run(str(run), FEW_STEPS, FEW_ROWS)
             if monitor.is_judgement_due(recorded):
-                recorded = read_run(str(run), STEPS, ROWS)
+                behind = min(max(monitor.steps_behind(recorded), STEPS), MOST_STEPS)
+                recorded = read_run(str(run), behind, ROWS * behind // STEPS)
         except FileError:
             if not stay:
                 raise

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, is_silent
-from windtunnel.fleet.findings.judge import judge
+from windtunnel.fleet.findings.history import StepHistory
+from windtunnel.fleet.findings.judge import judge, rare_of
 from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
+from windtunnel.fleet.ring import threads_waited_for_core
 
 JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
 CONFIRMATIONS = 2
 """Consecutive evaluations that must agree before an alarm is raised."""
+RARE_SHARE = 0.03
+"""Share of the mean step that what happens in some steps only has to cost to raise an alarm."""
+SAVE_SECONDS = 30.0
+"""Between two writes of what is known of the run's steps."""
 CONFIRM_SECONDS = 5.0
 """Longest wait for the second of them, whatever `Monitor.share` allows."""
 
@@ -65,7 +75,15 @@ class Monitor:
     """Returns further findings about a run whose ranks are on one clock, for example deviations from a prediction
     (`runs.fleet_watching.Expectation`).
     """
+    kept: Path | None = None
+    """File in which what is known of the run's steps is kept, for who judges the run after its rings have forgotten them."""
     _hangs: HangWatch = field(init=False)
+    _history: StepHistory = field(default_factory=StepHistory)
+    _rare: tuple[Finding, ...] = ()
+    """What some steps lose time to, as two evaluations say."""
+    _rare_before: frozenset[_Key] = frozenset()
+    _next_rare: float = 0.0
+    _next_save: float = 0.0
     _judged_at: int = -JUDGE_EVERY
     _has_judged: bool = False
     _next_judgement: float = 0.0
@@ -79,7 +97,7 @@ class Monitor:
     def look(self, recorded: Recorded) -> list[Alarm]:
         """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
-        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
+        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, partial(_waits_for_cores, recorded.pids))
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
             self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
@@ -111,8 +129,11 @@ class Monitor:
 
     def _judge(self, recorded: Recorded) -> list[Alarm]:
         recorded = self.align(recorded)
-        findings = (*judge(recorded.sections, recorded.meshes).findings, *self.against(recorded))
-        found = {(one.verdict, one.ranks, one.hosts, one.part): one for one in findings}
+        judged = judge(recorded.sections, recorded.meshes, at_times=self._rare)
+        self._history.add(judged.table)
+        self._look_for_rare(recorded)
+        findings = (*judged.findings, *self.against(recorded))
+        found = {_key_of(one): one for one in findings}
         self._seen = {key: self._seen.get(key, 0) + 1 for key in found}
         alarms = []
         for key, one in found.items():
@@ -123,6 +144,32 @@ class Monitor:
             gone = self._active.pop(key)
             alarms.append(replace(gone, seconds=recorded.now, cleared=True))
         return alarms
+
+    def steps_behind(self, recorded: Recorded) -> int:
+        """Number of the run's last steps that no evaluation has seen."""
+        return _last_step(recorded) - self._history.last
+
+    def _look_for_rare(self, recorded: Recorded) -> None:
+        """Examines all steps that are known, as often as half of `share` allows, and writes them down."""
+        begin, now = time.process_time(), time.monotonic()
+        if now >= self._next_rare:
+            found = [one for one in rare_of(self._history, recorded.sections)[0] if one.size >= RARE_SHARE]
+            self._rare = tuple(one for one in found if _key_of(one) in self._rare_before)
+            self._rare_before = frozenset(_key_of(one) for one in found)
+            self._next_rare = now + (time.process_time() - begin) * (2.0 / self.share - 1.0)
+        if self.kept is not None and now >= self._next_save:
+            self._next_save = now + SAVE_SECONDS
+            with suppress(FileError):
+                self._history.save(self.kept)
+
+
+def _waits_for_cores(pids: Mapping[int, int]) -> dict[int, float]:
+    """Seconds for which threads of each rank of this machine were ready to run and had no core."""
+    return {rank: threads_waited_for_core(pid) * 1e-9 for rank, pid in pids.items()}
+
+
+def _key_of(finding: Finding) -> _Key:
+    return finding.verdict, finding.ranks, finding.hosts, finding.part
 
 
 def _last_step(recorded: Recorded) -> int:
@@ -144,10 +191,10 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
         return None
     silent = any(is_silent(beat.process, beat.silent, 2 * heartbeat) for beat in living)
     moments = sections.zero + sections.begin + np.nan_to_num(np.fmax(sections.seconds, sections.host_seconds))
-    quiet = recorded.now - float(moments.max()) if len(moments) else 0.0
-    if not silent and quiet <= stall_seconds(sections):
+    settled = bool(len(moments)) and recorded.now - float(moments.max()) > stall_seconds(sections)
+    if not silent and not settled:
         return None
-    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat)
+    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled)
 
 
 def has_ended(recorded: Recorded) -> bool:

@@ -93,10 +93,19 @@ class RingMeta:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _waited_for_core(pid: int) -> int:
+def threads_waited_for_core(pid: int) -> int:
+    """Ns for which the threads of a process were ready to run and had no core, added up; 0 where the kernel does not say."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0
+    return sum(_waited_for_core(pid, f"task/{thread}/") for thread in threads)
+
+
+def _waited_for_core(pid: int, thread: str = "") -> int:
     """Ns for which the main thread of a process was ready to run and had no core; 0 where the kernel does not say."""
     try:
-        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+        with open(f"/proc/{pid}/{thread}schedstat", "rb", buffering=0) as file:
             return int(file.read(64).split()[1])
     except (OSError, ValueError, IndexError):
         return 0

@@ -11,17 +11,22 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.finding import Verdict
-from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED
+from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED, STEPS
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
-from windtunnel.fleet.rings import has_all_ranks
+from windtunnel.fleet.rings import has_all_ranks, ring_files
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.clocks import MachineClocks
     from windtunnel.fleet.findings.hang import HangReport
+    from windtunnel.fleet.findings.history import StepHistory
 
 _SURE = 64
 """Machines of which the clocks' bounds are worked out: each takes two linear programmes."""
+
+
+FEWEST_ROWS = 2048
+"""Records of each rank that the last lines of a run read, however many ranks there are."""
 
 
 def read_run(run: str, last: int | None = None, rows: int | None = None) -> Recorded:
@@ -42,11 +47,12 @@ def read_aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded
     return align_with_notes(read_run(str(run), last))
 
 
-def read_ended_run(folder: Path, last: int) -> Recorded:
-    """What the folder of a run that has just ended has, of its last `last` steps, on one clock: the rings if they are of all ranks,
-    which is quicker than what a collector has of them. FileError where there is nothing."""
+def read_ended_run(folder: Path, last: int, rows: int) -> Recorded:
+    """What the folder of a run that has just ended has, on one clock: the rings if they are of all ranks, which is quicker than
+    what a collector has of them, with the last `rows` records of all ranks together; else the last `last` steps. FileError where
+    there is nothing."""
     if has_all_ranks(folder):
-        return align_clocks(last_steps(recorded_of_rings(folder), last))
+        return align_clocks(recorded_of_rings(folder, max(rows // len(ring_files(folder)), FEWEST_ROWS)))
     return read_aligned_run(folder, last)[0]
 
 
@@ -132,6 +138,16 @@ def keep_last_alarm(folder: Path, report: HangReport | None, recorded: Recorded)
         alarm = Alarm(recorded.now, report.verdict, tuple(report.culprits), hosts, report.text, hang=report)
         with (folder / ALARMS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(alarm.as_dict()) + "\n")
+
+
+def history_of(run: str | Path) -> StepHistory | None:
+    """What a monitor has kept of a run's steps beside its records."""
+    if is_url(str(run)) or not Path(run).is_dir():
+        return None
+    from windtunnel.fleet.findings.history import load_history
+
+    folder = run_folder(Path(run))
+    return load_history(folder / STEPS) or load_history(folder.parent / STEPS)
 
 
 def alarms_of(run: str) -> list[dict[str, Any]]:

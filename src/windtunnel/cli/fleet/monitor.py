@@ -53,15 +53,17 @@ def command(
 ) -> None:
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
+    from windtunnel.fleet.launch.sidecars import STEPS
     from windtunnel.fleet.launch.webhook import AlarmWebhook
 
     target = None if json in (None, "-") else Path(str(json))
+    kept = target.with_name(STEPS) if target is not None and stay else None
     console = notes()
     hook = AlarmWebhook(webhook, os.environ.get("WINDTUNNEL_FLEET_RUN") or Path(run).name) if webhook else None
     if hook is not None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
     try:
-        for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay):
+        for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept):
             for alarm in alarms:
                 if hook is not None:
                     hook.offer(alarm)

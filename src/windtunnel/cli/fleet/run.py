@@ -34,6 +34,9 @@ Examples:
 """
 
 SUMMARY_STEPS = 200
+"""Steps that the last lines read from a collector; its monitor has kept what is known of earlier ones."""
+SUMMARY_ROWS = 400_000
+"""Records of all ranks together that they read from rings."""
 
 
 def command(
@@ -218,15 +221,16 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
-    from windtunnel.fleet.sources import keep_last_alarm, read_ended_run
+    from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, read_ended_run
 
     try:
-        recorded = read_ended_run(folder, SUMMARY_STEPS)
+        recorded = read_ended_run(folder, SUMMARY_STEPS, SUMMARY_ROWS)
         from windtunnel.runs.fleet.show import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
 
         report = stall_report(recorded)
         keep_last_alarm(folder, report, recorded)
-        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), report, code)
+        judged = judge(recorded.sections, recorded.meshes, history_of(folder))
+        lines = fleet_short(recorded, judged, report, code, alarms_of(str(folder)))
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
         return [f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.cli.shared.common import show_spinner, write_json
 from windtunnel.cli.shared.options import bare_command_of
@@ -43,39 +43,42 @@ def command(asked: FleetShowOptions) -> None:
         raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
     while True:
         with show_spinner("reading and judging"):
-            recorded, judged, hang, notes = _look_at_run(run, asked.last or (FOLLOWED if follow else None))
+            recorded, judged, hang, notes, alarms = _look_at_run(run, asked.last or (FOLLOWED if follow else None))
         going = follow and not has_ended(recorded)
         if html is not None:
-            _page(run, html, recorded, judged, hang, notes, every if going else 0.0)
+            _page(run, html, recorded, judged, hang, notes, alarms, every if going else 0.0)
         if not going:
             break
         time.sleep(every)
     if trace is not None:
         write_fleet_trace(recorded.sections, trace)
     if json is not None:
-        write_json(fleet_dict(recorded, judged, hang), json)
+        write_json(fleet_dict(recorded, judged, hang, alarms), json)
     if json != "-":
-        show_fleet(recorded, judged, notes, Console(), hang)
+        show_fleet(recorded, judged, notes, Console(), hang, alarms)
 
 
-def _look_at_run(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
-    """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
+def _look_at_run(
+    run: str, last: int | None
+) -> tuple[Recorded, Judgement, HangReport | None, list[str], tuple[dict[str, Any], ...]]:
+    """A run now: its records on one clock, the findings, why it does not move, what all of it rests on, and the alarms so far."""
     from windtunnel.cli.fleet.saves import lost_save_notes
     from windtunnel.fleet.api import judge_run
     from windtunnel.runs.fleet.show import fleet_notes
 
     found = judge_run(run, last)
-    return found.recorded, found.judgement, found.hang, [*lost_save_notes(run), *fleet_notes(found.recorded, found.clocks)]
+    notes = [*lost_save_notes(run), *fleet_notes(found.recorded, found.clocks)]
+    return found.recorded, found.judgement, found.hang, notes, found.alarms
 
 
 def _page(
-    run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str], reload: float
+    run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str],
+    alarms: tuple[dict[str, Any], ...], reload: float,
 ) -> None:  # fmt: skip
-    from windtunnel.fleet.sources import alarms_of
     from windtunnel.runs.fleet.show_page import fleet_page, write_fleet_page
 
     text = fleet_page(
-        recorded.run or Path(run).name, recorded.sections, judged.table, judged.pace, judged.findings, hang, recorded.meshes, notes,
-        f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms_of(run), reload=reload,
+        recorded.run or Path(run).name, recorded.sections, judged, hang, recorded.meshes, notes,
+        f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms, reload=reload,
     )  # fmt: skip
     write_fleet_page(text, html)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -159,7 +159,7 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     steps = table.steps[warm_up:]
     if len(steps) < FEWEST_STEPS:
         return None
-    whole = _cut(table, warm_up)
+    whole = table.take(np.arange(warm_up, len(table.steps)))
     length = np.full(len(steps), np.nan)
     known = np.isfinite(whole.step).any(0)
     length[known] = np.nanmedian(whole.step[:, known], axis=0)
@@ -186,6 +186,8 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     when = f"before step {since}" if total.jump >= 0 else f"at step {since}"
     evidence = [f"a step took {was:.1f} ms {when} and takes {now:.1f} ms now"]
     evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _describe_part(best, total.growth))
+    if best.verdict is Verdict.COMPUTE and not best.ranks and not _optimizer_grows(whole, best.growth / max(total.start, 1e-9)):
+        evidence.append("all ranks grow alike, and their optimizers do not: as with longer batches or sequences")
     excluded = tuple(f"{part.verdict}: {_describe_part(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
     who = f" of {format_ranks(best.ranks)}" if best.ranks else ""
     hosts = {host for host, rank in zip(table.hosts, table.ranks, strict=True) if host and int(rank) in best.ranks}
@@ -195,6 +197,14 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
         best.verdict, best.ranks, tuple(sorted(hosts)), 1.0 - best.chance, best.growth, total.growth, since, text,
         tuple(evidence), excluded,
     )  # fmt: skip
+
+
+def _optimizer_grows(table: StepTable, growth: float) -> bool:
+    """Whether optimizers take longer too, by a quarter of the relative `growth` or more: a lower clock slows down all work."""
+    spent = table.work[Section.OPTIMIZER]
+    known = np.isfinite(spent).any(axis=0)
+    trend = trend_of(np.nanmedian(spent[:, known], axis=0)) if known.sum() >= FEWEST_STEPS else None
+    return trend is None or trend.growth >= 0.25 * growth * trend.start
 
 
 def _cause(parts: Sequence[_Part], growth: float) -> _Part | None:
@@ -218,12 +228,6 @@ def _waits_for_cores(table: StepTable) -> float:
 def _describe_part(part: _Part, total: float) -> str:
     share = min(max(part.growth, 0.0) / total, 1.0)
     return f"{part.text}: {part.growth * 1e3:+.1f} ms, {share:.0%} of the decline"
-
-
-def _cut(table: StepTable, warm_up: int) -> StepTable:
-    work = {section: values[:, warm_up:] for section, values in table.work.items()}
-    names = ("step", "own", "starved", "blocked", "unfed", "late", "outside")
-    return replace(table, steps=table.steps[warm_up:], work=work, **{name: getattr(table, name)[:, warm_up:] for name in names})
 
 
 def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:

@@ -20,7 +20,8 @@ class Verdict(StrEnum):
     BANDWIDTH = "bandwidth"
     DATA = "late data"
     OUTSIDE = "outside of sections"  # Python between forward, backward, optimizer, data and calls
-    SAVING = "saving"  # checkpoints in so many steps that they set the pace
+    SAVING = "saving"  # checkpoints that cost much of the job's time
+    EVALUATION = "evaluation"  # forwards without gradients
     COMPUTE = "slower computing"  # a clock that drops, a machine that throttles
     NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"
@@ -47,7 +48,13 @@ class Finding:
     excluded: tuple[str, ...] = ()
     """Alternative causes, and why they are excluded."""
     part: str = ""
-    """Section or call of a step that deviates from its prediction."""
+    """Section or call of a step that deviates from its prediction, or that some steps lose time to."""
+    period: int = 0
+    """Steps from one occurrence to the next; 0: not periodic."""
+    steps: int = 0
+    """Number of steps in which it was seen; 0: in most."""
+    event: float = 0.0
+    """Seconds of one occurrence, where it is not in most steps."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with the same keys."""

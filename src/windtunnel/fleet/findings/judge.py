@@ -1,5 +1,7 @@
 """Evaluation of a run that makes progress: all findings from its sections.
 
+What happens in some steps only is judged by what it costs the mean step (`rare`), over all steps that are known.
+
 Time of a step that is no computing: waiting for the next batch, Python between the sections, saves, garbage collections.
 
 A rank is compared with its equals by all that it does itself, computing included (`busy`), with the tests of `slow_ranks`; waiting
@@ -18,6 +20,10 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
+from windtunnel.fleet.findings.history import StepHistory
+from windtunnel.fleet.findings.no_core import starved_ranks
+from windtunnel.fleet.findings.rare import rare_causes
+from windtunnel.fleet.findings.rare_findings import rare_findings
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
 from windtunnel.fleet.findings.slow_ranks import (
     WARM_UP,
@@ -27,12 +33,14 @@ from windtunnel.fleet.findings.slow_ranks import (
     find_outliers,
     pace_of,
     slow_ranks,
-    starved_ranks,
 )
+from windtunnel.fleet.findings.step_times import StepSpread
 from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.fleet.findings.waits import waited_for
 from windtunnel.records.sections import Section, Sections
 
+RARE_SHARE = 0.6
+"""Share of what a finding on most steps costs from which on it is told by the rare cause alone."""
 LEAST_COST = 0.01
 """Share of a step that a finding on ranks has to cost to be named: twice as long for a hundredth of a step slows nothing down."""
 
@@ -45,22 +53,61 @@ class Judgement:
     pace: RankPace
     transfers: Transfers
     findings: tuple[Finding, ...]
+    routine: tuple[Finding, ...]
+    """What is part of the job and costs much of its time: evaluations and saves on all ranks."""
+    times: StepSpread
+    steps_ended: int
+    """Both of all steps that are known."""
 
 
-def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judgement:
-    """Finds slow ranks, machines and links, ranks without a core, and the cause of a decline. Ranks must be on one clock.
+def judge(
+    sections: Sections,
+    meshes: Sequence[Mapping[str, Any]] = (),
+    past: StepHistory | None = None,
+    at_times: Sequence[Finding] | None = None,
+) -> Judgement:
+    """Finds slow ranks, machines and links, ranks without a core, what some steps lose time to, and the cause of a decline.
+    Ranks must be on one clock. `past`: what is known of earlier steps; `at_times`: what some steps lose time to (`rare_of`), where
+    that is known already.
 
     A rank whose work grows is both slower than its peers and the cause of the decline; it is reported once, as the cause.
     """
     world = int(sections.rank.max()) + 1 if len(sections) else 0
     table = step_table(sections, roles_of(meshes, world) or roles_of_groups(sections))
+    history = StepHistory() if past is None else past.copy()
+    history.add(table, ended=True)
     transfers = match_transfers(sections)
     beside = time_beside(table, waited_for(sections, [int(rank) for rank in table.ranks], len(table.steps)))
-    found = [*_worth_naming([*slow_ranks(table), *starved_ranks(table), *beside], table), *slow_links(transfers)]
+    usual = _worth_naming([*slow_ranks(table), *starved_ranks(table), *beside], table)
+    at_times, routine = rare_of(history, sections) if at_times is None else (at_times, [])
+    found = [*told_once(usual, at_times), *slow_links(transfers)]
     falling = decline(table, transfers, named=[rank for one in found for rank in one.ranks])
     if falling is not None:
         found = [one for one in found if not (one.ranks and set(one.ranks) <= set(falling.ranks))] + [falling]
-    return Judgement(table, pace_of(table), transfers, tuple(sorted(found, key=lambda one: -one.cost)))
+    by_cost = sorted(found, key=lambda one: -one.cost)
+    return Judgement(table, pace_of(table), transfers, tuple(by_cost), tuple(routine), history.times(), history.steps_ended)
+
+
+def rare_of(history: StepHistory, sections: Sections) -> tuple[list[Finding], list[Finding]]:
+    """What some steps lose time to: what is wrong, and what is part of the job. `sections`: of some of the steps."""
+    if history.table is None:
+        return [], []
+    return rare_findings(rare_causes(history.table), history.table, sections)
+
+
+def told_once(usual: Sequence[Finding], rare: Sequence[Finding]) -> list[Finding]:
+    """Findings on most steps and on some, without those that say the same: a rank that is slow at every second step is slow in the
+    mean, and one that has got slow is so in many steps."""
+    kept = [one for one in rare if one.period or not any(set(one.ranks) <= set(other.ranks) for other in usual)]
+    said = [
+        other for other in usual
+        if not any(one.ranks == other.ranks and one.cost >= RARE_SHARE * other.cost and _same_part(one, other) for one in kept)
+    ]  # fmt: skip
+    return [*said, *kept]
+
+
+def _same_part(rare: Finding, usual: Finding) -> bool:
+    return bool(rare.ranks) or rare.verdict is usual.verdict
 
 
 def _worth_naming(found: Sequence[Finding], table: StepTable) -> list[Finding]:
@@ -74,6 +121,8 @@ LEAST_SECONDS = 2e-3
 """Seconds of a step below which a part is shown but not named."""
 LEAST_EXCESS = 0.5
 """Share of a rank's excess that a part has to explain to be named for it."""
+LEAST_USUAL = 0.4
+"""Share of the mean excess that the median one has to have for the excess to be there in most steps."""
 
 
 @dataclass(frozen=True)
@@ -122,19 +171,22 @@ def _of_single_ranks(table: StepTable, parts: Mapping[str, Floats], waited: Mapp
     found = []
     for index in find_outliers(pace).tolist():
         equals = np.flatnonzero((table.roles == table.roles[index]) & (np.arange(len(table.ranks)) != index))
-        extra = {name: _typical(values[index] - np.median(values[equals], axis=0)) for name, values in usual.items()}
-        work = _typical(_last(table.own)[index] - np.median(_last(table.own)[equals], axis=0))
+        above = {name: values[index] - np.median(values[equals], axis=0) for name, values in usual.items()}
+        extra = {name: _mean(values) for name, values in above.items()}
+        work = _mean(_last(table.own)[index] - np.median(_last(table.own)[equals], axis=0))
         name = max(extra, key=lambda one: extra[one])
         total = sum(max(one, 0.0) for one in extra.values()) + max(work, 0.0)
         if extra[name] < max(LEAST_EXCESS * total, LEAST_SECONDS):
             continue
+        if _typical(above[name]) < LEAST_USUAL * extra[name]:
+            continue  # not in most steps: `rare` says in which
         rank, host, kind = int(table.ranks[index]), table.hosts[index], _KINDS[name]
-        mine, theirs = _typical(usual[name][index]), _typical(np.median(usual[name][equals], axis=0))
+        mine, theirs = _mean(usual[name][index]), _mean(np.median(usual[name][equals], axis=0))
         cost = min(cost_of(busy[[index]], np.delete(busy, index, axis=0)), extra[name])
         where = f"rank {rank}{f' on {host}' if host else ''}"
         doing = kind.does.format(s="s", time=_ms(mine))
         text = f"{where} {doing}, its equals {_ms(theirs)}; without that a step is {_ms(cost)} shorter"
-        computes = work < 0.04 * _typical(_last(table.own)[index])
+        computes = work < 0.04 * _mean(_last(table.own)[index])
         evidence = [_describe_parts(table, usual, index, equals)]
         if waited.get(rank, 0.0) >= LEAST_SECONDS:
             evidence.append(f"the others wait {_ms(waited[rank])} of a step for it in calls")
@@ -159,11 +211,11 @@ def _of_all_ranks(table: StepTable, parts: Mapping[str, Floats]) -> list[Finding
         typical = np.array([_typical(row) for row in shares])
         low = np.array([np.quantile(row[here], 0.25) if here.any() else 0.0 for row, here in zip(shares, known, strict=True)])
         much = (typical >= kind.share) & (low >= kind.share / 2)
-        seconds = float(np.median([_typical(row) for row in values]))
+        seconds = float(np.median([_mean(row) for row in values]))
         if much.mean() <= 0.5 or seconds < LEAST_SECONDS:
             continue
-        length = _typical(np.array([_typical(row) for row in step]))
-        work = _typical(np.array([_typical(row) for row in _last(table.own)]))
+        length = _typical(np.array([_mean(row) for row in step]))
+        work = _typical(np.array([_mean(row) for row in _last(table.own)]))
         who = "all ranks" if much.all() else format_ranks([int(rank) for rank in table.ranks[much]])
         doing = kind.does.format(s="", time=f"{_ms(seconds)} of {_ms(length)}").replace(" of a step", "")
         found.append(Finding(
@@ -192,15 +244,20 @@ def _typical(values: Floats) -> float:
     return float(np.median(known)) if len(known) else 0.0
 
 
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
 def _describe_parts(table: StepTable, usual: Mapping[str, Floats], index: int, equals: Int64s) -> str:
     """The parts of the rank's step beside those of its equals, in absolute times."""
     every = {"own work": _last(table.own), **usual}
     texts = [
-        f"{name} {_ms(_typical(values[index]))} (its equals {_ms(_typical(np.median(values[equals], axis=0)))})"
+        f"{name} {_ms(_mean(values[index]))} (its equals {_ms(_mean(np.median(values[equals], axis=0)))})"
         for name, values in every.items()
-        if _typical(values[index]) >= LEAST_SECONDS / 4
+        if _mean(values[index]) >= LEAST_SECONDS / 4
     ]
-    return f"of a step of {_ms(_typical(_last(table.step)[index]))}: " + ", ".join(texts)
+    return f"of a step of {_ms(_mean(_last(table.step)[index]))}: " + ", ".join(texts)
 
 
 def _ms(seconds: float) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ HEARTBEAT = 1.0
 """Seconds between heartbeats; a process without one for twice as long is silent."""
 LEAST_STALL = 10.0
 """Seconds without any progress, while all processes are alive, before the hang analysis runs."""
+MOST_STARVED = 0.95
+"""Largest share of a standstill that waits for a core can explain: a job on a machine of any load is told in the end."""
 STALL_STEPS = 5.0
 """The same in typical steps: a job with long steps may write no record for a long time."""
 
@@ -123,8 +125,10 @@ def diagnose_failure(sections: Sections, beats: Mapping[int, Beat], now: float, 
     failure = failure_of(sections, beats, now)
     if failure is None or not (failure.sure or ended):
         return None
+    if failure.asked and ended:
+        return _standstill_before(failure, sections, beats) or HangReport({}, {}, (), (), (), failure_text(failure), crash=True)
     if failure.asked:
-        return _standstill_before(failure, sections, beats) if ended else None
+        return None
     culprits: dict[int, str] = {}
     for one in find_mismatches(sections, group_labels(sections)):
         culprits.update(one.reasons)
@@ -138,12 +142,17 @@ def _standstill_before(failure: JobFailure, sections: Sections, beats: Mapping[i
     """Who blocked a job that did not move when somebody ended it. None if it moved."""
     ended = min((end.seconds for end in failure.causes if np.isfinite(end.seconds)), default=float("nan"))
     before = sections.where(sections.section != Section.END)
-    ends = before.begin + np.nan_to_num(np.fmax(before.seconds, before.host_seconds))
-    if not len(ends) or not ended - (sections.zero + float(ends.max())) > stall_seconds(sections):
+    if not len(before) or not ended - _latest_moment(before) > stall_seconds(sections):
         return None
     alive = {rank: replace(beat, silent=0.0, process="", ended=None) for rank, beat in beats.items()}
     report = diagnose_stall(sections, alive, ended, float("inf"))
     return replace(report, text=f"{report.text}\n{failure_text(failure)}") if report.culprits or report.waits else None
+
+
+def _latest_moment(sections: Sections) -> float:
+    """Unix seconds of the last begin or end of a section; -inf without one."""
+    ends = sections.begin + np.nan_to_num(np.fmax(sections.seconds, sections.host_seconds))
+    return sections.zero + float(ends.max()) if len(ends) else float("-inf")
 
 
 @dataclass
@@ -152,12 +161,19 @@ class HangWatch:
     when a further rank falls silent.
 
     A silent process is analysed after two heartbeats; a job whose processes are all alive, after `LEAST_STALL` seconds and
-    `STALL_STEPS` typical steps without a new record.
+    `STALL_STEPS` typical steps without a new record. Of that time only what proves a standstill counts: up to the oldest of the
+    ranks' last heartbeats (records may be on their way), without the time in which the watcher itself was not run, and without that
+    in which threads of a rank were ready to run and had no core.
     """
 
     heartbeat: float = HEARTBEAT
     least_stall: float = LEAST_STALL
     _moved: float = float("nan")
+    _looked: float = float("nan")
+    _late: float = 0.0
+    """Seconds since `_moved` in which the watcher did not look although it was to."""
+    _waited: Mapping[int, float] = field(default_factory=dict)
+    """Seconds that each rank's threads had waited for a core when the job moved last."""
     _progress: int = -1
     _stall_reported: bool = False
     """This stall was reported, while all processes were alive."""
@@ -166,8 +182,11 @@ class HangWatch:
     _failed: frozenset[int] = frozenset()
     """Ranks that a reported failure names."""
 
-    def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
-        """The report of a hang that has just been detected, otherwise None."""
+    def look(
+        self, sections: Sections, beats: Mapping[int, Beat], now: float, waited: Callable[[], Mapping[int, float]] = dict
+    ) -> HangReport | None:
+        """The report of a hang that has just been detected, otherwise None. `waited`: seconds that the threads of each rank of this
+        machine have waited for a core; asked only while nothing moves."""
         failure = failure_of(sections, beats, now)
         if failure is not None:
             report = diagnose_failure(sections, beats, now)
@@ -180,15 +199,31 @@ class HangWatch:
         living = [beat for beat in beats.values() if beat.ended is None and beat.rank not in gone]
         progress = sum(beat.progress for beat in living)
         silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
-        if progress != self._progress or not np.isfinite(self._moved):
-            self._progress, self._moved = progress, now
+        latest = _latest_moment(sections)
+        self._late += max(now - self._looked - 2 * self.heartbeat, 0.0) if np.isfinite(self._looked) else 0.0
+        self._looked = now
+        if progress != self._progress or not np.isfinite(self._moved) or self._moved < latest <= now:
+            moved = now if progress != self._progress or not np.isfinite(self._moved) else latest
+            self._progress, self._moved, self._late, self._waited = progress, moved, 0.0, {}
             self._stall_reported = self._stall_reported and bool(silent)
         self._reported_silent &= silent
-        stalled = now - self._moved > stall_seconds(sections, self.least_stall)
+        stalled = self._standstill(living, now, waited) > stall_seconds(sections, self.least_stall)
         if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported and not gone)):
             return None
         self._stall_reported, self._reported_silent = True, silent
         return diagnose_stall(sections, beats, now, 2 * self.heartbeat, stalled)
+
+    def _standstill(self, living: Sequence[Beat], now: float, waited: Callable[[], Mapping[int, float]]) -> float:
+        """Seconds for which the job is proven to stand still."""
+        heard = now - max((beat.silent for beat in living), default=0.0)
+        quiet = heard - self._moved - self._late
+        if quiet <= self.heartbeat:
+            return quiet
+        since, self._waited = self._waited, self._waited or waited()
+        if not since:
+            return quiet
+        starved = max((seconds - since[rank] for rank, seconds in waited().items() if rank in since), default=0.0)
+        return quiet - min(max(starved, 0.0), MOST_STARVED * quiet)
 
     def next_look(self, beats: Mapping[int, Beat]) -> float:
         """Seconds until the next look is useful: a heartbeat, or less if a late process would count as silent by then."""

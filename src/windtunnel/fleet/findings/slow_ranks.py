@@ -11,7 +11,7 @@ named if the larger of the two probabilities is below `LEVEL` for all ranks toge
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtr
@@ -155,35 +155,6 @@ def find_outliers(pace: RankPace) -> Int64s:
     """Indices of the ranks that stand out."""
     limit = LEVEL / max(int(np.isfinite(pace.excess).sum()), 1)
     return np.flatnonzero((pace.chance < limit) & (np.fmin(pace.excess, pace.steady) >= LEAST))
-
-
-def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
-    """Ranks whose processes wait for a core so much longer than their peers' that this alone makes them slow: their hosts are
-    overloaded.
-
-    They compute at the pace of the others when they have a core, so no device is to blame.
-    """
-    if not np.nansum(table.starved) > 0:
-        return []
-    both = replace(table, own=table.own + np.nan_to_num(table.starved))
-    slow_anyway = set(find_outliers(pace_of(table, window=window, warm_up=warm_up)).tolist())
-    pace = pace_of(both, window=window, warm_up=warm_up)
-    found = []
-    for index in [one for one in find_outliers(pace).tolist() if one not in slow_anyway]:
-        last = slice(max(len(table.steps) - window, min(warm_up, len(table.steps))), None)
-        rank, size = int(table.ranks[index]), float(pace.excess[index])
-        share = float(np.nansum(table.starved[index, last]) / np.nansum(both.own[index, last]))
-        where = f" on {table.hosts[index]}" if table.hosts[index] else ""
-        cost = cost_of(both.own[[index]], np.delete(both.own, index, axis=0))
-        found.append(Finding(
-            Verdict.NO_CORE, (rank,), (table.hosts[index],) if table.hosts[index] else (),
-            1.0 - min(1.0, float(pace.chance[index]) * len(table.ranks)), size, cost, -1,
-            f"rank {rank}{where} waits for a core {share:.0%} of the time that it computes; "
-            f"without that a step is {cost * 1e3:.1f} ms shorter",
-            (f"with its waits for a core it is {size:+.1%} against its equals, without them it does not stand out",),
-            ("a slow device: it computes at the pace of the others when it has a core",),
-        ))  # fmt: skip
-    return sorted(found, key=lambda one: -one.size)
 
 
 def _machines(table: StepTable) -> dict[str, list[int]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.INFERENCE)
 """Sections in which a rank computes. Time in calls and gaps inside them is subtracted."""
 PARTS = (*WORK, Section.CALL, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP)
 """Sections that account for the time of a step."""
+SERIES = ("step", "own", "starved", "blocked", "unfed", "late", "outside")
+"""Fields of a `StepTable` of one value for each rank and step."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class StepTable:
     def steps_ended(self) -> int:
         """Number of steps that some rank has completed; the step in progress has records too."""
         return int(np.isfinite(self.step).any(axis=0).sum())
+
+    def change_series(self, steps: Int64s, change: Callable[[Floats], Floats]) -> StepTable:
+        """The table of other `steps`, each of its series changed alike."""
+        series: dict[str, Any] = {name: change(getattr(self, name)) for name in SERIES}
+        return replace(self, steps=steps, work={section: change(values) for section, values in self.work.items()}, **series)
+
+    def take(self, columns: Int64s) -> StepTable:
+        """The table of some of its steps."""
+        return self.change_series(self.steps[columns], lambda values: values[:, columns])
 
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
@@ -89,6 +100,32 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     outside = np.maximum(lengths - _united_seconds(done, parts, done.seconds, cell, row, shape), 0.0)
     outside, work[Section.DATA] = _take_off_waits(outside, work[Section.DATA], between)
     return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, unfed, late, outside)
+
+
+def join_tables(earlier: StepTable, later: StepTable) -> StepTable:
+    """Both tables as one; of a step that is in both, what `later` has of it."""
+    ranks = np.union1d(earlier.ranks, later.ranks)
+    before = ~np.isin(earlier.steps, later.steps[np.isfinite(later.step).any(axis=0)])
+    after = ~np.isin(later.steps, earlier.steps[before])
+    steps = np.concatenate([earlier.steps[before], later.steps[after]])
+    order = np.argsort(steps, kind="stable")
+    first, second = np.searchsorted(ranks, earlier.ranks), np.searchsorted(ranks, later.ranks)
+
+    def join(one: Floats, other: Floats) -> Floats:
+        out = np.full((len(ranks), len(steps)), np.nan)
+        out[first, : int(before.sum())] = one[:, before]
+        out[second, int(before.sum()) :] = other[:, after]
+        return out[:, order]
+
+    known = {int(rank): row for rank, row in zip(earlier.ranks, range(len(earlier.ranks)), strict=True)}
+    new = {int(rank): row for rank, row in zip(later.ranks, range(len(later.ranks)), strict=True)}
+    which = [(later, new[int(rank)]) if int(rank) in new else (earlier, known[int(rank)]) for rank in ranks]
+    work = {section: join(earlier.work[section], later.work[section]) for section in later.work}
+    joined = {name: join(getattr(earlier, name), getattr(later, name)) for name in SERIES}
+    return StepTable(
+        ranks, steps[order], tuple(table.hosts[row] for table, row in which),
+        np.array([table.roles[row] for table, row in which], np.int32), work=work, **joined,
+    )  # fmt: skip
 
 
 def _united_seconds(done: Sections, rows: Int64s, seconds: Floats, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:

@@ -21,8 +21,8 @@ class PreparedAnswer:
     """Forks at once. The process runs each part of `prepare` in a thread at nice 10; once it is asked, what is left of them and
     then `question` at its caller's priority.
 
-    A thread of the caller would not do: code that keeps the interpreter's lock would hold the caller up too. No signal of a
-    terminal reaches the process, and it ends with its caller. Must be made before the caller has threads.
+    A thread of the caller would not do: code that keeps the interpreter's lock would hold the caller up too. The process ignores
+    the signals by which terminals and schedulers end a job, and ends with its caller. Must be made before the caller has threads.
     """
 
     def __init__(self, prepare: Sequence[Callable[[], object]], question: Callable[[Mapping[str, Any]], list[str]]) -> None:
@@ -84,6 +84,8 @@ def _serve(
     code = 1
     try:
         os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a scheduler signals every process of the job
+            signal.signal(number, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(0)

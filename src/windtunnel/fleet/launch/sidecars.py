@@ -52,6 +52,8 @@ class BesideLimits:
 COLLECTED = "collected"
 """Subfolder of the run for the collector."""
 ALARMS = "alarms.jsonl"
+STEPS = "steps.npz"
+"""What the monitor keeps of the run's steps, beside its alarms."""
 LOG = "agents.log"
 """Output of the processes, in the folder of the run."""
 TOKEN_VARIABLE = "WINDTUNNEL_FLEET_TOKEN"

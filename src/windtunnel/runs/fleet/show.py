@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
+from windtunnel.runs.fleet.whole_run import alarm_lines, routine_lines, slow_steps
 from windtunnel.sheet import numbers as say
 
 MOST_RANKS = 8
+MOST_ALARMS = 20
+"""Problems that alarms told, in the last lines of a run."""
 UNEXPLAINED = 0.05
 """Share of a step that its rows may leave out without a word."""
 
@@ -87,56 +91,83 @@ def _why_nothing(table: StepTable, pace: RankPace) -> str:
 
 
 def _headline(recorded: Recorded, judged: Judgement) -> str:
-    """How many ranks, machines and steps, and how long a step takes."""
-    table = judged.table
-    middle = _median(table.step[:, WARM_UP:]) or _median(table.step) or float("nan")
-    step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
-    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.steps_ended
+    """How many ranks, machines and steps, and how long a step takes: the mean, which the clock says, and the spread."""
+    times = judged.times
+    step = f", a step takes {say.seconds(times.mean)}" if times.count else ""
+    if times.count >= FEWEST_STEPS:
+        step += f" in the mean (p50 {say.seconds(times.p50)}, p95 {say.seconds(times.p95)}, p99 {say.seconds(times.p99)})"
+    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), judged.steps_ended
     return (
         f"{ranks} rank{'s' if ranks != 1 else ''} on {hosts} machine{'s' if hosts != 1 else ''}, "
         f"{steps} step{'s' if steps != 1 else ''}{step}"
     )
 
 
-def fleet_short(recorded: Recorded, judged: Judgement, hang: HangReport | None = None, code: int = 0) -> list[str]:
-    """The end of a run in a few lines: its size, why it ended if a rank failed, and each finding in one line. `code`: the command's
-    exit status."""
+def fleet_short(
+    recorded: Recorded, judged: Judgement, hang: HangReport | None = None, code: int = 0, alarms: Sequence[Mapping[str, Any]] = ()
+) -> list[str]:
+    """The end of a run in a few lines: its size, why it ended if a rank failed, each finding in one line, then what its regular
+    work costs and the alarms of the whole run. `code`: the command's exit status."""
     lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
     lines += [f"  {line[:1].upper()}{line[1:]}" for line in (hang.text.splitlines() if hang is not None else ())]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
     if code:
         lines.append(
-            f"  the command ended with exit status {code}{'' if judged.table.steps_ended else ', before any rank had ended a step'}"
+            f"  the command ended with exit status {code}{'' if judged.steps_ended else ', before any rank had ended a step'}"
         )
     elif not judged.findings and hang is None:
         lines.append(f"  {without_findings(judged.table, judged.pace, judged.transfers)}")
+    lines += [f"  regular: {line}" for line in routine_lines(judged.routine)]
+    told = alarm_lines(alarms)
+    lines += ["  alarms of the whole run:"] if told else []
+    lines += [f"    {line}" for line in told[:MOST_ALARMS]]
+    lines += [f"    and {len(told) - MOST_ALARMS} more: `windtunnel fleet show` lists them"] if len(told) > MOST_ALARMS else []
     return lines
 
 
 def show_fleet(
-    recorded: Recorded, judged: Judgement, notes: list[str], console: Console, hang: HangReport | None = None
+    recorded: Recorded, judged: Judgement, notes: list[str], console: Console, hang: HangReport | None = None,
+    alarms: Sequence[Mapping[str, Any]] = (),
 ) -> None:  # fmt: skip
-    """Why the job does not move, if it does not; the findings; then the slowest ranks and the usual step."""
+    """Why the job does not move, if it does not; the findings; then the slowest ranks and steps, and what a step consists of."""
     console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
     console.print()
     if hang is not None:
-        console.print("The job failed" if hang.crash else "The job does not move", style="bold")
+        console.print(
+            ("The job failed" if hang.culprits else "The job was ended") if hang.crash else "The job does not move", style="bold"
+        )
         print_sheet(hang_sheet(hang.as_dict()), console)
         console.print()
     if not judged.findings:
-        before = hang is not None and judged.table.steps_ended
+        before = hang is not None and judged.steps_ended
         nothing = without_findings(judged.table, judged.pace, judged.transfers)
         console.print("Nothing stood out before." if before else nothing, highlight=False, markup=False)
     for number, one in enumerate(judged.findings, 1):
         console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
         for text in (*one.evidence, *(f"not {text}" for text in one.excluded)):
             console.print(f"     {text}", markup=False, highlight=False)
+    for line in routine_lines(judged.routine):
+        console.print(f"Regular: {line}.", markup=False, highlight=False)
     console.print()
+    _whole_run(judged, alarms, console)
     _parts(judged, console)
     _waits(recorded.sections, judged.table, console)
     _paces(judged, console)
     for note in notes:
         console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _whole_run(judged: Judgement, alarms: Sequence[Mapping[str, Any]], console: Console) -> None:
+    told = alarm_lines(alarms)
+    if told:
+        console.print("Alarms of the whole run", style="bold")
+        for line in told:
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        console.print()
+    slow = slow_steps(judged.times)
+    if slow is not None:
+        console.print(slow)
+        console.print()
 
 
 def _rows_of_a_step(table: StepTable) -> list[tuple[str, Any]]:
@@ -212,9 +243,12 @@ def _paces(judged: Judgement, console: Console) -> None:
     console.print()
 
 
-def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = None) -> dict[str, Any]:
-    """Plain data: run, ranks with their paces, findings, and why the job does not move or has failed. `step_time_s` is the median,
-    and the ranks' seconds of a step by section are means, both without the first steps, which `startup_steps_s` has.
+def fleet_dict(
+    recorded: Recorded, judged: Judgement, hang: HangReport | None = None, alarms: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Plain data: run, ranks with their paces, findings, and why the job does not move or has failed. `step_time_s` and the ranks'
+    seconds of a step by section are means without the first steps, which `startup_steps_s` has; `step_times_s` has the spread and
+    the slowest steps.
     """
     table, pace = judged.table, judged.pace
     parts = {
@@ -239,8 +273,9 @@ def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = 
     ]  # fmt: skip
     waits = [{"rank": one, "for": last, "seconds": seconds} for one, last, seconds in longest_waits(recorded.sections, table)]
     return {
-        "run": recorded.run, "world": recorded.world, "steps": table.steps_ended, "records": len(recorded.sections),
-        "lost": recorded.lost, "step_time_s": _median(table.step[:, WARM_UP:]), "startup_steps_s": start,
+        "run": recorded.run, "world": recorded.world, "steps": judged.steps_ended, "records": len(recorded.sections),
+        "lost": recorded.lost, "step_time_s": _finite_or_none(judged.times.mean), "step_times_s": judged.times.as_dict(),
+        "startup_steps_s": start, "routine": [one.as_dict() for one in judged.routine], "alarms": [dict(one) for one in alarms],
         "facts": dict(recorded.facts), "waits": waits,
         "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
     }  # fmt: skip
@@ -248,8 +283,3 @@ def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = 
 
 def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _median(values: Any) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else None

@@ -14,13 +14,15 @@ from windtunnel.draw.page import frame
 from windtunnel.draw.page.frame import Cell, section
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.slow_links import match_transfers
+from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_ranks import RankPace
+from windtunnel.fleet.findings.step_times import StepSpread
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
 from windtunnel.runs.fleet.show import without_findings
 from windtunnel.runs.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
+from windtunnel.runs.fleet.whole_run import routine_lines
 from windtunnel.sheet import numbers as say
 
 MOST_ROWS = 400
@@ -28,12 +30,13 @@ MOST_ALARMS = 50
 
 
 def fleet_page(
-    name: str, sections: Sections, table: StepTable, pace: RankPace, findings: Sequence[Finding], hang: HangReport | None,
+    name: str, sections: Sections, judged: Judgement, hang: HangReport | None,
     meshes: Sequence[Mapping[str, Any]] = (), notes: Sequence[str] = (), command: str = "", *,
     alarms: Sequence[Mapping[str, Any]] = (), reload: float = 0.0,
 ) -> str:  # fmt: skip
     """The page's text. `notes`: what the records are of: backend, clocks, what was dropped. `alarms`: `Alarm.as_dict`s of a
     monitor; `reload`: seconds after which the page loads itself again, 0 never."""
+    table, pace, findings, times = judged.table, judged.pace, judged.findings, judged.times
     ranks = [int(rank) for rank in table.ranks]
     steps = len(table.steps)  # with the last one, which may not have ended
     hosts = sorted(set(table.hosts))
@@ -45,8 +48,13 @@ def fleet_page(
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],
     }  # fmt: skip
-    nothing = "" if findings or hang else without_findings(table, pace, match_transfers(sections))
+    nothing = "" if findings or hang else without_findings(table, pace, judged.transfers)
     parts = [section("What is wrong", _findings(findings, hang, nothing))]
+    if judged.routine:
+        lines = Markup().join(Markup("<li>{}</li>").format(line) for line in routine_lines(judged.routine))
+        parts.append(section("Regular work and its price", Markup('<ul class="notes">{}</ul>').format(lines)))
+    if times.slowest:
+        parts.append(section("Slowest steps", _slow_steps(times)))
     if alarms:
         parts.append(section("Alarms", _alarms(alarms)))
     if steps and data["layers"]:
@@ -55,13 +63,15 @@ def fleet_page(
         parts.append(section("Ranks in figures", _ranks(table, pace)))
     if notes:
         parts.append(section("What this rests on", Markup().join(Markup("<p>{}</p>").format(note) for note in notes)))
-    middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
     wrong = len(findings) + (hang is not None)
     cards = [
         (_many("rank", len(ranks)), f"{len(ranks):,}", ""),
         (_many("machine", len(hosts)), f"{len(hosts):,}", ""),
-        (_many("step", table.steps_ended), f"{table.steps_ended:,}", ""),
-        ("a step", say.seconds(middle) if middle == middle else "unknown", ""),
+        (_many("step", judged.steps_ended), f"{judged.steps_ended:,}", ""),
+        ("a step, mean", say.seconds(times.mean) if times.count else "unknown", ""),
+        ("p50", say.seconds(times.p50) if times.count else "unknown", ""),
+        ("p95", say.seconds(times.p95) if times.count else "unknown", ""),
+        ("p99", say.seconds(times.p99) if times.count else "unknown", ""),
         (_many("finding", wrong), f"{wrong}", "bad" if wrong else "good"),
     ]
     state = f"A job that runs, as of {time.strftime('%Y-%m-%d %H:%M:%S')}" if reload else "A watched run"
@@ -94,7 +104,7 @@ def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: s
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())
-        head = "The job failed." if hang.crash else "The job does not move."
+        head = ("The job failed." if hang.culprits else "The job was ended.") if hang.crash else "The job does not move."
         lines.append(Markup("<li><b>{}</b> {}</li>").format(head, told))
     for one in findings:
         sure = "less than 1 in 10,000" if one.confidence > 0.9999 else f"about {1 - one.confidence:.2g}"
@@ -103,6 +113,18 @@ def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: s
         item = Markup('<li><b>{}</b> <span class="soft">(chance in a healthy job: {})</span><ul class="notes">{}</ul></li>')
         lines.append(item.format(one.text[:1].upper() + one.text[1:], sure, notes))
     return Markup('<ol class="reasons">{}</ol>').format(Markup().join(lines))
+
+
+def _slow_steps(times: StepSpread) -> Markup:
+    heads = [("step", True), ("took", True), ("rank", True), ("lost to", False), ("more than usual", True)]
+    rows: list[list[Cell]] = [
+        [
+            (str(one.step), float(one.step)), (say.seconds(one.seconds), one.seconds),
+            (str(one.rank) if one.rank >= 0 else "all", float(one.rank)), (one.part, None), (say.seconds(one.lost), one.lost),
+        ]
+        for one in times.slowest
+    ]  # fmt: skip
+    return frame.part("table", "slow-steps", heads, rows)
 
 
 def _ranks(table: StepTable, pace: RankPace) -> Markup:
