@@ -39,6 +39,23 @@ LengthText = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_l
 """A number of tokens, or the words of a distribution."""
 
 
+RoleName = Literal["critic", "reference", "reward"]
+"""Roles of a step beside the actor, which is updated, and the rollout."""
+
+
+class RoleGroup(Noun):
+    """Roles that have GPUs of their own, with the plan of the update."""
+
+    roles: tuple[RoleName, ...] = Field(min_length=1, description="roles that take turns on these GPUs")
+    gpus: PositiveInt = Field(description="GPUs of the group")
+    beside: Flag = Field(default=True, description="its phases run while those of other groups do; else one by one")
+
+    @property
+    def label(self) -> str:
+        """Its roles in words, by which phases and memory name its GPUs."""
+        return " and ".join(self.roles)
+
+
 class RolloutSpec(Noun):
     """The engine that generates, and the plan of one copy of it; copies fill the rollout's GPUs."""
 
@@ -83,10 +100,17 @@ class PostTraining(Noun):
     logprob_tokens: PositiveInt | None = Field(
         default=None, description="most tokens of one of log-probabilities; default: twice as many"
     )
+    pad_tokens: PositiveInt | None = Field(
+        default=None, description="tokens to which the trainer pads each sample; default: samples are packed without padding"
+    )
     reference: Flag | None = Field(
         default=None, description="log-probabilities of a reference policy; default: as the algorithm has it"
     )
     critic: Flag | None = Field(default=None, description="a critic as large as the policy; default: as the algorithm has it")
+    reward_model: Flag = Field(default=False, description="a reward model as large as the policy scores each sample")
+    groups: tuple[RoleGroup, ...] = Field(
+        default=(), description="GPUs of roles apart from the update's; roles that no group names are on the GPUs of the update"
+    )
     old_logprobs: Flag | None = Field(
         default=None, description="the policy's log-probabilities are computed again before updates; default: as the mode has it"
     )
@@ -118,6 +142,20 @@ class PostTraining(Noun):
     @property
     def has_critic(self) -> bool:
         return self.algorithm in WITH_CRITIC if self.critic is None else self.critic
+
+    def has_role(self, role: str) -> bool:
+        """Whether the step has a role of `RoleName`."""
+        return {"critic": self.has_critic, "reference": self.has_reference, "reward": self.reward_model}[role]
+
+    @property
+    def grouped(self) -> tuple[str, ...]:
+        """Roles on GPUs of their own."""
+        return tuple(role for group in self.groups for role in group.roles)
+
+    @property
+    def trains_critic_too(self) -> bool:
+        """Whether the GPUs of the update hold a critic."""
+        return self.has_critic and "critic" not in self.grouped
 
     @property
     def has_old_logprobs(self) -> bool:
