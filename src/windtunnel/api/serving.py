@@ -147,7 +147,7 @@ def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any
 def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     """The options of a line, script or manifest that starts a server, where the model is one; what is stated beside it beats it.
     And what was read, ignored and assumed. Raises SpecError for a text that starts no server."""
-    from windtunnel.jobs.launched import launched_server
+    from windtunnel.jobs.server_line import launched_server
 
     launched = launched_server(options.model)
     if launched is None:
