@@ -373,7 +373,7 @@ def test_padding_costs_time(tmp_path: Path) -> None:
 
 
 VIME = """ray job submit -- python3 {script} --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 \\
-  --rollout-function-path vime.rollout.{function} --hf-checkpoint /root/Qwen3-4B --swiglu --num-layers 36 --hidden-size 2560 \\
+  --rollout-function-path vime.rollout.{function} --hf-checkpoint /models/Qwen3-4B --swiglu --num-layers 36 --hidden-size 2560 \\
   --ffn-hidden-size 9728 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --kv-channels 128 \\
   --vocab-size 151936 --normalization RMSNorm --disable-bias-linear --rollout-batch-size 32 --n-samples-per-prompt 8 \\
   --rollout-max-response-len 8192 --global-batch-size 256 --tensor-model-parallel-size 2 --sequence-parallel \\

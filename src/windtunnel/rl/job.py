@@ -140,8 +140,8 @@ def check_rl_job(whole: RLJob) -> RLJob:
 def _check_groups(whole: RLJob) -> None:
     """PlanError for groups that name a role twice or one that the step has not, and for GPUs that leave none to the update."""
     rl, gpus = whole.rl, whole.job.cluster.gpus
-    for role in rl.grouped:
-        if rl.grouped.count(role) > 1:
+    for role in rl.roles_apart:
+        if rl.roles_apart.count(role) > 1:
             raise PlanError("rl.groups", f"{role} twice", "each role in one group")
         if not rl.has_role(role):
             field = "reward_model" if role == "reward" else role

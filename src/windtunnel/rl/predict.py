@@ -121,11 +121,11 @@ def _train_phases(
     updated = [phase("update of the critic", "critic", "update_s", rl.has_critic), phase("update", "actor", "update_s")]
     found = [phase for phase in first if phase.seconds > 0.0]
     for part in (scored, updated):
-        found += _beside(rl, [phase for phase in part if phase.seconds > 0.0], train_seconds(found))
+        found += _lay_groups(rl, [phase for phase in part if phase.seconds > 0.0], train_seconds(found))
     return found
 
 
-def _beside(rl: PostTraining, phases: Sequence[RLPhase], start: float) -> list[RLPhase]:
+def _lay_groups(rl: PostTraining, phases: Sequence[RLPhase], start: float) -> list[RLPhase]:
     """Phases between two moments at which all groups meet: those of the update's GPUs, then their wait for others. `start`: of the
     first moment, in seconds."""
     own = [phase for phase in phases if phase.on == "train"]

@@ -148,14 +148,14 @@ class PostTraining(Noun):
         return {"critic": self.has_critic, "reference": self.has_reference, "reward": self.reward_model}[role]
 
     @property
-    def grouped(self) -> tuple[str, ...]:
+    def roles_apart(self) -> tuple[str, ...]:
         """Roles on GPUs of their own."""
         return tuple(role for group in self.groups for role in group.roles)
 
     @property
     def trains_critic_too(self) -> bool:
         """Whether the GPUs of the update hold a critic."""
-        return self.has_critic and "critic" not in self.grouped
+        return self.has_critic and "critic" not in self.roles_apart
 
     @property
     def has_old_logprobs(self) -> bool:

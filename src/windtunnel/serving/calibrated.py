@@ -114,7 +114,7 @@ def calibrate_server(measured: Sequence[tuple[MeasuredServer, Server, ServeLoad]
         predicted = _figure_of(answer, figure)
         if abs(predicted / wanted - 1.0) < _SETTLED:
             break
-        found = _corrected(found, answer, predicted, wanted)
+        found = _correct_calibration(found, answer, predicted, wanted)
         answer = serve(found.apply(server), load)
     statistic = next((name for name in _STATISTICS if first.figures.get("ttft", {}).get(name)), None)
     if statistic is not None:
@@ -142,7 +142,7 @@ def _figure_of(answer: Served, figure: str) -> float:
     return float(getattr(answer.tpot, figure)) if figure else 1.0 / answer.tokens_per_s
 
 
-def _corrected(found: ServerCalibration, answer: Served, predicted: float, wanted: float) -> ServerCalibration:
+def _correct_calibration(found: ServerCalibration, answer: Served, predicted: float, wanted: float) -> ServerCalibration:
     """The next guess: seconds of a pass that are missing become host time; of those that are too many the host's go first, then
     the kernels'."""
     each = answer.tpot.mean if math.isfinite(answer.tpot.mean) else predicted

@@ -61,7 +61,7 @@ def variables_of(*tables: Any) -> dict[str, str]:
 
 def words_of(container: Mapping[str, Any]) -> list[str]:
     """The words of a container's command with its arguments; a text is split as a shell does."""
-    return [str(word) for key in ("entrypoint", "command", "args") for word in _listed(container.get(key))]
+    return [str(word) for key in ("entrypoint", "command", "args") for word in _list_words(container.get(key))]
 
 
 def script_of(words: Sequence[str]) -> str | None:
@@ -77,7 +77,7 @@ def whole_count(value: Any) -> int | None:
     return int(text) if not isinstance(value, bool) and text.isdecimal() and 0 < len(text) < 8 and int(text) > 0 else None
 
 
-def _listed(value: Any) -> list[Any]:
+def _list_words(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             return shlex.split(value, comments=False)

@@ -48,7 +48,7 @@ _COSTLESS = (
 
 
 @dataclass(frozen=True)
-class Allocation:
+class RoleAllocation:
     """GPUs of a role: `degrees` by letter (d, t, p, c, e, and x for tensor parallelism inside experts); `shares`: the role whose
     GPUs it has, "" for its own."""
 
@@ -65,7 +65,7 @@ class Allocation:
         return self.degree("d") * self.degree("t") * self.degree("p") * self.degree("c")
 
 
-def read_allocation(text: str, path: str = "allocation_mode") -> Allocation:
+def read_allocation(text: str, path: str = "allocation_mode") -> RoleAllocation:
     """One part of an allocation. SpecError for another text."""
     match = _PART.fullmatch(text.replace(" ", ""))
     if match is None or text.count("(") != text.count(")"):
@@ -77,18 +77,18 @@ def read_allocation(text: str, path: str = "allocation_mode") -> Allocation:
     degrees = {"t" if letter == "m" else letter: int(count) for letter, count in _DEGREES.findall(dense)}
     inside = dict(_DEGREES.findall(experts))
     degrees |= {own: int(inside[letter]) for letter, own in (("e", "e"), ("t", "x")) if letter in inside}
-    return Allocation(backend, name, degrees)
+    return RoleAllocation(backend, name, degrees)
 
 
-def placed_roles(said: Said) -> dict[str, Allocation]:
+def placed_roles(said: Said) -> dict[str, RoleAllocation]:
     """The GPUs of "rollout", "actor", "critic" and "ref", of those that a configuration places."""
-    roles: dict[str, Allocation] = {}
+    roles: dict[str, RoleAllocation] = {}
     for role in ("rollout", *_ROLES):
         if (text := said.text(f"{role}.backend")) is not None:
             target = said.text(f"{role}.scheduling_strategy.target") or ""
             shared = said.text(f"{role}.scheduling_strategy.type") == "colocation"
             placed = read_allocation(text, f"{role}.backend")
-            roles[role] = Allocation(placed.backend, role, placed.degrees, target if shared else "")
+            roles[role] = RoleAllocation(placed.backend, role, placed.degrees, target if shared else "")
     text = said.text("allocation_mode")
     if roles or text is None:
         return roles
@@ -101,7 +101,7 @@ def placed_roles(said: Said) -> dict[str, Allocation]:
             role = "rollout" if placed.backend in _GENERATE else placed.name
             if role not in ("rollout", *_ROLES):
                 role = next((free for free in _ROLES if free not in roles), "ref")
-            roles[role] = Allocation(placed.backend, role, placed.degrees, first)
+            roles[role] = RoleAllocation(placed.backend, role, placed.degrees, first)
             first = first or role
     return roles
 
@@ -160,7 +160,7 @@ def _has_critic(said: Said) -> bool:
     return ("critic.path" in said or "critic.backend" in said) and not said.is_on("ppo.disable_value")
 
 
-def _engine(said: Said, placed: Allocation, samples: int) -> dict[str, Any]:
+def _engine(said: Said, placed: RoleAllocation, samples: int) -> dict[str, Any]:
     engine = placed.backend
     heads = (f"{engine}.", f"actor.{engine}.")
 
@@ -182,7 +182,7 @@ def _engine(said: Said, placed: Allocation, samples: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _place(said: Said, roles: Mapping[str, Allocation], table: dict[str, Any], updates: int, assumed: list[str]) -> int:
+def _place(said: Said, roles: Mapping[str, RoleAllocation], table: dict[str, Any], updates: int, assumed: list[str]) -> int:
     """Sets the mode and the groups of other roles; the GPUs of all together."""
     actor, rollout = roles["actor"], roles["rollout"]
     offloads = said.is_on("enable_offload", "actor.offload")
@@ -226,10 +226,10 @@ def table_of_update(table: Mapping[str, Any]) -> Mapping[str, Any]:
     batch = samples * (prompts // minis if prompts % minis == 0 else prompts)
     response, prompt = _lengths(said)
     seq = prompt if "rollout" not in roles else prompt + response
-    return _update(said, roles.get("actor", Allocation("", "actor")), batch, seq)
+    return _update(said, roles.get("actor", RoleAllocation("", "actor")), batch, seq)
 
 
-def _update(said: Said, actor: Allocation, batch: int, seq: int) -> Mapping[str, Any]:
+def _update(said: Said, actor: RoleAllocation, batch: int, seq: int) -> Mapping[str, Any]:
     legacy = said.text("allocation_mode") is not None and not actor.backend
     checkpoints = said.text("actor.gradient_checkpointing")
     recompute = legacy if checkpoints is None else checkpoints.lower() == "true"

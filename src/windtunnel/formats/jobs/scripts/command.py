@@ -134,16 +134,16 @@ class ScriptCommands:
     path: Path | None = None
 
     @cached_property
-    def _walked(self) -> tuple[list[list[str]], Mapping[str, str]]:
+    def _walk(self) -> tuple[list[list[str]], Mapping[str, str]]:
         return commands_of(self.text, self.where, self.arguments, self.environment, self.path)
 
     @property
     def commands(self) -> list[list[str]]:
-        return self._walked[0]
+        return self._walk[0]
 
     @property
     def variables(self) -> Mapping[str, str]:
-        return self._walked[1]
+        return self._walk[1]
 
 
 def _flags(command: list[str]) -> int:
