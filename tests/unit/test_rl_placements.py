@@ -406,3 +406,12 @@ def test_verl_gives_the_reward_model_its_pool(tmp_path: Path) -> None:
     job = load_rl(tmp_path / "run.sh", MACHINE)
     assert (job.job.cluster.gpus, job.train_gpus, job.rollout_gpus) == (16, 8, 8)
     assert [(group.roles, group.beside) for group in job.rl.groups] == [(("reward",), False)]
+
+
+@pytest.mark.parametrize("machine", ["h200-ib", "b200-ib"])
+def test_a_job_file_is_put_on_another_machine(tmp_path: Path, machine: str) -> None:
+    """Its number of GPUs stays."""
+    text = 'workload = "rl"\nmodel = "qwen3-4b"\n[cluster]\nbase = "h800-ib"\ngpus = 16\n[rl]\nmode = "split"\nrollout.gpus = 8\n'
+    (tmp_path / "job.toml").write_text(text, encoding="utf-8")
+    job = load_rl(tmp_path / "job.toml", machine)
+    assert (job.job.cluster.id, job.job.cluster.gpus) == (machine, 16)

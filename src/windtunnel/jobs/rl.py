@@ -80,7 +80,8 @@ def load_rl(
         stated = table.get("cluster")
         gpus = stated.get("gpus") if isinstance(stated, dict) else None
         machine = cluster_table(str(on))
-        table["cluster"] = {**machine, "gpus": gpus} if gpus is not None else machine
+        named = {"base": machine} if isinstance(machine, str) else machine
+        table["cluster"] = {**named, "gpus": gpus} if gpus is not None else machine
     return _with_lengths(load_rl_job(table, changes), log)
 
 
