@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.launched import Launched, launcher_of
+from windtunnel.formats.jobs.scripts import command
 from windtunnel.jobs.load import load_described_job
 from windtunnel.spec import load_cluster
 
@@ -152,6 +154,10 @@ MANIFESTS = {
         f"torchrun --nnodes $SKYPILOT_NUM_NODES --nproc_per_node $SKYPILOT_NUM_GPUS_PER_NODE {HF}\n")}, 32),
     "skypilot-one": ({"resources": {"accelerators": {"A100-80GB": 4}}, "run": f"torchrun --nproc_per_node 4 {HF}\n"}, 4),
     "dstack": ({"type": "task", "nodes": 2, "resources": {"gpu": "H100:8"}, "commands": [f"torchrun {HF}"]}, 16),
+    "text": (
+        {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": "2", "template": {"spec": {"containers": [
+            {"image": "a", "command": f"torchrun --nproc_per_node=$(CARDS) {HF}", "env": [{"name": "CARDS", "value": "8"}],
+             "resources": {"limits": {"nvidia.com/gpu": 8}}}]}}}}}}, 16),
     "mosaicml": ({"compute": {"gpus": 16}, "image": "a", "command": f"torchrun {HF}\n"}, 16),
 }  # fmt: skip
 
@@ -196,3 +202,14 @@ def test_counts_of_words() -> None:
     assert launcher_of(["torchrun", "--nnodes", "1:$MAX", "--nproc_per_node", "8"], {}).total is None
     assert launcher_of([], {"NNODES": "3", "NPROC_PER_NODE": "5"}).total == 15
     assert launcher_of(["python"], {}) == Launched()
+
+
+def test_a_script_that_names_a_server_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's rollout names sglang, so that both the reader of servers and verl's ask for its commands."""
+    walked: list[str] = []
+    walk = command.commands_of
+    monkeypatch.setattr(command, "commands_of", lambda text, *more: (walked.append(text), walk(text, *more))[1])
+    line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=sglang actor_rollout_ref.model.path=Qwen/Qwen2.5-7B"
+    (tmp_path / "run.sh").write_text(f"{line} trainer.n_gpus_per_node=8\n", encoding="utf-8")
+    assert import_job(tmp_path / "run.sh").model.name == "qwen2.5-7b"
+    assert len(walked) == 1

@@ -18,7 +18,7 @@ from windtunnel.jobs.rl import load_rl
 TEXTS = tomllib.loads((Path(__file__).parent / "tool_texts.toml").read_text(encoding="utf-8"))
 CASES = [(tool, ending, text) for tool, files in TEXTS.items() for ending, text in files.items()]
 UNKNOWN = "no tool that is known"
-NAMES = table_beside(tool_marks.__file__)["tools"]
+NAMES = table_beside(tool_marks.__file__)
 
 
 def _named(message: str) -> set[str]:

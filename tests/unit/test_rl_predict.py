@@ -163,6 +163,8 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "logprob_tokens": ("rl.logprob_tokens=4096",),
     "padded": ("rl.padded=longest",),
     "reference": ("rl.reference=false",),
+    "reward_model": ("rl.reward_model=true",),
+    "groups": ('rl.groups=[{roles=["reference"],gpus=4}]',),
     "critic": ("rl.critic=true",),
     "old_logprobs": ("rl.old_logprobs=false",),
     "reward_seconds": ("rl.reward_seconds=7.0",),

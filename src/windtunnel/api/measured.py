@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windtunnel.runs.calibrate import Calibrated
     from windtunnel.runs.comparison import RunComparison
     from windtunnel.runs.whatif import WhatIf
+    from windtunnel.serving.calibrated import CalibratedServer
     from windtunnel.spec import Job
 
 
@@ -76,8 +77,11 @@ def whatif(asked: WhatIfOptions) -> tuple[WhatIf, ...]:
 
 
 @asks(CalibrateOptions)
-def calibrate(asked: CalibrateOptions) -> Calibrated:
+def calibrate(asked: CalibrateOptions) -> Calibrated | CalibratedServer:
     """A few physical factors, each with its error, with which the prediction of `job` shows what its runs measured.
+
+    `runs` may be results of a server's benchmark instead, and `job` what starts the server, on the machine `on`: the first result
+    corrects host and client time, and the others judge it.
 
     `runs`: a run (as read, its folder, or the files of its ranks), or several: their folders, or as read. The result's
     `fit.calibration` goes into `job.calibration`; `before` and `after` are errors of the step on steps that were left out of the
@@ -88,12 +92,29 @@ def calibrate(asked: CalibrateOptions) -> Calibrated:
     from windtunnel.runs.calibrate import calibrate as fit
     from windtunnel.runs.sources import run_of
 
-    runs, job = asked.runs, _job_of(asked.job)
+    runs = asked.runs
+    if (results := server_results(runs)) is not None:
+        from windtunnel.api.serving import answer_server_calibration
+
+        return answer_server_calibration(results, str(asked.job), asked.on)
+    job = _job_of(asked.job)
     if isinstance(runs, (Run, str, Path)):
         return fit([run_of(runs)], job)
     if all(not isinstance(one, Run) and not is_run(Path(one)) for one in runs):
         return fit([run_of([str(one) for one in runs])], job)
     return fit([run_of(one) for one in runs], job)
+
+
+def server_results(runs: object) -> list[Path] | None:
+    """The files, where all are results that a server's benchmark printed; None for runs."""
+    from windtunnel.formats.head import head_of
+    from windtunnel.formats.logs.served import recognises
+
+    named = [runs] if isinstance(runs, (str, Path)) else runs
+    if not isinstance(named, (list, tuple)) or not named or not all(isinstance(name, (str, Path)) for name in named):
+        return None
+    paths = [Path(name) for name in named]
+    return paths if all(path.is_file() and recognises(head_of(path)) for path in paths) else None
 
 
 def _job_of(job: Job | str) -> Job:

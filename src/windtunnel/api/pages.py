@@ -21,6 +21,7 @@ SHEETS = {
     "search.design.DesignResult": "search.design_sheet:design_sheet",
     "search.levers.sensitivity.Sensitivity": "search.levers.sensitivity_sheet:sensitivity_sheet",
     "serving.answer.Served": "serving.sheet:server_sheet",
+    "serving.calibrated.CalibratedServer": "serving.calibrated_sheet:calibrated_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
     "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",

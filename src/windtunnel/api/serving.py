@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from windtunnel.serving.options import ServeOptions, ServeSearchOptions
 
 if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
-    from windtunnel.serving import Served, ServeFront, Server
+    from windtunnel.serving import Served, ServeFront, ServeLoad, Server
+    from windtunnel.serving.calibrated import CalibratedServer
     from windtunnel.serving.speculation import Speculation
     from windtunnel.spec import Model
 
@@ -31,8 +32,7 @@ def answer_serve(asked: ServeOptions) -> Served:
 
     Raises WindtunnelError with what to type instead.
     """
-    from windtunnel.serving import read_trace, serve, serve_apart
-    from windtunnel.serving.load import drawn_load
+    from windtunnel.serving import serve, serve_apart
 
     asked, notes = with_launch(asked)
     found = None
@@ -42,19 +42,53 @@ def answer_serve(asked: ServeOptions) -> Served:
         found = read_served(Path(asked.measured))
         asked = replace(asked, **_not_stated(asked, found.load))
     server, front = servers_of(asked)
-    if asked.trace is not None:
-        load = read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
-    else:
-        users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
-        load = drawn_load(
-            asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
-            seed=asked.seed,
-        )  # fmt: skip
+    if asked.calibration is not None:
+        from windtunnel.serving.calibrated import read_server_calibration
+
+        calibration = read_server_calibration(asked.calibration)
+        server, front = calibration.apply(server), None if front is None else calibration.apply(front)
+        notes = (*notes, f"calibrated: {calibration.in_words()}")
+    load = _load_of(asked)
     if front is not None:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+
+
+def answer_server_calibration(
+    results: Sequence[str | Path], line: str | Path, on: str | Path | None, overrides: Sequence[str] = ()
+) -> CalibratedServer:
+    """Host and client time of the server that `line` starts (a line, a script, a manifest), or of a model on one copy, by the first
+    of the results that its benchmark printed; the others are predicted with and without it. Each result states its load. Errors as
+    of `answer_serve`, and SpecError without a machine."""
+    from windtunnel.formats.logs.served import read_served
+    from windtunnel.jobs.machines import no_machine
+    from windtunnel.serving.calibrated import calibrate_server
+
+    if on is None:
+        raise no_machine()
+    measured = []
+    for path in results:
+        found = read_served(Path(path))
+        asked = with_launch(ServeOptions(str(line), on, overrides=tuple(overrides)))[0]
+        asked = replace(asked, **_not_stated(asked, found.load))
+        measured.append((found, servers_of(asked)[0], _load_of(asked)))
+    return calibrate_server(measured, ", ".join(Path(path).name for path in results[:1]))
+
+
+def _load_of(asked: ServeOptions) -> ServeLoad:
+    """The requests of these options."""
+    from windtunnel.serving import read_trace
+    from windtunnel.serving.load import drawn_load
+
+    if asked.trace is not None:
+        return read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
+    users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
+    return drawn_load(
+        asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
+        seed=asked.seed,
+    )  # fmt: skip
 
 
 def export_server(tool: str, options: ServeOptions) -> Written:
@@ -113,7 +147,7 @@ def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any
 def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     """The options of a line, script or manifest that starts a server, where the model is one; what is stated beside it beats it.
     And what was read, ignored and assumed. Raises SpecError for a text that starts no server."""
-    from windtunnel.jobs.launched import launched_server
+    from windtunnel.jobs.server_line import launched_server
 
     launched = launched_server(options.model)
     if launched is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner, write
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.options import command_of
@@ -12,19 +15,22 @@ EXAMPLES = """\b
 Examples:
   windtunnel calibrate last-night --job job.toml -o calibration.toml
   windtunnel predict job.toml --calibration calibration.toml
+  windtunnel calibrate bench-c16.txt bench-c64.txt --job start.sh --on h100-ib -o server.toml
+  windtunnel serve-predict start.sh --on h100-ib --concurrency 128 --calibration server.toml
 """
 
 
 @command_of(CalibrateCommandOptions)
 def command(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
-    from pathlib import Path
-
+    from windtunnel.api.measured import server_results
     from windtunnel.cli.runs.show import run_of
     from windtunnel.records.run_file import is_run
     from windtunnel.runs.calibrate import calibrate
     from windtunnel.spec.loading.toml import toml_lines
 
     runs, out = names_of(asked.runs), asked.out
+    if (results := server_results(runs)) is not None:
+        return _calibrate_server(results, asked, outputs)
     loaded = job_of(str(asked.job), list(asked.sets), asked.on)
     tell_source(loaded)
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]
@@ -41,3 +47,19 @@ def command(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     outputs.show(calibration_sheet(result), result.as_dict)
     if out is not None and outputs.json != "-":
         notes().print(f"Next: windtunnel predict {asked.job} --calibration {out}", markup=False)
+
+
+def _calibrate_server(results: Sequence[Path], asked: CalibrateCommandOptions, outputs: Outputs) -> None:
+    """Host and client time of a server by what its benchmark printed."""
+    from windtunnel.api.serving import answer_server_calibration
+    from windtunnel.serving.calibrated import plain_calibration
+    from windtunnel.serving.calibrated_sheet import calibrated_sheet
+    from windtunnel.spec.loading.toml import toml_lines
+
+    with show_spinner("fitting"):
+        result = answer_server_calibration(results, str(asked.job), asked.on, list(asked.sets))
+    if asked.out is not None:
+        write("\n".join(toml_lines(plain_calibration(result.calibration))).lstrip() + "\n", asked.out, "--out")
+    outputs.show(calibrated_sheet(result), result.as_dict)
+    if asked.out is not None and outputs.json != "-":
+        notes().print(f"Next: windtunnel serve-predict {asked.job} --on {asked.on} --calibration {asked.out}", markup=False)

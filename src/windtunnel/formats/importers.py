@@ -115,7 +115,12 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("megatron-table", "jobs.megatron.table", "Megatron-LM's flags as a table (MODEL_ARGS)", reads="table"),
     Importer("torchtitan", "jobs.torchtitan.configuration", "torchtitan's configurations, TOML or dumped JSON", reads="table"),
     Importer("nemo", "jobs.nemo_yaml", "NeMo 1's YAML: trainer and model", reads="table"),
-    Importer("nemo-rl", "jobs.nemo_rl", "NeMo RL's configurations: the update, and for `rl-predict` the whole step", reads="table"),
+    Importer(
+        "rl-trainer",
+        "jobs.rl_update",
+        "configurations of NeMo RL, AReaL and ROLL: the update, and for `rl-predict` the whole step",
+        reads="table",
+    ),
     Importer("trainer", "jobs.trainer", "Accelerate, Hugging Face's Trainer, LLaMA-Factory, Axolotl", reads="table"),
     Importer(
         "trainer-table",

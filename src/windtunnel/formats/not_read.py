@@ -11,8 +11,8 @@ from typing import NoReturn
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside, without_gz
 from windtunnel.formats.head import Head, head_of
-from windtunnel.formats.logs.looks_like import describe_log, tool_of
 from windtunnel.formats.reading import Context
+from windtunnel.formats.text.tool_marks import describe_log, tool_of_text
 
 _NO_COLUMN = re.compile(r"[={}\[\]]|^--|^-?\d+(?:\.\d+)?$")
 """What no column's name looks like: settings, lists, flags and numbers."""
@@ -97,7 +97,7 @@ def _text(head: Head) -> tuple[str, str, str] | None:
     if text.lstrip()[:1] == "[" and _LIST.match(text):
         return "a list in JSON of no known kind", "what `windtunnel catalog formats` lists", ""
     named = without_gz(head.path).suffix.lower() in _LOG_NAMES
-    if text and named and (not _SPOKEN.search(text) or (_free(text) and tool_of(text))):
+    if text and named and (not _SPOKEN.search(text) or (_free(text) and tool_of_text(text, printed=True))):
         return describe_log(text, "without a line that is known"), _LOGS, ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""

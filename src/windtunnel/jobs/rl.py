@@ -80,7 +80,8 @@ def load_rl(
         stated = table.get("cluster")
         gpus = stated.get("gpus") if isinstance(stated, dict) else None
         machine = cluster_table(str(on))
-        table["cluster"] = {**machine, "gpus": gpus} if gpus is not None else machine
+        named = {"base": machine} if isinstance(machine, str) else machine
+        table["cluster"] = {**named, "gpus": gpus} if gpus is not None else machine
     return _with_lengths(load_rl_job(table, changes), log)
 
 
@@ -97,9 +98,10 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     for text in own:
         stated = merge(stated, override(text))
     mode = MODES.find(stated["rl"].get("mode", PostTraining.model_fields["mode"].default), "rl.mode")
-    rollout = 0 if mode.shares_gpus else stated["rl"].get("rollout", {}).get("gpus", 0)
+    apart = 0 if mode.shares_gpus else stated["rl"].get("rollout", {}).get("gpus", 0)
+    apart += sum(group["gpus"] for group in stated["rl"].get("groups", ()))
     total = found.gpus if stated_gpus is None else stated_gpus
-    machine = [f"cluster.gpus={total - rollout}"] if isinstance(total, int) and total > rollout else []
+    machine = [f"cluster.gpus={total - apart}"] if isinstance(total, int) and total > apart else []
     rest = [text for text in changes if text not in own and _field(text) != "cluster.gpus"]
     loaded = load_described_job(str(path), [*machine, *rest], str(on))
     notes = tuple(note for note in loaded.assumed if not note.startswith((UPDATE_ALONE, LONGEST_SAMPLES)))
@@ -109,7 +111,7 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     group = found.shard_group
     if group and 1 < group < loaded.job.dp * loaded.job.plan.cp and update["plan"].get("sharding") == "fsdp":
         update["plan"] |= {"sharding": "hsdp", "shard_group": group}
-    update["cluster"]["gpus"] = total if isinstance(total, int) else loaded.job.cluster.gpus + rollout
+    update["cluster"]["gpus"] = total if isinstance(total, int) else loaded.job.cluster.gpus + apart
     whole = load_rl_job({**update, "workload": "rl", **stated})
     return replace(whole, notes=(*notes, *found.assumed))
 

@@ -54,12 +54,17 @@ class RLJob:
     @property
     def train_gpus(self) -> int:
         """GPUs of the update."""
-        return self.job.cluster.gpus - (0 if self.mode.shares_gpus else self.rl.rollout.gpus or 0)
+        return self.job.cluster.gpus - self.grouped_gpus - (0 if self.mode.shares_gpus else self.rl.rollout.gpus or 0)
+
+    @property
+    def grouped_gpus(self) -> int:
+        """GPUs of roles apart from the update's and the rollout's."""
+        return sum(group.gpus for group in self.rl.groups)
 
     @property
     def rollout_gpus(self) -> int:
         """GPUs of the rollout."""
-        return self.job.cluster.gpus if self.mode.shares_gpus else self.rl.rollout.gpus or 0
+        return self.train_gpus if self.mode.shares_gpus else self.rl.rollout.gpus or 0
 
 
 def is_rl(table: Mapping[str, Any]) -> bool:
@@ -109,15 +114,18 @@ def check_rl_job(whole: RLJob) -> RLJob:
         near = [n for n in range(1, rl.prompts + 1) if rl.prompts % n == 0]
         best = min(near, key=lambda n: abs(n - rl.mini))
         raise PlanError("rl.mini_batch", rl.mini, f"a divisor of rl.prompts = {rl.prompts}", f"Write rl.mini_batch = {best}.")
+    _check_groups(whole)
+    rest = cluster.gpus - whole.grouped_gpus
     if not whole.mode.shares_gpus:
-        half = max(cluster.gpus // 2, 1)
+        half = max(rest // 2, 1)
         if rl.rollout.gpus is None:
             raise SpecError(
                 "rl.rollout.gpus", None, f"the GPUs of the rollout in mode {rl.mode}", f"Write rl.rollout.gpus = {half}."
             )
-        if rl.rollout.gpus >= cluster.gpus:
-            raise PlanError("rl.rollout.gpus", rl.rollout.gpus, f"less than the cluster's {cluster.gpus} GPUs", f"Write {half}.")
-    whole.mode.check(rl, cluster.gpus)
+        if rl.rollout.gpus >= rest:
+            whose = "the cluster's" if rest == cluster.gpus else "what its groups of roles leave:"
+            raise PlanError("rl.rollout.gpus", rl.rollout.gpus, f"less than {whose} {rest} GPUs", f"Write {half}.")
+    whole.mode.check(rl, rest)
     _check_fields_of_modes(rl)
     for field in ("tool_tokens", "tool_seconds"):
         if rl.turns == 1 and field in rl.model_fields_set:
@@ -127,6 +135,19 @@ def check_rl_job(whole: RLJob) -> RLJob:
         most = max(copy, whole.rollout_gpus // copy * copy)
         raise SpecError("rl.rollout.gpus", whole.rollout_gpus, f"a multiple of {copy}, the GPUs of a copy", f"Write {most}.")
     return whole
+
+
+def _check_groups(whole: RLJob) -> None:
+    """PlanError for groups that name a role twice or one that the step has not, and for GPUs that leave none to the update."""
+    rl, gpus = whole.rl, whole.job.cluster.gpus
+    for role in rl.roles_apart:
+        if rl.roles_apart.count(role) > 1:
+            raise PlanError("rl.groups", f"{role} twice", "each role in one group")
+        if not rl.has_role(role):
+            field = "reward_model" if role == "reward" else role
+            raise PlanError("rl.groups", role, "roles that the step has", f"Write rl.{field} = true, or leave the role out.")
+    if rl.groups and whole.grouped_gpus >= gpus:
+        raise PlanError("rl.groups", f"{whole.grouped_gpus} GPUs", f"less than the cluster's {gpus} GPUs")
 
 
 def _check_fields_of_modes(rl: PostTraining) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.rl.job import RLJob
+from windtunnel.rl.spec import RoleGroup
 from windtunnel.rl.sync import BUCKET, parked_bytes
 from windtunnel.serving.room import CONTEXT, CacheRoom
 
@@ -43,7 +44,7 @@ def phase_memory(whole: RLJob, memory: StageMemory, room: CacheRoom, wider: floa
     engine |= {"contexts": room.context}
     asleep = CONTEXT if shared else 0.0
     states = {"weights": memory.weights, "optimizer": memory.optimizer}
-    critic = {"critic": memory.weights + memory.optimizer} if whole.rl.has_critic and whole.rl.offload == "none" else {}
+    critic = {"critic": memory.weights + memory.optimizer} if whole.rl.trains_critic_too and whole.rl.offload == "none" else {}
     rollout = dict(engine)
     if shared:
         rollout |= {"training states": parked_bytes(whole, memory), "contexts": room.context + memory.context}
@@ -59,3 +60,13 @@ def phase_memory(whole: RLJob, memory: StageMemory, room: CacheRoom, wider: floa
     where = ("both",) * 4 if shared else ("rollout", "train", "train", "train")
     tables = (("rollout", rollout), ("log-probabilities", scoring), ("update", update), ("weights to the engine", sync))
     return tuple(PhaseMemory(name, on, parts, capacity) for on, (name, parts) in zip(where, tables, strict=True))
+
+
+def group_memory(group: RoleGroup, memory: StageMemory) -> PhaseMemory:
+    """Memory of the GPUs of a group of roles, each of which keeps its weights; a critic is trained too. `memory`: of the update, on
+    as many GPUs."""
+    parts = {"weights": memory.weights * len(group.roles), "logits": memory.logits, "buffers": memory.buffers + memory.workspace}
+    if "critic" in group.roles:
+        parts |= {"optimizer": memory.optimizer, "gradients": memory.gradients, "activations": memory.activations}
+        parts["buffers"] += memory.fragmentation
+    return PhaseMemory(group.label, group.label, {**parts, "contexts": memory.context}, memory.capacity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from windtunnel.base.errors import WindtunnelError
@@ -9,8 +10,8 @@ from windtunnel.predict.answer.money import bill
 from windtunnel.rl.answer import RLStep, RolloutFacts
 from windtunnel.rl.batch import RLBatch, draw_batch
 from windtunnel.rl.job import RLJob, check_rl_job
-from windtunnel.rl.memory import PhaseMemory, engine_share, phase_memory
-from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming
+from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, phase_memory
+from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming, train_seconds
 from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining
 from windtunnel.rl.sync import offload_seconds, sync_seconds
@@ -34,12 +35,16 @@ def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     share = engine_share(whole, fullest, usual) if whole.mode.shares_gpus else None
     at = rollout_server(whole, share, int(batch.lengths.max()))
     sync = sync_seconds(whole, passes.prediction.parameters)
-    training = _train_phases(rl, passes, offload_seconds(whole, fullest))
+    apart = {group.label: train_passes(whole, batch, group.gpus) for group in rl.groups}
+    training = _train_phases(rl, passes, offload_seconds(whole, fullest), apart)
     mode = whole.mode
     assert isinstance(mode, StepMode)
     ran = mode.run(whole, at, batch, training, sync, record)
     timing, facts = ran.timing, _facts(whole, at, batch, ran)
     memory = phase_memory(whole, fullest, at.room, passes.scoring.tokens / passes.packing.tokens)
+    memory += tuple(
+        group_memory(group, max(apart[group.label].prediction.memory, key=lambda stage: stage.total)) for group in rl.groups
+    )
     tokens = float(batch.lengths[: batch.trained].sum())
     dollars, joules = _price(whole, timing, passes, tokens)
     waits = _waits(whole, timing, facts, passes)
@@ -54,9 +59,10 @@ def try_splits(whole: RLJob, record: bool = False) -> list[tuple[RLJob, RLStep |
     of many nodes only so many that neighbours differ by a tenth. Those that fit come first, the fastest of them first."""
     mode = whole.mode.divided or whole.rl.mode
     cluster = whole.job.cluster
-    unit = min(cluster.node.gpus, max(1, cluster.gpus // 2))
+    rest = cluster.gpus - whole.grouped_gpus
+    unit = min(cluster.node.gpus, max(1, rest // 2))
     tried: list[tuple[RLJob, RLStep | WindtunnelError]] = []
-    for gpus in _few(unit, cluster.gpus):
+    for gpus in _few(unit, rest):
         rollout = whole.rl.rollout.model_copy(update={"gpus": gpus})
         one = replace(whole, rl=whole.rl.model_copy(update={"mode": mode, "rollout": rollout}))
         try:
@@ -90,16 +96,51 @@ def _facts(whole: RLJob, at: RolloutServer, batch: RLBatch, ran: ModeRun) -> Rol
     )  # fmt: skip
 
 
-def _train_phases(rl: PostTraining, passes: TrainingPasses, offload: float) -> list[RLPhase]:
-    """Phases of the update's GPUs, in order."""
-    found = [RLPhase("states from and to host memory", offload, "train")]
-    found += [RLPhase("rewards", rl.reward_seconds, "train")]
-    found += [RLPhase("old log-probabilities", passes.forward_s if rl.has_old_logprobs else 0.0, "train")]
-    found += [RLPhase("reference log-probabilities", passes.forward_s if rl.has_reference else 0.0, "train")]
-    found += [RLPhase("values", passes.forward_s if rl.has_critic else 0.0, "train")]
-    found += [RLPhase("update of the critic", passes.update_s if rl.has_critic else 0.0, "train")]
-    found += [RLPhase("update", passes.update_s, "train")]
-    return [phase for phase in found if phase.seconds > 0.0]
+def _train_phases(
+    rl: PostTraining, passes: TrainingPasses, offload: float, apart: Mapping[str, TrainingPasses] | None = None
+) -> list[RLPhase]:
+    """Phases of the update's GPUs, in order, and of groups of other roles beside them. `apart`: passes on the GPUs of each group.
+
+    Samples are scored before the first update, and the next rollout waits for all updates: at these two moments GPUs that are done
+    wait for those of other groups.
+    """
+    homes: dict[str, str] = {role: group.label for group in rl.groups for role in group.roles}
+    on = {"train": passes, **(apart or {})}
+
+    def phase(name: str, role: str, part: str, present: bool = True) -> RLPhase:
+        home = homes.get(role, "train")
+        return RLPhase(name, getattr(on[home], part) if present else 0.0, home)
+
+    first = [RLPhase("states from and to host memory", offload, "train"), RLPhase("rewards", rl.reward_seconds, "train")]
+    scored = [
+        phase("scores of the reward model", "reward", "forward_s", rl.reward_model),
+        phase("old log-probabilities", "actor", "forward_s", rl.has_old_logprobs),
+        phase("reference log-probabilities", "reference", "forward_s", rl.has_reference),
+        phase("values", "critic", "forward_s", rl.has_critic),
+    ]
+    updated = [phase("update of the critic", "critic", "update_s", rl.has_critic), phase("update", "actor", "update_s")]
+    found = [phase for phase in first if phase.seconds > 0.0]
+    for part in (scored, updated):
+        found += _lay_groups(rl, [phase for phase in part if phase.seconds > 0.0], train_seconds(found))
+    return found
+
+
+def _lay_groups(rl: PostTraining, phases: Sequence[RLPhase], start: float) -> list[RLPhase]:
+    """Phases between two moments at which all groups meet: those of the update's GPUs, then their wait for others. `start`: of the
+    first moment, in seconds."""
+    own = [phase for phase in phases if phase.on == "train"]
+    alone = start + train_seconds(own)  # where a trainer calls one group after the other
+    ends, placed = alone, list[RLPhase]()
+    for group in rl.groups:
+        now = start if group.beside else alone
+        for phase in phases:
+            if phase.on == group.label:
+                placed.append(phase._replace(beside=now))
+                now += phase.seconds
+        alone = alone if group.beside else now
+        ends = max(ends, now, alone)
+    wait = ends - start - train_seconds(own)
+    return [*own, *placed, *([RLPhase("wait for other roles", wait, "train", idle=True)] if wait > 1e-9 else [])]
 
 
 def _waits(whole: RLJob, timing: StepTiming, facts: RolloutFacts, passes: TrainingPasses) -> tuple[str, ...]:
@@ -168,8 +209,10 @@ def _price(whole: RLJob, timing: StepTiming, passes: TrainingPasses, tokens: flo
     """Dollars and joules of a step: updates are matrix products, decoding is bound by memory, the rest waits."""
     gpus, rollout_gpus, train_gpus = whole.job.cluster.gpus, whole.rollout_gpus, whole.train_gpus
     products = sum(phase.seconds for phase in timing.phases if phase.on == "train" and not phase.idle)
+    sizes = {group.label: group.gpus for group in whole.rl.groups}
+    apart = sum(phase.seconds * sizes[phase.on] for phase in timing.phases if phase.on in sizes)
     decoding = sum(p.seconds for p in timing.phases if p.name == "rollout") * timing.rollout_busy
-    computing, reading = products * train_gpus / gpus, decoding * rollout_gpus / gpus
+    computing, reading = (products * train_gpus + apart) / gpus, decoding * rollout_gpus / gpus
     rest = max(0.0, timing.seconds - computing - reading)
     one = bill(whole.job, timing.seconds, tokens, [{"matmul": computing, "memory_bound": reading, "wait_data": rest}])
     return one.cost_per_step, one.energy_j_per_step

@@ -94,9 +94,11 @@ def _rate(step: RLStep) -> float:
 def _setup(step: RLStep) -> tuple[Lines, ...]:
     whole, rl, rollout = step.rl_job, step.rl_job.rl, step.rollout
     where = Sentence("{gpus} x {gpu}", gpus=whole.job.cluster.gpus, gpu=whole.job.cluster.gpu.name)
-    if whole.rollout_gpus != whole.job.cluster.gpus:
+    if not whole.mode.shares_gpus:
         own = Sentence("{own} for rollout, {others} for the update", own=whole.rollout_gpus, others=whole.train_gpus)
         where = join((where, own), ": ")
+    for group in rl.groups:
+        where = join((where, Sentence("{gpus} for {roles}", gpus=group.gpus, roles=group.label)), ", ")
     plan = say.degrees(rollout.plan, " x ")
     copies = Sentence(
         "{engine}: {copies} of {plan}",
@@ -121,7 +123,7 @@ def _figures(step: RLStep) -> tuple[Figure, ...]:
         Figure("step_time_s", "a step", step.step_time_s, "s", step.relative_error),
         Figure("tokens_per_s_gpu", "tokens/s a GPU", _rate(step), "token/s", None, f"{_rate(step):,.0f}"),
     ]
-    if whole.rollout_gpus == whole.job.cluster.gpus:
+    if whole.mode.shares_gpus:
         share = min(1.0, step.rollout.seconds / step.step_time_s)
         figures.append(Figure("rollout", "of the step is rollout", share, "%", None, say.percent(share)))
     else:
@@ -145,10 +147,11 @@ def _phases(step: RLStep) -> tuple[Block, ...]:
         Span(span.name, span.name, span.start, span.end, IDLE if span.name.startswith("wait") else _SIDES.get(span.on, GREY))
         for span in timing.spans
     )
-    together = step.rl_job.rollout_gpus == step.rl_job.job.cluster.gpus
-    legend = (("on all GPUs", GREEN),) if together else (
+    together = step.rl_job.mode.shares_gpus
+    legend: tuple[tuple[str, str], ...] = (("on all GPUs", GREEN),) if together else (
         ("on the GPUs of the rollout", BLUE), ("on those of the update", ORANGE), ("on all", GREEN), ("waits", IDLE),
     )  # fmt: skip
+    legend += (("on those of other roles", GREY),) if step.rl_job.rl.groups else ()
     drawn = Spans("phases of a step", tuple(span.name for span in spans), spans, timing.seconds, legend, detail=True)
     places = {span.name: (span.start / timing.seconds, span.end / timing.seconds) for span in timing.spans}
     columns = (

@@ -33,6 +33,23 @@ EngineName = Annotated[str, BeforeValidator(ENGINES.check), Field(json_schema_ex
 """A member of `serving.engine.ENGINES`."""
 
 
+RoleName = Literal["critic", "reference", "reward"]
+"""Roles of a step beside the actor, which is updated, and the rollout."""
+
+
+class RoleGroup(Noun):
+    """Roles that have GPUs of their own, with the plan of the update."""
+
+    roles: tuple[RoleName, ...] = Field(min_length=1, description="roles that take turns on these GPUs")
+    gpus: PositiveInt = Field(description="GPUs of the group")
+    beside: Flag = Field(default=True, description="its phases run while those of other groups do; else one by one")
+
+    @property
+    def label(self) -> str:
+        """Its roles in words, by which phases and memory name its GPUs."""
+        return " and ".join(self.roles)
+
+
 class RolloutSpec(Noun):
     """The engine that generates, and the plan of one copy of it; copies fill the rollout's GPUs."""
 
@@ -86,6 +103,10 @@ class PostTraining(Noun):
         default=None, description="log-probabilities of a reference policy; default: as the algorithm has it"
     )
     critic: Flag | None = Field(default=None, description="a critic as large as the policy; default: as the algorithm has it")
+    reward_model: Flag = Field(default=False, description="a reward model as large as the policy scores each sample")
+    groups: tuple[RoleGroup, ...] = Field(
+        default=(), description="GPUs of roles apart from the update's; roles that no group names are on the GPUs of the update"
+    )
     old_logprobs: Flag | None = Field(
         default=None, description="the policy's log-probabilities are computed again before updates; default: as the mode has it"
     )
@@ -117,6 +138,20 @@ class PostTraining(Noun):
     @property
     def has_critic(self) -> bool:
         return self.algorithm in WITH_CRITIC if self.critic is None else self.critic
+
+    def has_role(self, role: str) -> bool:
+        """Whether the step has a role of `RoleName`."""
+        return {"critic": self.has_critic, "reference": self.has_reference, "reward": self.reward_model}[role]
+
+    @property
+    def roles_apart(self) -> tuple[str, ...]:
+        """Roles on GPUs of their own."""
+        return tuple(role for group in self.groups for role in group.roles)
+
+    @property
+    def trains_critic_too(self) -> bool:
+        """Whether the GPUs of the update hold a critic."""
+        return self.has_critic and "critic" not in self.roles_apart
 
     @property
     def has_old_logprobs(self) -> bool:

@@ -48,12 +48,12 @@ def sync_seconds(whole: RLJob, parameters: float) -> float:
 def parked_bytes(whole: RLJob, memory: StageMemory) -> float:
     """Bytes of training states that stay on the fullest GPU during rollout."""
     states = {"none": memory.weights + memory.optimizer, "optimizer": memory.weights, "all": 0.0}[whole.rl.offload]
-    return states * (2.0 if whole.rl.has_critic else 1.0)
+    return states * (2.0 if whole.rl.trains_critic_too else 1.0)
 
 
 def offload_seconds(whole: RLJob, memory: StageMemory) -> float:
     """Seconds in which training states go to host memory, and come back."""
-    moved = (memory.weights + memory.optimizer) * (2.0 if whole.rl.has_critic else 1.0) - parked_bytes(whole, memory)
+    moved = (memory.weights + memory.optimizer) * (2.0 if whole.rl.trains_critic_too else 1.0) - parked_bytes(whole, memory)
     if moved <= 0.0:
         return 0.0
     cluster = whole.job.cluster

@@ -51,10 +51,10 @@ class TrainingPasses:
     scoring: Packing
 
 
-def train_passes(whole: RLJob, batch: RLBatch) -> TrainingPasses:
-    """The updates of a step, and the seconds of a pass of log-probabilities."""
+def train_passes(whole: RLJob, batch: RLBatch, gpus: int | None = None) -> TrainingPasses:
+    """The updates of a step, and the seconds of a pass of log-probabilities, on `gpus`; by default those of the update."""
     rl = whole.rl
-    job = on_gpus(whole.job, whole.train_gpus)
+    job = on_gpus(whole.job, whole.train_gpus if gpus is None else gpus)
     lengths = batch.lengths[: batch.trained]
     each = rl.mini * rl.samples
     most = [float(balance(lengths[at : at + each], job.dp).max()) for at in range(0, len(lengths), each)]

@@ -51,9 +51,10 @@ class CalibrateOptions:
     """What a fit to runs is asked with."""
 
     runs: Run | str | Path | Sequence[str | Path] | Sequence[Run] = argument(
-        "Folders of runs, or files that runs are read from.", metavar="RUN..."
+        "Folders of runs, or files that runs are read from; or results of a server's benchmark.", metavar="RUN..."
     )
-    job: Job | str = option("The job that they are runs of.", metavar="JOB")
+    job: Job | str = option("The job that they are runs of; or the line or script that starts the server.", metavar="JOB")
+    on: str | None = shared.on()
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,6 @@ class CalibrateCommandOptions(CalibrateOptions):
     """The same for the command line, which changes the job and writes the factors."""
 
     sets: Sequence[str] = shared.sets()
-    on: str | None = shared.on()
     out: str | None = shared.out("Where the calibration goes (TOML).", default=None, metavar="FILE")
 
 

@@ -36,7 +36,9 @@ class ServeEngine:
     `layer_host`: seconds in
     which the host launches a layer's kernels, where no captured graph does. `ahead`: the next pass is chosen when the one before it
     begins, so a request that comes meanwhile waits for both; `call_host`: seconds in which the host calls a kernel of a pass that
-    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`.
+    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`. What a measured
+    result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
+    front end and the client before a first token.
     """
 
     name: str
@@ -59,6 +61,8 @@ class ServeEngine:
     ahead: bool = True
     call_host: float = CALL
     captures_prompts: bool = False
+    kernels: float = 1.0
+    client: float = 0.0
 
 
 class InferenceEngine(ABC):

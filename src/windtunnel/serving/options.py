@@ -71,6 +71,7 @@ class ServeOptions:
     measured: str | Path | None = option(
         "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
     )
+    calibration: str | Path | None = option("Host and client time that `windtunnel calibrate RESULT` wrote.", None, metavar="FILE")
     ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
     tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
     step_tokens: int | None = option("Most tokens of a forward pass; default: the engine's.", None, least=1)

@@ -182,10 +182,13 @@ def _answer(
 ) -> Served:
     sent, first, last = (np.concatenate([getattr(r, name) for _, r in results]) for name in ("sent", "first", "last"))
     prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
-    ttft, e2e = first - sent, last - sent
+    client = server.engine.client
+    ttft, e2e = first - sent + client, last - sent + client
     many = output > 1
     tpot = (last - first)[many] / (output[many] - 1.0)
     seconds = float(last.max() - sent.min())
+    if client and not load.is_open:  # each user's round is longer by it
+        seconds *= float(e2e.mean()) / (float(e2e.mean()) - client)
     tokens, gpus = float(output.sum()), server.job.cluster.gpus
     busy = sum(r.busy for _, r in results)
     batch = sum(r.mean_batch for _, r in results) / len(results) * server.plan.dp

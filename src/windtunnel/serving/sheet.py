@@ -68,7 +68,7 @@ def server_sheet(answer: Served) -> Sheet:
     )
 
 
-_MEASURED = {
+FIGURE_WORDS = {
     "tokens_per_s": "output tokens/s", "total_tokens_per_s": "tokens/s with prompts", "requests_per_s": "requests/s",
     "tokens_per_s_gpu": "output tokens/s a GPU", "seconds": "seconds of all", "ttft": "first token", "tpot": "each further token",
     "e2e": "whole request", "cache_tokens": "tokens of cache",
@@ -80,7 +80,11 @@ def _measured_table(answer: Served) -> tuple[Block, ...]:
     rows = []
     for row in answer.measured_rows:
         name, _, part = row.figure.partition(".")
-        words = Sentence("{figure}, {part}, ms", figure=Sentence(_MEASURED[name]), part=part) if part else Sentence(_MEASURED[name])
+        words = (
+            Sentence("{figure}, {part}, ms", figure=Sentence(FIGURE_WORDS[name]), part=part)
+            if part
+            else Sentence(FIGURE_WORDS[name])
+        )
         scale = 1e3 if part else 1.0
         inside = Sentence("") if row.holds_error is None else Sentence("inside ±") if row.holds_error else Sentence("outside ±")
         values = (Cell(f"{value * scale:,.4g}", value) for value in (row.predicted, row.measured))

@@ -160,7 +160,7 @@ class StepTimes:
         engine = self.server.engine
         called = engine.layer_host * self.server.model.layers
         called = called if captured else max(called, engine.call_host * self.calls)
-        return max(seconds, called) + engine.gap + engine.request_gap * decodes
+        return max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
 
     @cached_property
     def calls(self) -> int:

@@ -21,7 +21,7 @@ from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
-from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
+from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, ScriptCommands
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
@@ -44,7 +44,8 @@ _MEGATRON = re.compile(
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
     r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|swift[/.]cli[/.](?:sft|pt|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
-    r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
+    r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch|"
+    r"--config_name|\ballocation_mode=|\bareal[./]|\bactor\.(?:path|backend)=|\w*(?:rl|grpo|ppo)\w*\.py[\s\\]+--config\b"
 )
 """What a script has somewhere that starts a trainer."""
 _SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -81,7 +82,9 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
-    refuse_server(text, where, source if isinstance(source, Path) else None)
+    path, said = source if isinstance(source, Path) else None, stated or Stated()
+    script = ScriptCommands(text, where, said.arguments, said.environment, path)
+    refuse_server(text, where, path, script)
     if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
         table = open_defaults(table, source.parent)
@@ -92,7 +95,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if text.lstrip()[0] in "{[" and not sections:
         read = parse_json(text, where)
         return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
-    if _TRAINER.search(text) and (trained := _trainer_command(text, where, source, stated)) is not None:
+    if _TRAINER.search(text) and (trained := _trainer_command(script)) is not None:
         return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not sections:
@@ -118,11 +121,10 @@ def _unknown(text: str, where: str, got: str) -> SpecError:
     return SpecError(where, got, _KNOWN, hint_of_text(text))
 
 
-def _trainer_command(text: str, where: str, source: str | Path, stated: Stated | None) -> Mapping[str, Any] | None:
+def _trainer_command(script: ScriptCommands) -> Mapping[str, Any] | None:
     """The table of a script that starts a trainer, with the DeepSpeed file that it names; None for another script."""
-    stated, path = stated or Stated(), source if isinstance(source, Path) else None
-    commands, environment = commands_of(text, where, stated.arguments, stated.environment, path)
-    table = table_of_commands(commands, environment, path.parent if path is not None else None)
+    path = script.path
+    table = table_of_commands(script.commands, script.variables, path.parent if path is not None else None)
     if table is None or path is None:
         return table
     parts = table.get(PARTS)

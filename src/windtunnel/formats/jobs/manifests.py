@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs.containers import containers_of, script_of, variables_of, whole_count, words_of
 from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
@@ -22,7 +23,6 @@ _KINDS = frozenset({
     "PyTorchJob", "MPIJob", "TrainJob", "JobSet", "Job", "RayJob", "TFJob", "PaddleJob", "JAXJob",
 })  # fmt: skip
 """Kinds of Kubernetes that run to an end; Volcano's is `Job` too."""
-_COPIES = ("replicas", "parallelism", "numNodes")
 _CARDS = re.compile(r"(?:nvidia|amd|habana|gpu)[\w.]*\.com/(?:gpu|gaudi|mig-\S+)")
 _ACCELERATORS = re.compile(r"[\w. -]+?:(\d{1,4})")
 
@@ -63,13 +63,13 @@ def _of_a_cloud(table: Mapping[str, Any]) -> Pods | None:
     variables = {str(name): str(value) for name, value in environment.items()} if isinstance(environment, Mapping) else {}
     inside = resources if isinstance(resources, Mapping) else {}
     if isinstance(table.get("run"), str) and {"resources", "num_nodes", "setup", "workdir"} & table.keys():
-        return Pods(_count(table.get("num_nodes")) or 1, _cards_of(inside.get("accelerators")), (table["run"],), variables)
+        return Pods(whole_count(table.get("num_nodes")) or 1, _cards_of(inside.get("accelerators")), (table["run"],), variables)
     commands = table.get("commands")
     if table.get("type") == "task" and isinstance(commands, list):
-        return Pods(_count(table.get("nodes")) or 1, _cards_of(inside.get("gpu")), tuple(map(str, commands)), variables)
+        return Pods(whole_count(table.get("nodes")) or 1, _cards_of(inside.get("gpu")), tuple(map(str, commands)), variables)
     compute = table.get("compute")
-    if isinstance(table.get("command"), str) and isinstance(compute, Mapping) and (total := _count(compute.get("gpus"))):
-        nodes = _count(compute.get("nodes")) or max(1, total // 8)
+    if isinstance(table.get("command"), str) and isinstance(compute, Mapping) and (total := whole_count(compute.get("gpus"))):
+        nodes = whole_count(compute.get("nodes")) or max(1, total // 8)
         return Pods(nodes, total // nodes, (table["command"],), variables)
     return None
 
@@ -77,34 +77,18 @@ def _of_a_cloud(table: Mapping[str, Any]) -> Pods | None:
 def _of_kubernetes(table: Mapping[str, Any]) -> Pods:
     """All containers of a manifest: those with GPUs are nodes, those with a command say what runs."""
     nodes, cards, texts, variables = 0, list[int](), dict[str, None](), dict[str, str]()
-    for container, copies in _containers(table, 1):
+    for container, copies, _ in containers_of(table):
         asked = _asked_cards(container)
         if asked:
             nodes += copies
             cards.append(asked)
-        for entry in container.get("env") or ():
-            if isinstance(entry, Mapping) and isinstance(entry.get("value"), (str, int)):
-                variables[str(entry.get("name"))] = str(entry["value"])
+        variables |= variables_of(container.get("env"))
         if text := _text_of(container):
             texts.setdefault(text)
-    per_node = _count(_find(table, "nprocPerNode")) or _count(_find(table, "slotsPerWorker")) or (max(cards) if cards else None)
+    per_node = (
+        whole_count(_find(table, "nprocPerNode")) or whole_count(_find(table, "slotsPerWorker")) or (max(cards) if cards else None)
+    )
     return Pods(nodes or 1, per_node, tuple(texts), variables)
-
-
-def _containers(value: Any, copies: int) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """(container, how many run) below a value; what asks for copies multiplies what is below it."""
-    if isinstance(value, list):
-        for inner in value:
-            yield from _containers(inner, copies)
-    if not isinstance(value, Mapping):
-        return
-    for name in _COPIES:
-        copies *= _count(value.get(name)) or 1
-    if {"image", "command", "args", "entrypoint", "numNodes"} & value.keys() and value.get("kind") is None:
-        yield value, copies
-    for inner in value.values():
-        if isinstance(inner, (Mapping, list)):
-            yield from _containers(inner, copies)
 
 
 def _asked_cards(container: Mapping[str, Any]) -> int:
@@ -114,7 +98,7 @@ def _asked_cards(container: Mapping[str, Any]) -> int:
         asked = resources.get(kind) if isinstance(resources, Mapping) else None
         for name, value in asked.items() if isinstance(asked, Mapping) else ():
             if _CARDS.fullmatch(str(name)):
-                return _count(value) or 0
+                return whole_count(value) or 0
     return 0
 
 
@@ -122,32 +106,21 @@ def _text_of(container: Mapping[str, Any]) -> str:
     """What a container runs, as a line or a script of a shell; `$(NAME)` is a variable of it."""
     if isinstance(container.get("entrypoint"), str):
         return str(container["entrypoint"])
-    words = [str(word) for key in ("command", "args") for word in _as_list(container.get(key))]
-    if len(words) > 1 and words[0].rpartition("/")[2] in ("bash", "sh"):
-        text = "\n".join(word for word in words[1:] if not re.fullmatch(r"-[a-z]+", word))
-    else:
+    words = words_of(container)
+    text = script_of(words)
+    if text is None:
         text = " ".join(word if "$" in word else shlex.quote(word) for word in words)
     return re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", text)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
 def _cards_of(value: Any) -> int | None:
     """GPUs of a node in `H100:8`, `{H100: 8}` or `{count: 8}`; one of a name alone."""
     if isinstance(value, Mapping):
-        return _count(value.get("count")) or next((count for inner in value.values() if (count := _count(inner))), None)
+        return whole_count(value.get("count")) or next((count for inner in value.values() if (count := whole_count(inner))), None)
     if isinstance(value, list):
         return _cards_of(value[0]) if value else None
     match = _ACCELERATORS.search(str(value)) if value is not None else None
-    return int(match[1]) if match is not None else _count(value) or (None if value is None else 1)
-
-
-def _count(value: Any) -> int | None:
-    """A whole number of 1 or more, in quotes too."""
-    text = str(value)
-    return int(text) if not isinstance(value, bool) and text.isdecimal() and 0 < len(text) < 8 and int(text) > 0 else None
+    return int(match[1]) if match is not None else whole_count(value) or (None if value is None else 1)
 
 
 def _find(value: Any, name: str) -> Any:

@@ -43,9 +43,11 @@ def _tool(name: str, version: str = "") -> Tool:
     return Tool(**{field: value for field, value in own.items() if field != "source" and not isinstance(value, dict)})
 
 
-TRAINER, LLAMA_FACTORY, AXOLOTL, SWIFT, UNSLOTH, TRL, VERL, OPENRLHF, NEMO_RL = map(
-    _tool, ("trainer", "llama_factory", "axolotl", "swift", "unsloth", "trl", "verl", "openrlhf", "nemo_rl")
+TRAINER, LLAMA_FACTORY, AXOLOTL, SWIFT, UNSLOTH, TRL, VERL = map(
+    _tool, ("trainer", "llama_factory", "axolotl", "swift", "unsloth", "trl", "verl")
 )
+OF_UPDATES = {tool.name: tool for tool in map(_tool, ("verl", "openrlhf", "nemo_rl", "areal", "roll"))}
+"""Tools by the name that the table of an update gives."""
 OLD_TRL, OLDEST_TRL = _tool("trl", "before 0.24"), _tool("trl", "before 0.20")
 
 _OF_LLAMA_FACTORY = {
@@ -66,7 +68,7 @@ def tool_of(table: Mapping[str, Any], form: str) -> Tool:
     if "axolotl" in form:
         return AXOLOTL
     if "verl" in keys or "rl_update" in keys:
-        return next((tool for tool in (OPENRLHF, NEMO_RL) if tool.name == table.get("rl_update")), VERL)
+        return OF_UPDATES.get(str(table.get("rl_update")), VERL)
     if keys & _OF_LLAMA_FACTORY:
         return LLAMA_FACTORY
     if keys & _OF_SWIFT or isinstance(table.get("model"), str):

@@ -15,11 +15,11 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
-from windtunnel.formats.logs.looks_like import describe_log
 from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.tool_marks import describe_log
 from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 

@@ -16,7 +16,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import PlanError
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming
+from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, train_seconds
 from windtunnel.rl.rollout import RolloutServer, lane_load
 from windtunnel.rl.spec import PostTraining
 from windtunnel.serving.lengths import Passing
@@ -69,7 +69,7 @@ def run_continuously(
 ) -> tuple[StepTiming, AsyncRollout]:
     """The step in the long run (fully asynchronous, off-policy), and the rollout behind it."""
     rl = whole.rl
-    trained = sum(phase.seconds for phase in training)
+    trained = train_seconds(training)
     share = rl.sync_every * rl.require * rl.mini / rl.prompts  # of a step, between two syncs
     ran = _settle(whole, at, batch, trained * share / rl.sync_every, sync, record)
     seconds = ran.window / share
@@ -79,12 +79,9 @@ def run_continuously(
     if waits > 0.0:
         phases.append(RLPhase("wait for samples", waits, "train", idle=True))
     phases.append(RLPhase("weights to the engine", syncs, "both"))
-    spans, now = [PhaseSpan("rollout", "rollout", 0.0, seconds - syncs)], 0.0
-    for phase in phases[1:]:
-        spans.append(PhaseSpan(phase.name, phase.on, now, now + phase.seconds))
-        now += phase.seconds
+    spans = [PhaseSpan("rollout", "rollout", 0.0, seconds - syncs), *lay_after(phases[1:], 0.0)[0]]
     used = min(1.0, ran.result.busy / max(float(ran.result.last.max()), 1e-12))
-    return StepTiming(seconds, tuple(phases), tuple(spans), used, trained / seconds), ran
+    return StepTiming(seconds, tuple(phases), tuple(spans), used, train_seconds(training, idle=False) / seconds), ran
 
 
 def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync: float, record: bool) -> AsyncRollout:

@@ -28,14 +28,9 @@ class Colocated(StepMode):
         self, whole: RLJob, server: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool
     ) -> ModeRun:
         rollout = roll_out(server, whole, batch, record)
-        phases = [
-            RLPhase("engine wakes and sleeps", 2.0 * WAKE, "both"),
-            RLPhase("rollout", rollout.seconds, "rollout"),
-            *training,
-            RLPhase("weights to the engine", sync, "both"),
-        ]
-        trained = sum(phase.seconds for phase in training)
-        return run_of(lay_in_turn(phases, trained, rollout, shared=True), rollout, record)
+        before = [RLPhase("engine wakes and sleeps", 2.0 * WAKE, "both"), RLPhase("rollout", rollout.seconds, "rollout")]
+        after = [RLPhase("weights to the engine", sync, "both")]
+        return run_of(lay_in_turn(before, training, after, rollout, shared=True), rollout, record)
 
 
 COLOCATED = Colocated()

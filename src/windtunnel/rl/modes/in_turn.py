@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepTiming
+from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepTiming, lay_after, train_seconds
 from windtunnel.rl.rollout import RolloutResult
 
 
-def lay_in_turn(phases: Sequence[RLPhase], trained: float, rollout: RolloutResult, *, shared: bool) -> StepTiming:
-    """Phases one after the other. `trained`: seconds of the update's GPUs; `shared`: all GPUs have all phases."""
-    spans, now = [], 0.0
-    for phase in phases:
-        spans.append(PhaseSpan(phase.name, "both" if shared else phase.on, now, now + phase.seconds))
-        now += phase.seconds
-    used = (1.0, 1.0) if shared else (rollout.seconds / now, trained / now)
-    return StepTiming(now, tuple(phases), tuple(spans), *used)
+def lay_in_turn(
+    before: Sequence[RLPhase], training: Sequence[RLPhase], after: Sequence[RLPhase], rollout: RolloutResult, *, shared: bool
+) -> StepTiming:
+    """Phases one after the other. `training`: those of the update's GPUs; `shared`: these have all phases."""
+    spans, now = list[PhaseSpan](), 0.0
+    for part in (before, training, after):
+        laid, now = lay_after(part, now, "both" if shared else "")
+        spans += laid
+    used = (1.0, 1.0) if shared else (rollout.seconds / now, train_seconds(training, idle=False) / now)
+    return StepTiming(now, (*before, *training, *after), tuple(spans), *used)
 
 
 def run_of(timing: StepTiming, rollout: RolloutResult, record: bool) -> ModeRun:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.modes.in_turn import run_of
-from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming
+from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, train_seconds
 from windtunnel.rl.rollout import RolloutResult, RolloutServer, roll_out
 
 
@@ -24,19 +24,17 @@ class OneStepOff(StepMode):
 
 def lay_beside(rollout: RolloutResult, training: Sequence[RLPhase], sync: float) -> StepTiming:
     """Rollout and training beside each other, the sync behind both."""
-    trained = sum(phase.seconds for phase in training)
+    trained = train_seconds(training)
     seconds = max(trained, rollout.seconds) + sync
     phases = [RLPhase("rollout", rollout.seconds, "rollout"), *training]
     waits = seconds - sync - trained
     if waits > 0.0:
         phases.append(RLPhase("wait for the rollout", waits, "train", idle=True))
     phases.append(RLPhase("weights to the engine", sync, "both"))
-    spans, now = [PhaseSpan("rollout", "rollout", 0.0, rollout.seconds)], 0.0
-    for phase in phases[1:-1]:
-        spans.append(PhaseSpan(phase.name, phase.on, now, now + phase.seconds))
-        now += phase.seconds
+    spans = [PhaseSpan("rollout", "rollout", 0.0, rollout.seconds), *lay_after(phases[1:-1], 0.0)[0]]
     spans.append(PhaseSpan("weights to the engine", "both", seconds - sync, seconds))
-    return StepTiming(seconds, tuple(phases), tuple(spans), rollout.seconds / seconds, trained / seconds)
+    busy = train_seconds(training, idle=False)
+    return StepTiming(seconds, tuple(phases), tuple(spans), rollout.seconds / seconds, busy / seconds)
 
 
 ONE_STEP_OFF = OneStepOff()

@@ -18,9 +18,8 @@ class Split(StepMode):
         self, whole: RLJob, server: RolloutServer, batch: RLBatch, training: Sequence[RLPhase], sync: float, record: bool
     ) -> ModeRun:
         rollout = roll_out(server, whole, batch, record)
-        phases = [RLPhase("rollout", rollout.seconds, "rollout"), *training, RLPhase("weights to the engine", sync, "both")]
-        trained = sum(phase.seconds for phase in training)
-        return run_of(lay_in_turn(phases, trained, rollout, shared=False), rollout, record)
+        before, after = [RLPhase("rollout", rollout.seconds, "rollout")], [RLPhase("weights to the engine", sync, "both")]
+        return run_of(lay_in_turn(before, training, after, rollout, shared=False), rollout, record)
 
 
 SPLIT = Split()

@@ -16,12 +16,15 @@ from windtunnel.serving.simulate import LaneResult
 
 
 class RLPhase(NamedTuple):
-    """Seconds of a phase. `on`: "rollout", "train" or "both" GPUs; `idle`: whether these wait in it."""
+    """Seconds of a phase. `on`: "rollout", "train" or "both" GPUs, or the label of a group of roles; `idle`: whether these wait in
+    it. `beside`: for a phase of such a group, seconds from the moment at which samples are there to its start; None for phases that
+    follow one another."""
 
     name: str
     seconds: float
     on: str
     idle: bool = False
+    beside: float | None = None
 
 
 class PhaseSpan(NamedTuple):
@@ -31,6 +34,24 @@ class PhaseSpan(NamedTuple):
     on: str
     start: float
     end: float
+
+
+def train_seconds(training: Sequence[RLPhase], idle: bool = True) -> float:
+    """Seconds in which phases of the update's GPUs follow one another; without those in which they wait unless `idle`."""
+    return sum(phase.seconds for phase in training if phase.beside is None and (idle or not phase.idle))
+
+
+def lay_after(training: Sequence[RLPhase], start: float, on: str = "") -> tuple[list[PhaseSpan], float]:
+    """Phases of the update's GPUs one after the other from `start` on, those of groups beside them, and the end of the former.
+    `on`: of which GPUs these are said to be, by default their own."""
+    spans, now = [], start
+    for phase in training:
+        if phase.beside is not None:
+            spans.append(PhaseSpan(phase.name, phase.on, start + phase.beside, start + phase.beside + phase.seconds))
+            continue
+        spans.append(PhaseSpan(phase.name, on or phase.on, now, now + phase.seconds))
+        now += phase.seconds
+    return spans, now
 
 
 @dataclass(frozen=True)

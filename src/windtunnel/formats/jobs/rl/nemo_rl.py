@@ -9,6 +9,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens
+from windtunnel.formats.jobs.rl_sections import is_nemo_rl
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 from windtunnel.spec.loading.files import read_table as read_file
 from windtunnel.spec.loading.resolve import merge
@@ -22,13 +23,6 @@ _FLAGS = {
     "expert_model_parallel_size": "--expert-model-parallel-size",
     "expert_tensor_parallel_size": "--expert-tensor-parallel-size",
 }
-
-
-def is_nemo_rl(table: Mapping[str, Any]) -> bool:
-    """Whether a table has NeMo RL's sections: a policy that is trained by an algorithm or on a cluster of its own."""
-    policy = table.get("policy")
-    beside = any(isinstance(table.get(name), Mapping) for name in ("grpo", "ppo", "loss_fn", "cluster"))
-    return isinstance(policy, Mapping) and beside and "model_name" not in table
 
 
 def open_defaults(table: Mapping[str, Any], folder: Path, depth: int = 0) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ Flags have sections since 0.10 (`--rollout.batch_size`); before, they had none (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens
@@ -26,6 +26,8 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
     table |= without_none(epochs=said.count("train.max_epochs", "max_epochs"))
     strength = said.number("algo.kl.init_coef", "init_kl_coef")
     table["reference"] = strength is None or strength > 0.0
+    if said.text("reward.model_name_or_path", "reward_pretrain") and not said.text("reward.remote_url", "remote_rm_url"):
+        table["reward_model"] = True
     whole = said.count("data.max_len", "max_len") or 2048
     prompt = said.count("prompt_max_len") or (1024 if "max_len" not in said and "data.max_len" not in said else whole // 2)
     response = said.count("rollout.max_new_tokens", "generate_max_len", "max_new_tokens") or max(1, whole - prompt)
@@ -59,7 +61,27 @@ def _places(said: Said, table: dict[str, Any], assumed: list[str]) -> int:
         table["staleness"] = float(said.count("train.async_queue_size", "async_queue_size") or 1)
         table["partial"] = said.is_on("train.partial_rollout_enable", "partial_rollout")
         table["sync_every"] = table["prompts"] // table["mini_batch"]
-    others = [name for name in ("critic", "ref", "reward") if f"{name}.num_nodes" in said or f"{name}_num_nodes" in said]
-    if others and not said.is_on("train.colocate_all", "colocate_all_models"):
-        assumed.append(f"{', '.join(others)} on the GPUs of the actor, one after the other")
-    return actor + engines * tp
+    colocated = said.is_on("train.colocate_all", "colocate_all_models")
+    groups = [] if colocated else _groups(said, table, assumed)
+    if groups:
+        table["groups"] = groups
+    return actor + engines * tp + sum(int(group["gpus"]) for group in groups)
+
+
+def _groups(said: Said, table: Mapping[str, Any], assumed: list[str]) -> list[dict[str, Any]]:
+    """Groups of GPUs of the critic, the reference and the reward model, which run beside each other; one that shares GPUs with the
+    actor is in none (openrlhf/cli/train_ppo_ray.py: a group of its own for each role unless it is colocated)."""
+    needed = {"critic": table["algorithm"] == "ppo", "ref": table["reference"], "reward": table.get("reward_model", False)}
+    with_actor = said.is_on("train.colocate_actor_ref", "train.colocate_actor_reference", "colocate_actor_ref")
+    with_critic = said.is_on("train.colocate_critic_reward", "colocate_critic_reward")
+    groups = []
+    for role, others in (("ref", ()), ("critic", ("reward",) if with_critic else ()), ("reward", ())):
+        held = [name for name in (role, *others) if needed[name]]
+        if not needed[role] or role == "ref" and with_actor or role == "reward" and with_critic and needed["critic"]:
+            continue
+        nodes, each = (said.count(f"{role}.{name}", f"{role}_{name}") for name in ("num_nodes", "num_gpus_per_node"))
+        if each is None or nodes is None:
+            assumed.append(f"{role}: {nodes or 1} x {each or 8} GPUs of its own, OpenRLHF's default where it is not colocated")
+        names = ["reference" if name == "ref" else name for name in held]
+        groups.append({"roles": names, "gpus": (nodes or 1) * (each or 8)})
+    return groups

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.rl import nemo_rl, openrlhf, slime, trl, verl
+from windtunnel.formats.jobs.rl import areal, nemo_rl, openrlhf, roll, slime, trl, verl
 from windtunnel.formats.jobs.rl.trainer import RLTrainer
+from windtunnel.formats.jobs.rl_sections import of_rl_trainer
 from windtunnel.formats.jobs.scripts.command import commands_of, launch
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.text.source import read_source
@@ -16,16 +17,16 @@ from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 OF_COMMANDS = (verl.read_words, openrlhf.read_words)
 """Readers of a command's words."""
-OF_TABLES = (nemo_rl.read_table, trl.read_table)
+OF_TABLES = (nemo_rl.read_table, areal.read_table, roll.read_table, trl.read_table)
 """Readers of a configuration's table."""
 
-TOOLS = "verl, slime, OpenRLHF, NeMo RL or TRL"
+TOOLS = "verl, slime, vime, AReaL, ROLL, OpenRLHF, NeMo RL or TRL"
 
 
 def is_trainer(path: Path) -> bool:
     """Whether a table in a file is the configuration of an RL trainer. Raises as `read_table`."""
     table = nemo_rl.open_defaults(read_table(path), path.parent)
-    return any(recognises(table) for recognises in (nemo_rl.is_nemo_rl, trl.is_grpo))
+    return of_rl_trainer(table) or trl.is_grpo(table)
 
 
 def read_trainer(path: Path, gpus: int | None = None) -> RLTrainer | None:

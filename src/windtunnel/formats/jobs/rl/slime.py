@@ -1,16 +1,19 @@
-"""slime's launch scripts: SGLang's engines beside or under Megatron-LM (slime/utils/arguments.py, train.py, train_async.py).
+"""slime's launch scripts: SGLang's engines beside or under Megatron-LM (slime/utils/arguments.py, train.py, train_async.py), and
+those of vime, slime with vLLM's engines (vllm-project/vime examples/fully_async/).
 
 Megatron-LM's flags of the update are read by `formats.jobs.megatron`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of
 from windtunnel.formats.jobs.scripts.said import Said, said_of_flags, without_none
 
+_VIME = re.compile(r"\bvime[./]")
 _FULLY_ASYNC = "fully_async"
 """In the name of the function that slime's example draws samples with while the actor trains."""
 
@@ -39,17 +42,22 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
     table |= lengths_of(longest, assumed)
     packed, scored = said.count("max_tokens_per_gpu"), said.count("log_probs_max_tokens_per_gpu")
     table |= without_none(pack_tokens=packed and packed * cp, logprob_tokens=scored and scored * cp)
-    table["rollout"] = _engine(said)
-    return RLTrainer("slime", table, _places(said, words, table, assumed), assumed)
+    of_vime = any(name.startswith("vllm_") for name in said.texts) or any(_VIME.search(word) for word in words)
+    table["rollout"] = _engine(said, "vllm" if of_vime else "sglang")
+    return RLTrainer("vime" if of_vime else "slime", table, _places(said, words, table, assumed), assumed)
 
 
-def _engine(said: Said) -> dict[str, Any]:
-    ranks, dp = said.count("rollout_num_gpus_per_engine") or 1, said.count("sglang_dp_size", "sglang_data_parallel_size") or 1
+def _engine(said: Said, engine: str) -> dict[str, Any]:
+    ranks = said.count("rollout_num_gpus_per_engine") or 1
+    dp = said.count("sglang_dp_size", "sglang_data_parallel_size", "vllm_data_parallel_size") or 1
+    experts = ranks if said.is_on("vllm_enable_expert_parallel") else None
     return without_none(
-        engine="sglang", tp=max(1, ranks // dp), dp=dp if dp > 1 else None,
-        ep=said.count("sglang_ep_size", "sglang_expert_parallel_size"), memory=said.number("sglang_mem_fraction_static"),
-        running=said.count("sglang_max_running_requests"), step_tokens=said.count("sglang_chunked_prefill_size"),
-        graphs=False if said.is_on("sglang_disable_cuda_graph") else None,
+        engine=engine, tp=max(1, ranks // dp), dp=dp if dp > 1 else None,
+        ep=said.count("sglang_ep_size", "sglang_expert_parallel_size") or experts,
+        memory=said.number("sglang_mem_fraction_static", "vllm_gpu_memory_utilization"),
+        running=said.count("sglang_max_running_requests", "vllm_max_num_seqs"),
+        step_tokens=said.count("sglang_chunked_prefill_size", "vllm_max_num_batched_tokens"),
+        graphs=False if said.is_on("sglang_disable_cuda_graph", "vllm_enforce_eager") else None,
     )  # fmt: skip
 
 

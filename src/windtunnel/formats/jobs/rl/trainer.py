@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from windtunnel.formats.jobs.scripts.said import Said
+
+_SHOWN = 12
+"""Names that are listed of those that were not read."""
 
 _SHARE = 4
 """The mean length, of which trainers state only the longest, is that over this; assumed."""
@@ -44,3 +49,10 @@ def lengths_of(longest: Mapping[str, int], assumed: list[str]) -> dict[str, str]
 def mean_tokens(texts: Mapping[str, Any]) -> int:
     """Tokens of a sample in the mean, of the two texts of `lengths_of`."""
     return sum(int(str(texts[name]).partition("~")[0]) for name in ("prompt", "response"))
+
+
+def unread(said: Said, costless: Collection[str]) -> list[str]:
+    """What is said of names that a reader of a trainer asked nothing of; nothing where there are none."""
+    left = said.left_over(costless)
+    shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
+    return [f"not read: {shown}"] if left else []

@@ -65,6 +65,10 @@ def _places(said: Said, table: dict[str, Any]) -> int | None:
     if rollout is None and "rollout.n_gpus_per_node" in said:  # one_step_off: a part of each of the trainer's nodes
         nodes = said.count("trainer.nnodes") or 1
         rollout = nodes * (said.count("rollout.n_gpus_per_node") or 1)
+    if said.is_on("reward_model.enable") and said.is_on("reward_model.enable_resource_pool"):
+        pool = _gpus(said, "reward_model.") or 8
+        table |= {"reward_model": True, "groups": [{"roles": ["reward"], "gpus": pool, "beside": False}]}
+        trainer = None if trainer is None else trainer + pool
     if rollout is None or "main_ppo" in said.texts[""] and "one_step" not in said.texts[""]:
         return trainer
     table["rollout"]["gpus"] = rollout

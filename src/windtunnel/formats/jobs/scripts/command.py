@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,29 @@ def commands_of(
         if len(value) == 1:  # no array
             found[name] = value[0]
     return script.commands, {**slurm_variables(text), **(environment or {}), **found}
+
+
+@dataclass(frozen=True)
+class ScriptCommands:
+    """A script's commands and variables as of `commands_of`, walked over once however many readers ask for them."""
+
+    text: str
+    where: str
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    path: Path | None = None
+
+    @cached_property
+    def _walk(self) -> tuple[list[list[str]], Mapping[str, str]]:
+        return commands_of(self.text, self.where, self.arguments, self.environment, self.path)
+
+    @property
+    def commands(self) -> list[list[str]]:
+        return self._walk[0]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self._walk[1]
 
 
 def _flags(command: list[str]) -> int:

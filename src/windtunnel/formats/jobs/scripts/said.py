@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 
@@ -11,12 +11,14 @@ class Said:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts
+        self.asked: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self.texts
 
     def text(self, *names: str) -> str | None:
         """The text of the first of `names` that is there."""
+        self.asked.update(names)
         return next((self.texts[name] for name in names if name in self.texts), None)
 
     def count(self, *names: str) -> int | None:
@@ -34,6 +36,10 @@ class Said:
     def is_on(self, *names: str) -> bool:
         """Whether a switch is set."""
         return (self.text(*names) or "").lower() == "true"
+
+    def left_over(self, costless: Collection[str] = ()) -> list[str]:
+        """Names that nothing asked for, without those that are or lie in a section of `costless`, at any depth."""
+        return sorted(name for name in self.texts.keys() - self.asked if not any(f".{part}." in f".{name}." for part in costless))
 
 
 def said_of_flags(words: Sequence[str]) -> Said:

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.formats.jobs.launched import Launched, launcher_of
+from windtunnel.formats.jobs.rl_sections import of_rl_trainer
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
 from windtunnel.spec.loading.files import SUFFIXES, read_table
+from windtunnel.spec.loading.resolve import merge
 
 VERL = re.compile(r"verl\.trainer\.\w+|(?:verl|recipe)\.[\w.]*(?:main_\w+|\w+_main)")
 """Modules that start a trainer of verl."""
@@ -81,6 +83,8 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     for name in ("config_file", "config"):
         if (opened := _open(launcher.get(name), folder)) is not None:
             parts.append(opened)
+    if (configured := _of_rl(after, folder)) is not None:
+        return configured
     table = _arguments(after, folder)
     if not defaults and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
@@ -89,6 +93,25 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if "num_processes" not in table:
         table |= counts
     return {PARTS: [*parts, table]} if parts else table
+
+
+def _of_rl(words: Sequence[str], folder: Path | None) -> Mapping[str, Any] | None:
+    """A configuration of AReaL, ROLL or NeMo RL with what the command changes of it (`actor.path=…`); None for another command. It
+    is the file of `--config`, or of `--config_name` in the folder `--config_path` (Hydra), or all of it stands in the command."""
+    flags = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(words).items()}
+    named = flags.get("config_path", ".")
+    files = [str(flags.get("config", ""))]
+    if (name := flags.get("config_name")) is not None:
+        files = [f"{head}/{name}.yaml" for head in (str(named), f"examples/{named}", ".")]
+    opened = next((opened for file in files if (opened := _open(file, folder)) is not None), dict[str, Any]())
+    for word in words:
+        path, equals, value = word.lstrip("+").partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_]\w*(?:\.\w+)*", path):
+            inner: Any = _value(value.strip("'\""))
+            for part in reversed(path.split(".")):
+                inner = {part: inner}
+            opened = merge(opened, inner)
+    return opened if of_rl_trainer(opened) else None
 
 
 def _program(words: list[str]) -> tuple[int, dict[str, Any]] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import table_beside
-from windtunnel.formats.jobs.scripts.command import commands_of
+from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers.clients import client_load
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.text.source import read_source
@@ -106,30 +106,34 @@ def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> in
     return None
 
 
-def started_tool(text: str, where: str = "text", path: Path | None = None) -> ServerTool | None:
-    """The first server that a text starts; None for one that starts none, or that cannot be read."""
+def started_tool(
+    text: str, where: str = "text", path: Path | None = None, script: ScriptCommands | None = None
+) -> ServerTool | None:
+    """The first server that a text starts; None for one that starts none, or that cannot be read. `script`: the text's commands,
+    where another reader asks for them too."""
     if not STARTS.search(text):
         return None
     try:
-        listed = _commands(text, where, path)
+        listed = _commands(text, where, path, script)
     except FileError:
         return None
     return next((found[0] for words, _, _ in listed if (found := tool_of(words)) is not None), None)
 
 
-def refuse_server(text: str, where: str, path: Path | None = None) -> None:
-    """SpecError for a text that starts a server, from readers of what trains."""
-    tool = started_tool(text, where, path)
+def refuse_server(text: str, where: str, path: Path | None = None, script: ScriptCommands | None = None) -> None:
+    """SpecError for a text that starts a server, from readers of what trains. `script`: as of `started_tool`."""
+    tool = started_tool(text, where, path, script)
     if tool is not None:
         hint = f"Type: windtunnel serve-predict {where if path else 'FILE'} --on CLUSTER."
         raise SpecError(where, f"a line that starts {tool.title}, which serves a model", "what trains one", hint)
 
 
-def _commands(text: str, where: str, path: Path | None) -> list[Command]:
+def _commands(text: str, where: str, path: Path | None, script: ScriptCommands | None = None) -> list[Command]:
     """The commands of a script or a manifest."""
     if is_manifest(text, path):
         return commands_of_manifest(text, where)
-    return [(words, 1, None) for words in commands_of(text, where, (), {}, path)[0] if words]
+    script = script or ScriptCommands(text, where, path=path)
+    return [(words, 1, None) for words in script.commands if words]
 
 
 def read_launch(source: str | Path) -> LaunchedServer | None:

@@ -1,0 +1,86 @@
+"""Containers of manifests, of what trains and of what serves: how many copies run, their words, and their variables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_COPIES = ("replicas", "parallelism", "numNodes")
+"""What multiplies the containers below it: of Deployments and roles, of Jobs, of TrainJobs."""
+_MARKS = {"image", "command", "args", "entrypoint", "numNodes", "modelCommand"}
+"""Keys by which a table is a container."""
+_SHELLS = ("bash", "sh")
+
+
+class Container(NamedTuple):
+    """`said`: its table; `copies` of it run; `names` of what it lies in, from the outside in, in small letters."""
+
+    said: Mapping[str, Any]
+    copies: int
+    names: tuple[str, ...]
+
+
+def containers_of(value: Any, copies: int = 1, names: tuple[str, ...] = ()) -> Iterator[Container]:
+    """The containers below a value of a manifest; what asks for copies multiplies what is below it."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from containers_of(inner, copies, names)
+    if not isinstance(value, Mapping):
+        return
+    deploy = value.get("deploy")  # of a Compose service
+    for table in (value, deploy if isinstance(deploy, Mapping) else {}):
+        for name in _COPIES:
+            copies *= whole_count(table.get(name)) or 1
+    meta = value.get("metadata")
+    named = meta.get("name") if isinstance(meta, Mapping) else None
+    said = (value.get("name"), value.get("role"), value.get("subComponentType"), named)
+    names = (*names, *(str(name).lower() for name in said if name))
+    if _MARKS & value.keys() and value.get("kind") is None:
+        yield Container(value, copies, names)
+    for key, inner in value.items():
+        if isinstance(inner, (Mapping, list)) and key not in ("env", "args", "command", "deploy"):
+            yield from containers_of(inner, copies, (*names, str(key).lower()))
+
+
+def variables_of(*tables: Any) -> dict[str, str]:
+    """Variables of a container, from tables, lists of name and value, or lists of NAME=VALUE."""
+    known: dict[str, str] = {}
+    for table in tables:
+        if isinstance(table, Mapping):
+            known |= {str(name): str(value) for name, value in table.items()}
+        for entry in table if isinstance(table, list) else ():
+            if isinstance(entry, Mapping) and isinstance(entry.get("value"), (str, int, float)):
+                known[str(entry.get("name"))] = str(entry["value"])
+            elif isinstance(entry, str) and "=" in entry:
+                name, _, text = entry.partition("=")
+                known[name] = text
+    return known
+
+
+def words_of(container: Mapping[str, Any]) -> list[str]:
+    """The words of a container's command with its arguments; a text is split as a shell does."""
+    return [str(word) for key in ("entrypoint", "command", "args") for word in _list_words(container.get(key))]
+
+
+def script_of(words: Sequence[str]) -> str | None:
+    """The text that a shell is given; None for another command."""
+    if not words or words[0].rpartition("/")[2] not in _SHELLS:
+        return None
+    return "\n".join(word for word in words[1:] if not re.fullmatch(r"-[a-z]+", word))
+
+
+def whole_count(value: Any) -> int | None:
+    """A whole number of 1 or more, in quotes too."""
+    text = str(value)
+    return int(text) if not isinstance(value, bool) and text.isdecimal() and 0 < len(text) < 8 and int(text) > 0 else None
+
+
+def _list_words(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            return shlex.split(value, comments=False)
+        except ValueError:
+            return value.split()
+    return value if isinstance(value, list) else []
