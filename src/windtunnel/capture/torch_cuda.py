@@ -198,19 +198,19 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
     def graph(*_: Any, **__: Any) -> Iterator[None]:
         yield
 
-    def live(_: Any = None) -> int:
+    def live(*_: Any, **__: Any) -> int:
         return int(device.memory()[0])
 
-    def peak(_: Any = None) -> int:
+    def peak(*_: Any, **__: Any) -> int:
         return int(device.memory()[1])
 
-    def stats(_: Any = None) -> dict[str, int]:
+    def stats(*_: Any, **__: Any) -> dict[str, int]:
         numbers: dict[str, int] = defaultdict(int)
         for kind in ("allocated", "reserved", "active", "requested"):
             numbers[f"{kind}_bytes.all.current"], numbers[f"{kind}_bytes.all.peak"] = live(), peak()
         return numbers
 
-    def wait(_: Any = None) -> None:
+    def wait(*_: Any, **__: Any) -> None:
         torch.accelerator.synchronize()
 
     def constant(value: Any) -> Callable[..., Any]:
@@ -225,7 +225,7 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
         **{name: constant(value) for value, names in _CONSTANTS.items() for name in names.split()},
         "is_bf16_supported": constant(card.capability >= (8, 0)),
         "_lazy_call": lambda function, **_: function(), "initial_seed": constant(0),
-        "get_rng_state": lambda *_: state.clone(), "get_rng_state_all": lambda: [state.clone() for _ in range(card.count)],
+        "get_rng_state": lambda *_, **__: state.clone(), "get_rng_state_all": lambda: [state.clone() for _ in range(card.count)],
         "device_count": constant(card.count), "current_device": device.current_device,
         "set_device": lambda given: device.set_device(index_of(given)), "synchronize": wait,
         "get_device_properties": constant(card.properties), "get_device_capability": constant(card.capability),
@@ -236,8 +236,8 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
         "device": DeviceContext, "device_of": lambda tensor: DeviceContext(tensor.device),
         "memory_allocated": live, "memory_reserved": live, "max_memory_allocated": peak, "max_memory_reserved": peak,
         "memory_stats": stats, "memory_summary": constant(""),
-        "reset_peak_memory_stats": lambda *_: device.reset_peak(), "reset_max_memory_allocated": lambda *_: device.reset_peak(),
-        "mem_get_info": lambda *_: (card.memory - live(), card.memory),
+        "reset_peak_memory_stats": lambda *_, **__: device.reset_peak(), "reset_max_memory_allocated": lambda *_, **__: device.reset_peak(),
+        "mem_get_info": lambda *_, **__: (card.memory - live(), card.memory),
         "cudart": lambda: runtime, "CUDAGraph": Graph, "graph": graph, "graph_pool_handle": constant((0, 0)),
     }  # fmt: skip
 

@@ -1,5 +1,7 @@
 // Operators on the device: what they are is recorded, shapes are found on `meta`, values on the CPU where they are known and small.
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/transformers/attention.h>
@@ -26,8 +28,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kMostBytes = int64_t{8} << 20;  // of whole numbers and truth values whose true values are kept
-constexpr int64_t kMostFloatBytes = 1 << 10;      // of floats: scalars, scales, counts of experts
+constexpr int64_t kMostBytes = int64_t{8} << 20;  // of a storage whose true values are kept
+constexpr int64_t kMostDrawnBytes = 1 << 10;      // of floats that are drawn at random or come from the host: weights, not scales
 
 // ---- storages -----------------------------------------------------------------------------------------------------------------
 
@@ -36,10 +38,9 @@ Storage* storage_of(const Tensor& tensor) {
   return static_cast<Storage*>(tensor.storage().data_ptr().get_context());
 }
 
-bool is_kept(const Tensor& tensor, int64_t bytes) {
-  if (tensor.is_complex()) return false;
-  return bytes <= (tensor.is_floating_point() ? kMostFloatBytes : kMostBytes);
-}
+bool is_kept(const Tensor& tensor, int64_t bytes) { return !tensor.is_complex() && bytes <= kMostBytes; }
+
+bool is_data(const Tensor& tensor, int64_t bytes) { return tensor.is_floating_point() && bytes > kMostDrawnBytes; }
 
 // The tensor's true values on the CPU, which share its storage's twin; none where they are not known.
 std::optional<Tensor> twin_of(const Tensor& tensor) {
@@ -219,7 +220,7 @@ void add_operator(const std::string& name, const std::string& signature, bool kn
 
 void add_read(const std::string& what) {
   auto& log = the_log();
-  if (!log.on || is_quiet()) return;
+  if (!log.on) return;
   Entry entry;
   entry.kind = Kind::kRead;
   entry.stream = static_cast<int32_t>(current_stream());
@@ -349,7 +350,14 @@ std::vector<Tensor> tensors_in(const c10::IValue& value) {
 
 bool is_written(const c10::Argument& argument) { return argument.alias_info() != nullptr && argument.alias_info()->isWrite(); }
 
+const std::set<std::string_view> kDraws{"aten::normal_",    "aten::uniform_", "aten::exponential_", "aten::cauchy_",
+                                        "aten::log_normal_", "aten::bernoulli_", "aten::native_dropout"};
+
 bool compute_on_twins(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results) {
+  if (kDraws.count(op.schema().name()) && arguments[0].isTensor()) {
+    const auto& tensor = arguments[0].toTensor();
+    if (is_data(tensor, static_cast<int64_t>(tensor.nbytes()))) return false;
+  }
   std::vector<c10::IValue> stack;
   for (auto value : arguments) {
     if (!change_tensors(value, twin_of)) return false;
@@ -365,7 +373,30 @@ bool compute_on_twins(const c10::OperatorHandle& op, const std::vector<c10::IVal
   return true;
 }
 
-// Operators of which PyTorch has no shapes on `meta`: as many outputs as the schema has, each like an argument, or null.
+// How many elements of a mask are true: all of them by rule, where it is not known.
+int64_t count_true(const Tensor& mask, const Tensor* beside = nullptr) {
+  auto known = twin_of(mask);
+  auto sizes = beside == nullptr ? mask.sizes().vec() : at::infer_size(mask.sizes(), beside->sizes());
+  if (known) return known->expand(sizes).ne(0).sum().item<int64_t>();
+  add_read("a mask takes all");
+  return c10::multiply_integers(sizes);
+}
+
+// Masks as indices become as many places as they have true elements.
+c10::List<std::optional<Tensor>> places_of(const c10::IValue& indices) {
+  c10::List<std::optional<Tensor>> places;
+  for (std::optional<Tensor> index : indices.toOptionalTensorList()) {
+    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) {
+      auto count = count_true(*index);
+      for (int64_t dim = 0; dim < index->dim(); ++dim) places.push_back(at::detail::empty_meta({count}, at::kLong));
+    } else {
+      places.push_back(index && index->defined() ? std::optional<Tensor>(to_meta(*index)) : std::nullopt);
+    }
+  }
+  return places;
+}
+
+// Operators of which PyTorch has no shapes on `meta`, since they depend on values or have a kernel on CUDA alone.
 bool shapes_by_hand(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results) {
   const auto& name = op.schema().name();
   auto like = [](const Tensor& tensor) { return to_meta(tensor); };
@@ -374,6 +405,21 @@ bool shapes_by_hand(const c10::OperatorHandle& op, const std::vector<c10::IValue
     auto size = input.sizes().vec();
     for (size_t i = size.size() - arguments[1].toIntVector().size(); i < size.size(); ++i) size[i] = 1;
     results = {like(input), at::detail::empty_meta(size, at::kFloat)};
+    return true;
+  }
+  if (name == "aten::masked_select") {
+    auto count = count_true(arguments[1].toTensor(), &arguments[0].toTensor());
+    results = {at::detail::empty_meta({count}, arguments[0].toTensor().scalar_type())};
+    return true;
+  }
+  if (name == "aten::nonzero") {
+    const auto& mask = arguments[0].toTensor();
+    results = {at::detail::empty_meta({count_true(mask), mask.dim()}, at::kLong)};
+    return true;
+  }
+  if (name == "aten::index" && op.schema().overload_name() == "Tensor") {
+    results = {to_meta(arguments[0].toTensor()), places_of(arguments[1])};
+    op.callBoxed(&results);
     return true;
   }
   if (name == "aten::_fused_rms_norm_backward") {
@@ -560,7 +606,8 @@ Tensor& copy_(Tensor& to, const Tensor& from, bool non_blocking) {
     }
   } else if (auto* storage = storage_of(to)) {
     bool whole = to.nbytes() == static_cast<size_t>(storage->bytes);
-    if (known && is_kept(to, storage->bytes) && (whole || storage->values != Values::kUnknown)) {
+    bool drawn = up && is_data(to, storage->bytes);
+    if (known && !drawn && is_kept(to, storage->bytes) && (whole || storage->values != Values::kUnknown)) {
       write_values(to, *known);
     } else {
       auto* source = storage_of(from);
