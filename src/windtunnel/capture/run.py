@@ -41,7 +41,7 @@ class CapturedJob:
 
 
 def capture(
-    command: Sequence[str], cluster: Cluster, folder: Path, *, steps: int = 2, ranks: Sequence[int] = (),
+    command: Sequence[str], cluster: Cluster, folder: Path, *, steps: int = 3, ranks: Sequence[int] = (),
     progress: Callable[[str], object] | None = None,
 ) -> CapturedJob:  # fmt: skip
     """Runs a training command on a cluster that isn't there, and writes what its ranks do into a folder.

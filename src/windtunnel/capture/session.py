@@ -11,11 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.records.capture_file import ENTRY, CapturedRank, write_captured
-
-STEP, OPTIMIZER, OPTIMIZER_END = "step", "optimizer", "optimizer end"
-"""Marks: a step of training begins; an optimizer updates; it has."""
-
+from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
 class Session:
     """Watches the script of one rank, and writes what was recorded. `about`: what the file says of the job."""
@@ -26,7 +22,7 @@ class Session:
         self._stacks = threading.local()
         self._paths: dict[int, str] = {}
         self._steps = 0
-        self._stepped = False
+        self._begun = self._stepped = False
         self.notes: list[str] = []
 
     def start(self) -> None:
@@ -41,7 +37,7 @@ class Session:
 
     def _enter(self, module: Any, _: Any) -> None:
         stack = self._stacks.__dict__.setdefault("stack", [])
-        if not stack and self._stepped and not self._in_backward():
+        if not stack and not self._in_backward() and (self._stepped or not self._begun):
             self._next_step()
         path = self._paths.get(id(module))
         if path is None:
@@ -68,8 +64,8 @@ class Session:
         self._stepped = True
 
     def _next_step(self) -> None:
-        self._stepped = False
-        self._steps += 1
+        self._steps += self._stepped
+        self._begun, self._stepped = True, False
         if self._steps >= self._wanted:
             self.finish()
             sys.stdout.flush()

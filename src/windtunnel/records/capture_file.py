@@ -78,3 +78,17 @@ def read_captured(path: Path) -> CapturedRank:
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise FileError(str(path), "no captured rank", "a file that `windtunnel capture` wrote") from error
     return CapturedRank(entries, texts, about)
+
+
+STEP, OPTIMIZER, OPTIMIZER_END = "step", "optimizer", "optimizer end"
+"""Marks: a step of training begins; an optimizer updates; it has."""
+
+
+def steps_of(rank: CapturedRank) -> list[slice]:
+    """Entries of each step: from a step's first forward to the next one's. All entries where no step is marked."""
+    marks = np.flatnonzero(rank.entries["kind"] == EntryKind.MARK)
+    names = [rank.texts[number] for number in rank.entries["name"][marks]]
+    begins = [int(mark) for mark, name in zip(marks, names, strict=True) if name == STEP]
+    if not begins:
+        return [slice(0, len(rank.entries))]
+    return [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(rank.entries)], strict=True)]

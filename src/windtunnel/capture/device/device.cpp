@@ -35,11 +35,13 @@ thread_local int64_t stream_now[kMostDevices] = {0};
 thread_local int32_t module_now = -1;
 thread_local int quiet_depth = 0;
 thread_local int away_depth = 0;
-thread_local Clock::time_point left = Clock::now();
+std::atomic<int64_t> left{0};  // when the recorder was left last, on any thread: one runs at a time, autograd's or the script's
 thread_local int64_t host_since = 0;
 std::atomic<int> threads{0};
 thread_local uint8_t thread_number = static_cast<uint8_t>(threads++);
 std::atomic<int64_t> next_stream{1}, next_event{1};
+
+int64_t now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -57,7 +59,7 @@ int32_t Log::number_of(const std::string& text) {
 
 void Log::add(Entry entry) {
   if (!on || is_quiet()) return;
-  if (away_depth == 0) host_since += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - left).count();
+  if (away_depth == 0) host_since += now() - left;
   entry.host = host_since;
   host_since = 0;
   entry.module = module_now;
@@ -65,17 +67,17 @@ void Log::add(Entry entry) {
   entry.backward = torch::autograd::get_current_graph_task_id() >= 0;
   std::lock_guard<std::mutex> guard(lock);
   entries.push_back(entry);
-  left = Clock::now();
+  left = now();
 }
 
 Away::Away(bool quiet) : quiet_(quiet) {
-  if (away_depth++ == 0) host_since += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - left).count();
+  if (away_depth++ == 0) host_since += now() - left;
   quiet_depth += quiet_;
 }
 
 Away::~Away() {
   quiet_depth -= quiet_;
-  if (--away_depth == 0) left = Clock::now();
+  if (--away_depth == 0) left = now();
 }
 
 bool is_quiet() { return quiet_depth > 0; }
