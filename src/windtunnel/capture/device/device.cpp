@@ -10,9 +10,9 @@
 #include <torch/csrc/autograd/node.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <set>
 
@@ -27,21 +27,24 @@ __attribute__((visibility("default"))) bool isAccelerator(c10::DeviceType type) 
 namespace capture {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kMostDevices = 64;
 thread_local int device_now = 0;
 thread_local int64_t stream_now[kMostDevices] = {0};
 thread_local int32_t module_now = -1;
 thread_local int quiet_depth = 0;
 thread_local int away_depth = 0;
-std::atomic<int64_t> left{0};  // when the recorder was left last, on any thread: one runs at a time, autograd's or the script's
 thread_local int64_t host_since = 0;
 std::atomic<int> threads{0};
 thread_local uint8_t thread_number = static_cast<uint8_t>(threads++);
 std::atomic<int64_t> next_stream{1}, next_event{1};
 
-int64_t now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
+// The thread's own time in nanoseconds: neither what others take of the machine nor waiting counts.
+int64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+thread_local int64_t left = now();
 
 }  // namespace
 
