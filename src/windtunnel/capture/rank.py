@@ -26,7 +26,8 @@ def main(plan: dict[str, Any]) -> int:
     torch, device = load_device(Path(plan["library"]), card)
     from windtunnel.capture import torch_groups
 
-    groups = torch_groups.put_in(torch, device)
+    exchange = torch_groups.Exchange(torch, Path(plan["exchange"]), plan["rank"])
+    groups = torch_groups.put_in(torch, device, exchange)
     about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "card")} | {"torch": torch.__version__}
     session = Session(torch, device, groups, Path(plan["out"]), plan["steps"], about)
     _leave_out(torch, session)

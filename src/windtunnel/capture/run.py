@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from windtunnel.base.errors import EngineError, FileError, SpecError
 from windtunnel.capture.build import device_library
 from windtunnel.capture.launch import script_of, variables_of
 from windtunnel.capture.torch_cuda import Card
+from windtunnel.capture.torch_groups import WANTED
 from windtunnel.records.capture_file import CapturedRank, EntryKind, read_captured
 from windtunnel.spec.machine.cluster import Cluster
 
@@ -67,15 +69,76 @@ def capture(
     for rank in ranks:
         if not 0 <= rank < world:
             raise SpecError("--rank", rank, f"0 to {world - 1}")
-    done: dict[int, CapturedRank] = {}
-    waiting = list(ranks) or [0]
-    while waiting:
-        rank = waiting.pop(0)
-        tell(f"running rank {rank} of {world}")
-        done[rank] = _run_rank(plan | {"rank": rank, "out": str(folder / f"rank-{rank:06}.parquet")}, rank, world, local)
-        if not ranks and len(done) == 1:
-            waiting += [other for other in different_ranks(done[0], world) if other not in done]
+    with tempfile.TemporaryDirectory() as work:
+        running = _Ranks(plan | {"exchange": work}, folder, world, local, tell)
+        try:
+            first = min(ranks, default=0)
+            running.start(list(ranks) or [first])
+            done = running.finish()
+            if not ranks:
+                running.start([rank for rank in different_ranks(done[first], world) if rank not in done])
+                done = running.finish()
+        finally:
+            running.stop()
     return CapturedJob(folder, tuple(done[rank] for rank in sorted(done)), world)
+
+
+class _Ranks:
+    """Processes of ranks: at most as many at a time as the machine has processors, but for those that wait for one another."""
+
+    def __init__(self, plan: dict[str, Any], folder: Path, world: int, local: int, tell: Callable[[str], object]) -> None:
+        self._plan, self._folder, self._world, self._local, self._tell = plan, folder, world, local, tell
+        self._exchange = Path(plan["exchange"])
+        self._waiting: list[int] = []
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._done: dict[int, CapturedRank] = {}
+
+    def start(self, ranks: Sequence[int]) -> None:
+        """Ranks that are to be run."""
+        self._waiting += [rank for rank in ranks if rank not in self._waiting]
+
+    def finish(self) -> dict[int, CapturedRank]:
+        """Runs all, and those that they ask for. EngineError for a rank that raises."""
+        while self._waiting or self._running:
+            for path in self._exchange.glob(f"{WANTED}*"):
+                self._begin(int(path.name.removeprefix(WANTED)))
+            while self._waiting and len(self._running) < (os.cpu_count() or 1):
+                self._begin(self._waiting.pop(0))
+            for rank, process in list(self._running.items()):
+                if process.poll() is not None:
+                    del self._running[rank]
+                    self._done[rank] = self._result(rank, process.returncode)
+            time.sleep(0.02)
+        return self._done
+
+    def stop(self) -> None:
+        """Ends what still runs."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def _out(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank:06}.parquet"
+
+    def _begin(self, rank: int) -> None:
+        if rank in self._running or rank in self._done:
+            return
+        self._tell(f"running rank {rank} of {self._world}")
+        file = self._exchange / f"plan-{rank}.json"
+        file.write_text(json.dumps(self._plan | {"rank": rank, "out": str(self._out(rank))}))
+        with self._out(rank).with_suffix(".log").open("wb") as log:
+            self._running[rank] = subprocess.Popen(
+                [sys.executable, "-m", "windtunnel.capture.rank", str(file)], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, env={**os.environ, **variables_of(rank, self._world, self._local)},
+            )  # fmt: skip
+
+    def _result(self, rank: int, status: int) -> CapturedRank:
+        log = self._out(rank).with_suffix(".log")
+        if status != 0:
+            last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-12:])
+            how = f"was ended by signal {-status}" if status < 0 else "raised"
+            raise EngineError(f"rank {rank} {how}; its output is in {log}:\n{last}")
+        return read_captured(self._out(rank))
 
 
 def card_of(cluster: Cluster) -> Card:
@@ -95,20 +158,3 @@ def different_ranks(first: CapturedRank, world: int) -> list[int]:
     pairs = {int(call["c"]) >> 32 for call in calls if sends[call["name"]]}
     ranks = {rank for number in pairs for rank in first.about["groups"][number]["ranks"]}
     return sorted((ranks | {world - 1}) - {0})
-
-
-def _run_rank(plan: dict[str, Any], rank: int, world: int, local: int) -> CapturedRank:
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(plan, file)
-        file.flush()
-        ran = subprocess.run(
-            [sys.executable, "-m", "windtunnel.capture.rank", file.name], env={**os.environ, **variables_of(rank, world, local)},
-            capture_output=True, text=True, errors="replace", check=False,
-        )  # fmt: skip
-    out = Path(plan["out"])
-    Path(out.with_suffix(".log")).write_text(ran.stdout + ran.stderr)
-    if ran.returncode != 0:
-        last = "\n".join(ran.stderr.strip().splitlines()[-12:])
-        how = f"ended by signal {-ran.returncode}" if ran.returncode < 0 else "raised"
-        raise EngineError(f"rank {rank} {how}; its output is in {out.with_suffix('.log')}:\n{last}")
-    return read_captured(out)
