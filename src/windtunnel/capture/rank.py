@@ -31,6 +31,7 @@ def main(plan: dict[str, Any]) -> int:
     about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "card")} | {"torch": torch.__version__}
     session = Session(torch, device, groups, Path(plan["out"]), plan["steps"], about)
     _leave_out(torch, session)
+    _skip_hollow(torch)
     session.start()
     sys.argv = [plan["script"], *plan["arguments"]]
     try:
@@ -71,6 +72,27 @@ def _close_network() -> None:
 
     socket.socket.connect = within  # type: ignore[method-assign]
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="disabled")
+
+
+HOLLOW = 64 << 20
+"""Bytes from which on a tensor of the host holds no memory (`device.cpp`): what is written there is lost, so it is not."""
+
+_FILLS = ("normal_", "uniform_", "fill_", "zero_", "erfinv_", "clamp_", "mul_", "add_", "exponential_", "random_", "copy_")
+
+
+def _skip_hollow(torch: Any) -> None:
+    """Filling a large tensor of the host takes no time: a model that is built there is not initialised."""
+
+    def skipping(fill: Any) -> Any:
+        def fill_unless_hollow(tensor: Any, *given: Any, **named: Any) -> Any:
+            if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
+                return tensor
+            return fill(tensor, *given, **named)
+
+        return fill_unless_hollow
+
+    for name in _FILLS:
+        setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
 
 
 def _leave_out(torch: Any, session: Session) -> None:

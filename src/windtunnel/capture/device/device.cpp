@@ -5,15 +5,20 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/node.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <optional>
+#include <map>
 #include <set>
 
 #include "storage.hpp"
@@ -225,6 +230,59 @@ struct PinnedAllocator final : c10::Allocator {
 };
 PinnedAllocator pinned_allocator;
 
+// Large tensors on the host, such as a model that is built there, share the same few pages over and over: they can be written and
+// read, and hold no memory. Their values are anything.
+constexpr size_t kPages = size_t{64} << 20;
+
+size_t whole_pages(size_t bytes) { return (bytes + kPages - 1) / kPages * kPages; }
+
+// Ranges by address; a range's context is its address, as raw allocations need.
+std::mutex range_lock;
+std::map<void*, size_t>& ranges() {
+  static auto* sizes = new std::map<void*, size_t>;
+  return *sizes;
+}
+c10::Allocator* own_allocator = nullptr;
+
+void release_host(void* address) {
+  {
+    std::lock_guard<std::mutex> guard(range_lock);
+    auto place = ranges().find(address);
+    if (place != ranges().end()) {
+      munmap(address, place->second);
+      ranges().erase(place);
+      return;
+    }
+  }
+  own_allocator->raw_deleter()(address);
+}
+
+struct HostAllocator final : c10::Allocator {
+  HostAllocator() : file(memfd_create("windtunnel", MFD_CLOEXEC)) {
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(kPages)) != 0) file = -1;
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes < kPages || file < 0) return own_allocator->allocate(bytes);
+    auto size = whole_pages(bytes);
+    auto* range = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) return own_allocator->allocate(bytes);
+    for (size_t at = 0; at < size; at += kPages) {
+      auto* place = static_cast<char*>(range) + at;
+      if (mmap(place, kPages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        munmap(range, size);
+        return own_allocator->allocate(bytes);
+      }
+    }
+    std::lock_guard<std::mutex> guard(range_lock);
+    ranges()[range] = size;
+    return {range, range, &release_host, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release_host; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  int file;
+};
+
 }  // namespace
 
 c10::Allocator& device_allocator() {
@@ -245,6 +303,9 @@ void reset_peak() {
 namespace {
 [[maybe_unused]] const bool registered = [] {
   c10::SetAllocator(c10::DeviceType::CUDA, &device_allocator());
+  own_allocator = c10::GetCPUAllocator();
+  static HostAllocator host;
+  c10::SetCPUAllocator(&host, 100);
   return true;
 }();
 }  // namespace

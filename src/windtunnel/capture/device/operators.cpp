@@ -18,6 +18,7 @@
 #include <torch/csrc/autograd/node.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -348,7 +349,12 @@ std::vector<Tensor> tensors_in(const c10::IValue& value) {
   return {};
 }
 
-bool is_written(const c10::Argument& argument) { return argument.alias_info() != nullptr && argument.alias_info()->isWrite(); }
+bool is_written(const c10::Argument& argument) {
+  const auto* alias = argument.alias_info();
+  if (alias == nullptr) return false;
+  const auto& parts = alias->containedTypes();  // of a list, whose tensors are written
+  return alias->isWrite() || std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.isWrite(); });
+}
 
 const std::set<std::string_view> kDraws{"aten::normal_",    "aten::uniform_", "aten::exponential_", "aten::cauchy_",
                                         "aten::log_normal_", "aten::bernoulli_", "aten::native_dropout"};
