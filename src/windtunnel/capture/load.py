@@ -21,6 +21,10 @@ _BY_HAND = frozenset((
 ))  # fmt: skip
 
 
+_BY_RULE = ("isfinite", "isinf")
+"""Operators that are composed of others, and are recorded whole: a rule answers them."""
+
+
 def load_device(library: Path, card: Card) -> tuple[Any, Any]:
     """torch with a `cuda` device, and the recorder. RuntimeError if torch is imported already."""
     if "torch" in sys.modules:
@@ -51,7 +55,7 @@ def operators_with_kernels(torch: types.ModuleType) -> list[str]:
 
     table = Path(str(torch.__file__)).parents[1] / "torchgen" / "packaged" / "ATen" / "native" / "native_functions.yaml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    names = []
+    names = list(_BY_RULE)
     for function in yaml.load(table.read_text(), loader):
         kernels = [key.strip() for keys in function.get("dispatch", {}) for key in keys.split(",")]
         name = str(function["func"]).partition("(")[0]

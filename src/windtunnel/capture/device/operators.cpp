@@ -19,6 +19,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -242,6 +243,12 @@ const std::set<std::string_view> kWritesNoValue{"aten::_amp_foreach_non_finite_c
 int8_t rule_of(std::string_view name, const std::vector<c10::IValue>& arguments) {
   if (kTrueByRule.count(name)) return 1;
   if (kFalseByRule.count(name)) return 0;
+  if (name == "aten::eq" || name == "aten::ne") {  // NaN and infinity by hand: x != x, x == inf
+    const auto& other = arguments[1];
+    bool itself = other.isTensor() && other.toTensor().is_same(arguments[0].toTensor());
+    bool infinite = other.isDouble() && std::isinf(other.toDouble());
+    if (itself || infinite) return static_cast<int8_t>(itself == (name == "aten::eq"));
+  }
   bool keeps = kKeepsTruth.count(name), turns = kTurnsTruth.count(name);
   if (!keeps && !turns) return -1;
   for (const auto& argument : arguments) {
