@@ -7,7 +7,7 @@ from windtunnel.base.units import show_size
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.replay.sheet import replay_sheet
 from windtunnel.sheet import numbers as say
-from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
+from windtunnel.sheet.blocks import Cell, Column, Figure, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote
 
 MOST_OPERATORS, MOST_LINES = 60, 12
@@ -65,7 +65,9 @@ def _memory(captured: Captured) -> Table:
 
 
 def _values(captured: Captured) -> Table:
-    rows = tuple((Cell(value.rule), Cell(quote(value.site)), Cell(f"{value.count:,}", float(value.count))) for value in captured.values)
+    rows = tuple(
+        (Cell(value.rule), Cell(quote(value.site)), Cell(f"{value.count:,}", float(value.count))) for value in captured.values
+    )
     return Table("values", (Column("taken as"), Column("asked for at", wraps=True), Column("count", True)), rows, most=MOST_LINES)
 
 

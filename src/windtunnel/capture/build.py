@@ -21,8 +21,8 @@ _FOLDER = Path(__file__).parent / "device"
 def device_library(progress: Callable[[str], object] | None = None) -> Path:
     """The device's shared library, compiled if it isn't there yet (about a minute).
 
-    It lies in `$XDG_CACHE_HOME/windtunnel` (`~/.cache`). NotInstalled without PyTorch; SpecError for a build of PyTorch that has CUDA
-    itself, and where the compiler is missing or fails.
+    It lies in `$XDG_CACHE_HOME/windtunnel` (`~/.cache`). NotInstalled without PyTorch; SpecError for a build of PyTorch that has
+    CUDA itself, and where the compiler is missing or fails.
     """
     torch, about = _torch()
     digest = hashlib.sha256(about.encode())

@@ -53,11 +53,14 @@ def main(plan: dict[str, Any]) -> int:
 
 
 def _tell(error: BaseException) -> None:
-    """The traceback without the frames of this package, so that it ends at the script's own line."""
+    """The traceback without the frames of this package, and the last line of it that is not a library's."""
     own = str(Path(__file__).parent)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((own, "<frozen"))]
     sys.stderr.write("".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)]))
     sys.stderr.write("".join(traceback.format_exception_only(error)))
+    scripts = [frame for frame in frames if "site-packages" not in frame.filename]
+    if scripts:
+        sys.stderr.write(f"in {scripts[-1].filename}, line {scripts[-1].lineno}: {scripts[-1].line}\n")
 
 
 def _close_network() -> None:
@@ -70,7 +73,7 @@ def _close_network() -> None:
             raise ConnectionRefusedError(f"a captured script has no network: it asked for {host}")
         connect(self, address)
 
-    socket.socket.connect = within  # type: ignore[method-assign]
+    socket.socket.connect = within  # type: ignore[method-assign, assignment]
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="disabled")
 
 
@@ -91,6 +94,17 @@ def _skip_hollow(torch: Any) -> None:
 
         return fill_unless_hollow
 
+    def convert(tensor: Any, *given: Any, **named: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
+            device, dtype, *_ = torch._C._nn._parse_to(*given, **{key: named[key] for key in named if key != "copy"})
+            if (device is None or device.type == "cpu") and dtype not in (None, tensor.dtype):
+                return torch.empty_like(tensor, dtype=dtype)
+        return to(tensor, *given, **named)
+
+    to = torch.Tensor.to
+    torch.Tensor.to = convert
+    for name, dtype in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        setattr(torch.Tensor, name, lambda tensor, dtype=dtype, **named: convert(tensor, dtype=dtype, **named))
     for name in _FILLS:
         setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
 

@@ -61,7 +61,9 @@ def capture(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(str(folder), error.strerror or str(error), "a folder that can be made", "Say another with --out.") from error
+        raise FileError(
+            str(folder), error.strerror or str(error), "a folder that can be made", "Say another with --out."
+        ) from error
     plan = {
         "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments, "steps": steps,
         "world": world, "command": list(command), "cluster": cluster.id, "card": asdict(card_of(cluster)),

@@ -13,6 +13,7 @@ import numpy as np
 
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
+
 class Session:
     """Watches the script of one rank, and writes what was recorded. `about`: what the file says of the job."""
 

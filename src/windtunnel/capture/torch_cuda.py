@@ -108,10 +108,84 @@ def _index(torch: Any, device: Any, given: Any) -> int:
 
 
 def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
-    streams: dict[int, Any] = {}
+    """Every name of `torch.cuda` that is replaced."""
 
     def index_of(given: Any = None) -> int:
         return _index(torch, device, given)
+
+    state = torch.zeros(16, dtype=torch.uint8)
+    runtime = types.SimpleNamespace(
+        cudaProfilerStart=_constant(0), cudaProfilerStop=_constant(0), cudaHostRegister=_constant(0),
+        cudaHostUnregister=_constant(0), cudaMemGetInfo=_constant((card.memory, card.memory)), cudaGetErrorString=_constant(""),
+    )  # fmt: skip
+    return {
+        **{name: _constant(value) for value, names in _CONSTANTS.items() for name in names.split()},
+        "is_bf16_supported": _constant(card.capability >= (8, 0)),
+        "_lazy_call": lambda function, **_: function(), "initial_seed": _constant(0),
+        "get_rng_state": lambda *_, **__: state.clone(), "get_rng_state_all": lambda: [state.clone() for _ in range(card.count)],
+        "device_count": _constant(card.count), "current_device": device.current_device,
+        "set_device": lambda given: device.set_device(index_of(given)),
+        "synchronize": lambda *_, **__: torch.accelerator.synchronize(),
+        "get_device_properties": _constant(card.properties), "get_device_capability": _constant(card.capability),
+        "get_device_name": _constant(card.name), "get_sync_debug_mode": _constant(0), "utilization": _constant(0),
+        "get_arch_list": _constant([f"sm_{card.capability[0]}{card.capability[1]}"]), "get_gencode_flags": _constant(""),
+        "cudart": lambda: runtime, "CUDAGraph": Graph, "graph": _graph, "graph_pool_handle": _constant((0, 0)),
+        **_memory(device, card), **_streams(torch, index_of), **_devices(device, index_of),
+    }  # fmt: skip
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    """A function of its own for each name: torch.compile keeps rules by function."""
+    return lambda *_, **__: value
+
+
+class Graph:
+    """A CUDA graph. What is captured runs once, as it is written; a replay is not recorded."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def capture_begin(self, *_: Any, **__: Any) -> None:
+        pass
+
+    capture_end = replay = reset = enable_debug_mode = debug_dump = instantiate = capture_begin
+
+    def pool(self) -> tuple[int, int]:
+        return (0, 0)
+
+
+@contextlib.contextmanager
+def _graph(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def _memory(device: Any, card: Card) -> dict[str, Any]:
+    """What the allocator says: bytes of tensors, reserved alike."""
+
+    def live(*_: Any, **__: Any) -> int:
+        return int(device.memory()[0])
+
+    def peak(*_: Any, **__: Any) -> int:
+        return int(device.memory()[1])
+
+    def stats(*_: Any, **__: Any) -> dict[str, int]:
+        numbers: dict[str, int] = defaultdict(int)
+        for kind in ("allocated", "reserved", "active", "requested"):
+            numbers[f"{kind}_bytes.all.current"], numbers[f"{kind}_bytes.all.peak"] = live(), peak()
+        return numbers
+
+    return {
+        "memory_allocated": live, "memory_reserved": live, "max_memory_allocated": peak, "max_memory_reserved": peak,
+        "memory_stats": stats, "memory_summary": _constant(""),
+        "reset_peak_memory_stats": lambda *_, **__: device.reset_peak(),
+        "reset_max_memory_allocated": lambda *_, **__: device.reset_peak(),
+        "mem_get_info": lambda *_, **__: (card.memory - live(), card.memory),
+    }  # fmt: skip
+
+
+def _streams(torch: Any, index_of: Callable[..., int]) -> dict[str, Any]:
+    """Streams and events, which the recorder sees through PyTorch's own."""
+    streams: dict[int, Any] = {}
 
     class Stream(torch.Stream):  # type: ignore[misc]
         def __new__(cls, device: Any = None, priority: int = 0, **given: Any) -> Any:
@@ -169,6 +243,15 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
             if self.stream is not None:
                 set_stream(self.before)
 
+    return {
+        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "StreamContext": StreamContext, "stream": StreamContext,
+        "current_stream": current_stream, "default_stream": default_stream, "set_stream": set_stream,
+    }  # fmt: skip
+
+
+def _devices(device: Any, index_of: Callable[..., int]) -> dict[str, Any]:
+    """Contexts in which another GPU of the node is the current one."""
+
     class DeviceContext:
         def __init__(self, given: Any) -> None:
             self.index = index_of(given)
@@ -180,66 +263,7 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
         def __exit__(self, *_: object) -> None:
             device.set_device(self.before)
 
-    class Graph:
-        """A CUDA graph. What is captured runs once, as it is written; a replay is not recorded."""
-
-        def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        def capture_begin(self, *_: Any, **__: Any) -> None:
-            pass
-
-        capture_end = replay = reset = enable_debug_mode = debug_dump = instantiate = capture_begin
-
-        def pool(self) -> tuple[int, int]:
-            return (0, 0)
-
-    @contextlib.contextmanager
-    def graph(*_: Any, **__: Any) -> Iterator[None]:
-        yield
-
-    def live(*_: Any, **__: Any) -> int:
-        return int(device.memory()[0])
-
-    def peak(*_: Any, **__: Any) -> int:
-        return int(device.memory()[1])
-
-    def stats(*_: Any, **__: Any) -> dict[str, int]:
-        numbers: dict[str, int] = defaultdict(int)
-        for kind in ("allocated", "reserved", "active", "requested"):
-            numbers[f"{kind}_bytes.all.current"], numbers[f"{kind}_bytes.all.peak"] = live(), peak()
-        return numbers
-
-    def wait(*_: Any, **__: Any) -> None:
-        torch.accelerator.synchronize()
-
-    def constant(value: Any) -> Callable[..., Any]:
-        return lambda *_, **__: value  # one function a name: torch.compile keeps rules by function
-
-    state = torch.zeros(16, dtype=torch.uint8)
-    runtime = types.SimpleNamespace(
-        cudaProfilerStart=constant(0), cudaProfilerStop=constant(0), cudaHostRegister=constant(0), cudaHostUnregister=constant(0),
-        cudaMemGetInfo=constant((card.memory, card.memory)), cudaGetErrorString=constant(""),
-    )  # fmt: skip
-    return {
-        **{name: constant(value) for value, names in _CONSTANTS.items() for name in names.split()},
-        "is_bf16_supported": constant(card.capability >= (8, 0)),
-        "_lazy_call": lambda function, **_: function(), "initial_seed": constant(0),
-        "get_rng_state": lambda *_, **__: state.clone(), "get_rng_state_all": lambda: [state.clone() for _ in range(card.count)],
-        "device_count": constant(card.count), "current_device": device.current_device,
-        "set_device": lambda given: device.set_device(index_of(given)), "synchronize": wait,
-        "get_device_properties": constant(card.properties), "get_device_capability": constant(card.capability),
-        "get_device_name": constant(card.name), "get_sync_debug_mode": constant(0), "utilization": constant(0),
-        "get_arch_list": constant([f"sm_{card.capability[0]}{card.capability[1]}"]), "get_gencode_flags": constant(""),
-        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "StreamContext": StreamContext,
-        "stream": StreamContext, "current_stream": current_stream, "default_stream": default_stream, "set_stream": set_stream,
-        "device": DeviceContext, "device_of": lambda tensor: DeviceContext(tensor.device),
-        "memory_allocated": live, "memory_reserved": live, "max_memory_allocated": peak, "max_memory_reserved": peak,
-        "memory_stats": stats, "memory_summary": constant(""),
-        "reset_peak_memory_stats": lambda *_, **__: device.reset_peak(), "reset_max_memory_allocated": lambda *_, **__: device.reset_peak(),
-        "mem_get_info": lambda *_, **__: (card.memory - live(), card.memory),
-        "cudart": lambda: runtime, "CUDAGraph": Graph, "graph": graph, "graph_pool_handle": constant((0, 0)),
-    }  # fmt: skip
+    return {"device": DeviceContext, "device_of": lambda tensor: DeviceContext(tensor.device)}
 
 
 def _private(torch: Any, device: Any, card: Card) -> None:

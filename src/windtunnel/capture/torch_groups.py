@@ -65,8 +65,8 @@ def put_in(torch: Any, device: Any, exchange: Exchange) -> list[dict[str, Any]]:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         begin(
-            f"cpu:{BACKEND},cuda:{BACKEND}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), store=FakeStore(),
-            device_id=given.get("device_id"),
+            f"cpu:{BACKEND},cuda:{BACKEND}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]),
+            store=FakeStore(), device_id=given.get("device_id"),
         )  # fmt: skip
 
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, pg_options: Any = None, **given: Any) -> Any:
@@ -95,8 +95,8 @@ def _replace(dist: Any, inside: Any, standing_in: dict[str, Any]) -> None:
 
 
 def _objects(dist: Any, exchange: Exchange) -> dict[str, Any]:
-    """Calls with Python objects. Those of a whole group are taken to be this rank's own; those for one rank travel through files, and
-    a rank that nobody has started yet is asked for."""
+    """Calls with Python objects. Those of a whole group are taken to be this rank's own; those for one rank travel through files,
+    and a rank that nobody has started yet is asked for."""
 
     def all_gather_object(objects: list[Any], thing: Any, group: Any = None) -> None:
         for index in range(len(objects)):

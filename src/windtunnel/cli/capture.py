@@ -22,7 +22,9 @@ def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:
     from windtunnel.spec.loading.load import load_cluster
 
     if not asked.command:
-        raise SpecError("COMMAND", "nothing", "a training command after --", "Type: windtunnel capture --on h100-ib -- torchrun train.py")
+        raise SpecError(
+            "COMMAND", "nothing", "a training command after --", "Type: windtunnel capture --on h100-ib -- torchrun train.py"
+        )
     sets = [*asked.sets, *([] if asked.gpus is None else [f"gpus={asked.gpus}"])]
     cluster = load_cluster(str(asked.cluster), sets)
     tell = (lambda text: None) if outputs.quiet else lambda text: notes().print(text, markup=False)

@@ -85,10 +85,17 @@ STEP, OPTIMIZER, OPTIMIZER_END = "step", "optimizer", "optimizer end"
 
 
 def steps_of(rank: CapturedRank) -> list[slice]:
-    """Entries of each step: from a step's first forward to the next one's. All entries where no step is marked."""
-    marks = np.flatnonzero(rank.entries["kind"] == EntryKind.MARK)
-    names = [rank.texts[number] for number in rank.entries["name"][marks]]
-    begins = [int(mark) for mark, name in zip(marks, names, strict=True) if name == STEP]
+    """Entries of each step: from the end of one update to that of the next, so that ranks agree; the first from its first forward.
+    All entries where no step is marked."""
+    marks = np.flatnonzero(rank.entries["kind"] == EntryKind.MARK).tolist()
+    named = [(mark, rank.texts[int(rank.entries["name"][mark])]) for mark in marks]
+    begins = [mark for mark, name in named if name == STEP]
     if not begins:
         return [slice(0, len(rank.entries))]
-    return [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(rank.entries)], strict=True)]
+    steps, first = [], begins[0]
+    for begin, after in zip(begins, [*begins[1:], len(rank.entries)], strict=True):
+        ends = [mark for mark, name in named if name == OPTIMIZER_END and begin < mark < after]
+        end = ends[-1] + 1 if ends else after
+        steps.append(slice(first, end))
+        first = end
+    return steps

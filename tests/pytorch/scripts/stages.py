@@ -14,9 +14,7 @@ rank, world = dist.get_rank(), dist.get_world_size()
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 torch.cuda.set_device(device)
 module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()).to(device)
-schedule = Schedule1F1B(
-    PipelineStage(module, rank, world, device), n_microbatches=MICRO, loss_fn=nn.functional.mse_loss
-)
+schedule = Schedule1F1B(PipelineStage(module, rank, world, device), n_microbatches=MICRO, loss_fn=nn.functional.mse_loss)
 optimizer = torch.optim.AdamW(module.parameters())
 x, target = torch.randn(ROWS, WIDTH, device=device), torch.randn(ROWS, WIDTH, device=device)
 for _ in range(3):

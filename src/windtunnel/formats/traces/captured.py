@@ -97,7 +97,17 @@ _TYPES = {
     "BFloat16": "c10::BFloat16", "Half": "c10::Half", "Float": "float", "Double": "double", "Long": "long int", "Int": "int",
     "Float8_e4m3fn": "c10::Float8_e4m3fn", "Float8_e5m2": "c10::Float8_e5m2",
 }  # fmt: skip
-_ELEMENTS = {"BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Long": 8, "Int": 4, "Short": 2, "ComplexFloat": 8, "ComplexDouble": 16}
+_ELEMENTS = {
+    "BFloat16": 2,
+    "Half": 2,
+    "Float": 4,
+    "Double": 8,
+    "Long": 8,
+    "Int": 4,
+    "Short": 2,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+}
 
 
 def _element(tensor: dict[str, Any]) -> int:
