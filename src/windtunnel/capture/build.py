@@ -50,7 +50,7 @@ def _torch() -> tuple[Path, str]:
     if any((folder / "lib").glob("libtorch_cuda*")):
         raise SpecError(
             "torch", about, "a build of PyTorch for CPUs, whose place for CUDA is empty",
-            "In an environment of its own: pip install torch --index-url https://download.pytorch.org/whl/cpu",
+            "Install PyTorch for CPUs in an environment of its own (pytorch.org, Get Started, CPU).",
         )  # fmt: skip
     return folder, f"{about} {sysconfig.get_config_var('SOABI')}"
 

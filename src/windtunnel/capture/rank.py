@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.capture.load import load_device
-from windtunnel.capture.session import Session
+from windtunnel.capture.session import CaptureSession
 from windtunnel.capture.torch_cuda import Card
 
 BROKE = 9
@@ -29,7 +29,7 @@ def main(plan: dict[str, Any]) -> int:
     exchange = torch_groups.Exchange(torch, Path(plan["exchange"]), plan["rank"])
     groups = torch_groups.put_in(torch, device, exchange)
     about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "card")} | {"torch": torch.__version__}
-    session = Session(torch, device, groups, Path(plan["out"]), plan["steps"], about)
+    session = CaptureSession(torch, device, groups, Path(plan["out"]), plan["steps"], about)
     _leave_out(torch, session)
     _skip_hollow(torch)
     session.start()
@@ -67,13 +67,13 @@ def _close_network() -> None:
     """Connections to other machines are refused: a captured script fetches nothing."""
     connect = socket.socket.connect
 
-    def within(self: socket.socket, address: Any) -> None:
+    def connect_within(self: socket.socket, address: Any) -> None:
         host = address[0] if isinstance(address, tuple) and address else ""
         if host and host not in ("localhost", "127.0.0.1", "::1"):
             raise ConnectionRefusedError(f"a captured script has no network: it asked for {host}")
         connect(self, address)
 
-    socket.socket.connect = within  # type: ignore[method-assign, assignment]
+    socket.socket.connect = connect_within  # type: ignore[method-assign, assignment]
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="disabled")
 
 
@@ -109,22 +109,22 @@ def _skip_hollow(torch: Any) -> None:
         setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
 
 
-def _leave_out(torch: Any, session: Session) -> None:
+def _leave_out(torch: Any, session: CaptureSession) -> None:
     """What a captured script doesn't do: it compiles nothing, and saves nothing."""
 
-    def once(note: str) -> None:
+    def add_note(note: str) -> None:
         if note not in session.notes:
             session.notes.append(note)
 
     def compile_nothing(model: Any = None, **_: Any) -> Any:
-        once("torch.compile: the code runs as it is written, without fusion")
+        add_note("torch.compile: the code runs as it is written, without fusion")
         return model if model is not None else (lambda function: function)
 
     def compile_module(module: Any, *_: Any, **__: Any) -> None:
         compile_nothing(module)
 
     def save_nothing(*_: Any, **__: Any) -> None:
-        once("saves are left out")
+        add_note("saves are left out")
 
     torch.compile = compile_nothing
     torch.nn.Module.compile = compile_module

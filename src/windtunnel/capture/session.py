@@ -14,7 +14,7 @@ import numpy as np
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
 
-class Session:
+class CaptureSession:
     """Watches the script of one rank, and writes what was recorded. `about`: what the file says of the job."""
 
     def __init__(self, torch: Any, device: Any, groups: list[dict[str, Any]], out: Path, steps: int, about: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Session:
         module.register_module_forward_pre_hook(self._enter)
         module.register_module_forward_hook(self._leave, always_call=True)
         optimizer.register_optimizer_step_pre_hook(lambda *_: self._device.mark(OPTIMIZER))
-        optimizer.register_optimizer_step_post_hook(self._updated)
+        optimizer.register_optimizer_step_post_hook(self._note_update)
 
     def _enter(self, module: Any, _: Any) -> None:
         stack = self._stacks.__dict__.setdefault("stack", [])
@@ -60,7 +60,7 @@ class Session:
         for path, module in root.named_modules():
             self._paths.setdefault(id(module), path or type(root).__name__)
 
-    def _updated(self, *_: Any) -> None:
+    def _note_update(self, *_: Any) -> None:
         self._device.mark(OPTIMIZER_END)
         self._stepped = True
 

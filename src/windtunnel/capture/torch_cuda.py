@@ -129,7 +129,7 @@ def _names(torch: Any, device: Any, card: Card) -> dict[str, Any]:
         "get_device_properties": _constant(card.properties), "get_device_capability": _constant(card.capability),
         "get_device_name": _constant(card.name), "get_sync_debug_mode": _constant(0), "utilization": _constant(0),
         "get_arch_list": _constant([f"sm_{card.capability[0]}{card.capability[1]}"]), "get_gencode_flags": _constant(""),
-        "cudart": lambda: runtime, "CUDAGraph": Graph, "graph": _graph, "graph_pool_handle": _constant((0, 0)),
+        "cudart": lambda: runtime, "CUDAGraph": ReplayedGraph, "graph": _graph, "graph_pool_handle": _constant((0, 0)),
         **_memory(device, card), **_streams(torch, index_of), **_devices(device, index_of),
     }  # fmt: skip
 
@@ -139,7 +139,7 @@ def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-class Graph:
+class ReplayedGraph:
     """A CUDA graph. What is captured runs once, as it is written; a replay is not recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -186,35 +186,7 @@ def _memory(device: Any, card: Card) -> dict[str, Any]:
 def _streams(torch: Any, index_of: Callable[..., int]) -> dict[str, Any]:
     """Streams and events, which the recorder sees through PyTorch's own."""
     streams: dict[int, Any] = {}
-
-    class Stream(torch.Stream):  # type: ignore[misc]
-        def __new__(cls, device: Any = None, priority: int = 0, **given: Any) -> Any:
-            if "stream_id" in given:
-                return super().__new__(cls, **given)
-            return super().__new__(cls, device=torch.device("cuda", index_of(device)), priority=priority)
-
-        @property
-        def cuda_stream(self) -> int:
-            return int(self.stream_id)
-
-        def query(self) -> bool:
-            return True
-
-        def is_capturing(self) -> bool:
-            return False
-
-    class Event(torch.Event):  # type: ignore[misc]
-        def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> Any:
-            return super().__new__(cls, device="cuda", enable_timing=enable_timing, blocking=blocking)
-
-        def record(self, stream: Any = None) -> None:
-            super().record(current_stream() if stream is None else stream)
-
-        def wait(self, stream: Any = None) -> None:
-            super().wait(current_stream() if stream is None else stream)
-
-        def elapsed_time(self, end: Any) -> float:
-            return 1.0
+    stream_class = _stream_class(torch, index_of)
 
     def current_stream(given: Any = None) -> Any:
         index = index_of(given)
@@ -223,7 +195,7 @@ def _streams(torch: Any, index_of: Callable[..., int]) -> dict[str, Any]:
         return streams[index]
 
     def default_stream(given: Any = None) -> Any:
-        return Stream(stream_id=0, device_index=index_of(given), device_type=1)
+        return stream_class(stream_id=0, device_index=index_of(given), device_type=1)
 
     def set_stream(stream: Any) -> None:
         if stream is not None:
@@ -244,9 +216,47 @@ def _streams(torch: Any, index_of: Callable[..., int]) -> dict[str, Any]:
                 set_stream(self.before)
 
     return {
-        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "StreamContext": StreamContext, "stream": StreamContext,
-        "current_stream": current_stream, "default_stream": default_stream, "set_stream": set_stream,
+        "Stream": stream_class, "ExternalStream": stream_class, "Event": _event_class(torch, current_stream),
+        "StreamContext": StreamContext, "stream": StreamContext, "current_stream": current_stream,
+        "default_stream": default_stream, "set_stream": set_stream,
     }  # fmt: skip
+
+
+def _stream_class(torch: Any, index_of: Callable[..., int]) -> Any:
+    class Stream(torch.Stream):  # type: ignore[misc]
+        def __new__(cls, device: Any = None, priority: int = 0, **given: Any) -> Any:
+            if "stream_id" in given:
+                return super().__new__(cls, **given)
+            return super().__new__(cls, device=torch.device("cuda", index_of(device)), priority=priority)
+
+        @property
+        def cuda_stream(self) -> int:
+            return int(self.stream_id)
+
+        def query(self) -> bool:
+            return True
+
+        def is_capturing(self) -> bool:
+            return False
+
+    return Stream
+
+
+def _event_class(torch: Any, current_stream: Callable[[], Any]) -> Any:
+    class Event(torch.Event):  # type: ignore[misc]
+        def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> Any:
+            return super().__new__(cls, device="cuda", enable_timing=enable_timing, blocking=blocking)
+
+        def record(self, stream: Any = None) -> None:
+            super().record(current_stream() if stream is None else stream)
+
+        def wait(self, stream: Any = None) -> None:
+            super().wait(current_stream() if stream is None else stream)
+
+        def elapsed_time(self, end: Any) -> float:
+            return 1.0
+
+    return Event
 
 
 def _devices(device: Any, index_of: Callable[..., int]) -> dict[str, Any]:

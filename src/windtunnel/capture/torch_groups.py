@@ -81,6 +81,8 @@ def put_in(torch: Any, device: Any, exchange: Exchange) -> list[dict[str, Any]]:
         "monitored_barrier": lambda *_, **__: None, **_objects(dist, exchange),
     }  # fmt: skip
     _replace(dist, inside, standing_in)
+    if not hasattr(dist, "set_timeout"):  # of later versions of PyTorch, which torchtitan asks for
+        dist.set_timeout = lambda *_, **__: None
     return groups
 
 
