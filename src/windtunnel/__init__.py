@@ -32,4 +32,4 @@ def __getattr__(name: str) -> Any:
         raise explain_missing_module(error) or error from None
 
 
-functions_before_packages(__name__, ("calibrate", "catalog", "goodput", "memory", "predict", "replay", "search"))
+functions_before_packages(__name__, ("calibrate", "capture", "catalog", "goodput", "memory", "predict", "replay", "search"))

@@ -5,6 +5,8 @@ from . import fleet as fleet
 from . import profile as profile
 from . import runs as runs
 from .api.answer import Answer as Answer
+from .api.capture import Captured as Captured
+from .api.capture import capture as capture
 from .api.choices import design as design
 from .api.choices import plan as plan
 from .api.choices import search as search

@@ -41,6 +41,7 @@ VERBS: Verbs = {
     "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
     "catalog": ("catalogue", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "Read files of other tools as a job, a cluster, a run or a trace graph."),
+    "capture": ("capture", "An unedited training script on a cluster that isn't there: its step, calls and memory."),
     "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
     "simai": ("simai", "The table of SimAI's analytical mode for one of its workloads, and where it departs from its formulas."),
     "runs": ("runs", "Measured runs: where the time of their steps went, and which rank waits for which."),

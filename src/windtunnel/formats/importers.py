@@ -28,6 +28,7 @@ class Importer:
 IMPORTERS: tuple[Importer, ...] = (
     Importer("run", "own.run", "measured runs that windtunnel wrote, a folder", reads="folder"),
     Importer("graph", "own.graph", "trace graphs that windtunnel wrote (Parquet)"),
+    Importer("captured", "traces.captured", "ranks that `windtunnel capture` recorded (Parquet), a file a rank"),
     Importer("dataset", "own.dataset", "datasets of measured kernels (Parquet, or CSV of windtunnel)"),
     Importer("chakra", "traces.chakra", "Chakra execution traces (.et)"),
     Importer("chakra-json", "traces.chakra.json_graph", "Chakra execution traces in JSON (workload_graph), a file a rank"),

@@ -1,0 +1,159 @@
+"""An unedited training script on a cluster that isn't there: what it does, how long that takes, and what memory it holds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from windtunnel.base.options import asks
+from windtunnel.capture.options import CaptureOptions
+from windtunnel.memory.allocator import CachingAllocator, PoolBlock
+from windtunnel.records.capture_file import CapturedRank, EntryKind, steps_of
+
+if TYPE_CHECKING:
+    from windtunnel.replay.result import ReplayResult
+
+
+@dataclass(frozen=True)
+class GroupCalls:
+    """Calls of one kind in one group during the last step: how often, and bytes in all as nccl-tests counts them."""
+
+    op: str
+    ranks: tuple[int, ...]
+    group: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ReadValue:
+    """A value of the device that the script asked for: by which rule it was answered, where, and how often."""
+
+    rule: str
+    site: str
+    count: int
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """Bytes of a rank at its highest point: of its tensors, in blocks of PyTorch's allocator, and what that reserves."""
+
+    rank: int
+    tensors: int
+    allocated: int
+    reserved: int
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What the captured ranks did in their last step, replayed on the cluster."""
+
+    folder: Path
+    ranks: tuple[CapturedRank, ...]
+    world: int
+    replayed: ReplayResult
+
+    @property
+    def seconds(self) -> float:
+        """Of the step, from its first forward to the end of its last kernel."""
+        return float(self.replayed.end)
+
+    @cached_property
+    def operators(self) -> dict[str, int]:
+        """Kernels of the first captured rank's last step, by operator, most frequent first."""
+        rank = self.ranks[0]
+        entries = rank.entries[steps_of(rank)[-1]]
+        names = entries["name"][entries["kind"] == EntryKind.OPERATOR]
+        return dict(Counter(rank.texts[name] for name in names.tolist()).most_common())
+
+    @cached_property
+    def calls(self) -> tuple[GroupCalls, ...]:
+        """Calls of the first captured rank's last step, most bytes first."""
+        rank = self.ranks[0]
+        entries = rank.entries[steps_of(rank)[-1]]
+        counts: dict[tuple[str, int], list[int]] = {}
+        for call in entries[entries["kind"] == EntryKind.CALL]:
+            of_kind = counts.setdefault((rank.texts[call["name"]], int(call["c"]) >> 32), [0, 0])
+            of_kind[0] += 1
+            of_kind[1] += int(call["b"])
+        groups = rank.about["groups"]
+        found = [
+            GroupCalls(op, tuple(groups[number]["ranks"]), str(groups[number].get("description", "")), count, size)
+            for (op, number), (count, size) in counts.items()
+        ]
+        return tuple(sorted(found, key=lambda calls: (-calls.bytes, calls.op)))
+
+    @cached_property
+    def values(self) -> tuple[ReadValue, ...]:
+        """Values that the script read and that would have needed a GPU, most frequent first."""
+        rank = self.ranks[0]
+        entries = rank.entries[steps_of(rank)[-1]]
+        said = Counter(rank.texts[number] for number in entries["signature"][entries["kind"] == EntryKind.READ].tolist())
+        parts = [(text.partition("|"), count) for text, count in said.most_common()]
+        return tuple(ReadValue(rule, site, count) for (rule, _, site), count in parts if rule != "known")
+
+    @cached_property
+    def memory(self) -> tuple[MemoryPeak, ...]:
+        """The highest point of each captured rank, by a replay of its allocations."""
+        return tuple(map(peak_of, self.ranks))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON: stable keys, SI units."""
+        return {
+            "schema": "windtunnel.capture/1",
+            "command": list(self.ranks[0].about["command"]),
+            "world": self.world,
+            "folder": str(self.folder),
+            "step_s": self.seconds,
+            "replay": self.replayed.as_dict(),
+            "operators": self.operators,
+            "calls": [vars(calls) | {"ranks": list(calls.ranks)} for calls in self.calls],
+            "values": [vars(value) for value in self.values],
+            "memory": [vars(peak) for peak in self.memory],
+            "notes": list(dict.fromkeys(note for rank in self.ranks for note in rank.about["notes"])),
+        }
+
+
+def peak_of(rank: CapturedRank) -> MemoryPeak:
+    """Peaks of a rank from its start on, by PyTorch's allocator with its default settings."""
+    pool = CachingAllocator(limit=math.inf)
+    live: dict[int, PoolBlock] = {}
+    entries = rank.entries[np.isin(rank.entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE))]
+    tensors = peak = 0
+    for kind, address, size, stream in zip(*(entries[name].tolist() for name in ("kind", "a", "b", "stream")), strict=True):
+        if kind == EntryKind.ALLOCATE:
+            live[address] = pool.malloc(size, stream)
+            tensors += size
+            peak = max(peak, tensors)
+        elif address in live:
+            pool.free(live.pop(address))
+            tensors -= size
+    return MemoryPeak(int(rank.about["rank"]), peak, int(pool.peak_allocated), int(pool.peak_reserved))
+
+
+@asks(CaptureOptions)
+def capture(asked: CaptureOptions) -> Captured:
+    """Runs a training command unedited on this machine's CPU, as ranks of a cluster that isn't there, and predicts its step.
+
+    Only ranks that differ run, one after the other: rank 0, the last one, and those that rank 0 exchanges messages of stages with.
+    Needs PyTorch's build for CPUs and a C++ compiler, which builds the device once. SpecError for a command without a script,
+    NotInstalled without PyTorch, EngineError for a script that raises.
+    """
+    from windtunnel.capture.run import capture as run
+    from windtunnel.spec.loading.load import load_cluster
+
+    sets = [] if asked.gpus is None else [f"gpus={asked.gpus}"]
+    cluster = load_cluster(asked.cluster, sets) if isinstance(asked.cluster, str) else asked.cluster
+    done = run(asked.command, cluster, Path(asked.out), steps=asked.steps, ranks=asked.ranks, progress=asked.progress)
+    from windtunnel.formats.traces.captured import graph_of_captured
+    from windtunnel.replay.options import ReplayOptions
+    from windtunnel.replay.run import replay
+
+    options = ReplayOptions(network=asked.network, compute="kernels")
+    return Captured(done.folder, done.ranks, done.world, replay(graph_of_captured(done.ranks), cluster, options))

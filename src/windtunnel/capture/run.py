@@ -1,0 +1,162 @@
+"""Captures a job: each rank that differs is run once, one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import EngineError, FileError, SpecError
+from windtunnel.capture.build import device_library
+from windtunnel.capture.launch import script_of, variables_of
+from windtunnel.capture.torch_cuda import Card
+from windtunnel.capture.torch_groups import WANTED
+from windtunnel.records.capture_file import CapturedRank, EntryKind, read_captured
+from windtunnel.spec.machine.cluster import Cluster
+
+CAPABILITIES = {
+    "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0), "rubin": (10, 0),
+    "cdna2": (9, 0), "cdna3": (9, 4), "cdna4": (9, 5),
+}  # fmt: skip
+"""Compute capability of an architecture, as `torch.cuda.get_device_capability` says."""
+
+
+@dataclass(frozen=True)
+class CapturedJob:
+    """The ranks that were run, and what they stand for."""
+
+    folder: Path
+    ranks: tuple[CapturedRank, ...]
+    world: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the captured ranks."""
+        return tuple(int(rank.about["rank"]) for rank in self.ranks)
+
+
+def capture(
+    command: Sequence[str], cluster: Cluster, folder: Path, *, steps: int = 3, ranks: Sequence[int] = (),
+    progress: Callable[[str], object] | None = None,
+) -> CapturedJob:  # fmt: skip
+    """Runs a training command on a cluster that isn't there, and writes what its ranks do into a folder.
+
+    `steps`: steps of the optimizer, of which the last is the one that is looked at; `ranks`: which to run, by default rank 0, the
+    last one, and those that rank 0 exchanges stages' messages with. `progress` is told what is done. SpecError for a command
+    without a script; EngineError for a script that raised, with its last lines.
+    """
+    script = script_of(command)
+    if steps < 1:
+        raise SpecError("--steps", steps, "1 or more")
+    world, local = cluster.gpus, min(cluster.gpus_of_node, cluster.gpus)
+    tell = progress or (lambda _: None)
+    library = device_library(tell)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            str(folder), error.strerror or str(error), "a folder that can be made", "Say another with --out."
+        ) from error
+    plan = {
+        "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments, "steps": steps,
+        "world": world, "command": list(command), "cluster": cluster.id, "card": asdict(card_of(cluster)),
+    }  # fmt: skip
+    for rank in ranks:
+        if not 0 <= rank < world:
+            raise SpecError("--rank", rank, f"0 to {world - 1}")
+    with tempfile.TemporaryDirectory() as work:
+        running = _Ranks(plan | {"exchange": work}, folder, world, local, tell)
+        try:
+            first = min(ranks, default=0)
+            running.start(list(ranks) or [first])
+            done = running.finish()
+            if not ranks:
+                running.start([rank for rank in different_ranks(done[first], world) if rank not in done])
+                done = running.finish()
+        finally:
+            running.stop()
+    return CapturedJob(folder, tuple(done[rank] for rank in sorted(done)), world)
+
+
+class _Ranks:
+    """Processes of ranks: at most as many at a time as the machine has processors, but for those that wait for one another."""
+
+    def __init__(self, plan: dict[str, Any], folder: Path, world: int, local: int, tell: Callable[[str], object]) -> None:
+        self._plan, self._folder, self._world, self._local, self._tell = plan, folder, world, local, tell
+        self._exchange = Path(plan["exchange"])
+        self._waiting: list[int] = []
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._done: dict[int, CapturedRank] = {}
+
+    def start(self, ranks: Sequence[int]) -> None:
+        """Ranks that are to be run."""
+        self._waiting += [rank for rank in ranks if rank not in self._waiting]
+
+    def finish(self) -> dict[int, CapturedRank]:
+        """Runs all, and those that they ask for. EngineError for a rank that raises."""
+        while self._waiting or self._running:
+            for path in self._exchange.glob(f"{WANTED}*"):
+                self._begin(int(path.name.removeprefix(WANTED)))
+            while self._waiting and len(self._running) < (os.cpu_count() or 1):
+                self._begin(self._waiting.pop(0))
+            for rank, process in list(self._running.items()):
+                if process.poll() is not None:
+                    del self._running[rank]
+                    self._done[rank] = self._result(rank, process.returncode)
+            time.sleep(0.02)
+        return self._done
+
+    def stop(self) -> None:
+        """Ends what still runs."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def _out(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank:06}.parquet"
+
+    def _begin(self, rank: int) -> None:
+        if rank in self._running or rank in self._done:
+            return
+        self._tell(f"running rank {rank} of {self._world}")
+        file = self._exchange / f"plan-{rank}.json"
+        file.write_text(json.dumps(self._plan | {"rank": rank, "out": str(self._out(rank))}))
+        with self._out(rank).with_suffix(".log").open("wb") as log:
+            self._running[rank] = subprocess.Popen(
+                [sys.executable, "-m", "windtunnel.capture.rank", str(file)], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, env={**os.environ, **variables_of(rank, self._world, self._local)},
+            )  # fmt: skip
+
+    def _result(self, rank: int, status: int) -> CapturedRank:
+        log = self._out(rank).with_suffix(".log")
+        if status != 0:
+            last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-12:])
+            how = f"was ended by signal {-status}" if status < 0 else "raised"
+            raise EngineError(f"rank {rank} {how}; its output is in {log}:\n{last}")
+        return read_captured(self._out(rank))
+
+
+def card_of(cluster: Cluster) -> Card:
+    """What the cluster's GPU says of itself. SpecError for a machine that PyTorch does not call `cuda`."""
+    gpu = cluster.gpu
+    capability = CAPABILITIES.get(gpu.architecture)
+    if capability is None:
+        raise SpecError("--on", cluster.id, "a cluster of GPUs that PyTorch calls cuda")
+    name = gpu.names[0] if gpu.names else gpu.name
+    return Card(name, capability, round(gpu.memory), gpu.sms or 132, min(cluster.gpus_of_node, cluster.gpus))
+
+
+def different_ranks(first: CapturedRank, world: int) -> list[int]:
+    """Ranks that do other work than rank 0: those of the groups in which it sends to or receives from another, and the last."""
+    calls = first.entries[first.entries["kind"] == EntryKind.CALL]
+    sends = [name in ("send", "recv") for name in first.texts]
+    pairs = {int(call["c"]) >> 32 for call in calls if sends[call["name"]]}
+    ranks = {rank for number in pairs for rank in first.about["groups"][number]["ranks"]}
+    return sorted((ranks | {world - 1}) - {0})

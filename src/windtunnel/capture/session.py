@@ -1,0 +1,87 @@
+"""What a captured process is watched by: modules, optimizer steps, and the end of the steps that were asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
+
+
+class CaptureSession:
+    """Watches the script of one rank, and writes what was recorded. `about`: what the file says of the job."""
+
+    def __init__(self, torch: Any, device: Any, groups: list[dict[str, Any]], out: Path, steps: int, about: dict[str, Any]) -> None:
+        self._torch, self._device, self._groups = torch, device, groups
+        self._out, self._wanted, self._about = out, steps, about
+        self._stacks = threading.local()
+        self._paths: dict[int, str] = {}
+        self._steps = 0
+        self._begun = self._stepped = False
+        self.notes: list[str] = []
+
+    def start(self) -> None:
+        """Hooks of all modules and optimizers."""
+        from torch.nn.modules import module
+        from torch.optim import optimizer
+
+        module.register_module_forward_pre_hook(self._enter)
+        module.register_module_forward_hook(self._leave, always_call=True)
+        optimizer.register_optimizer_step_pre_hook(lambda *_: self._device.mark(OPTIMIZER))
+        optimizer.register_optimizer_step_post_hook(self._note_update)
+
+    def _enter(self, module: Any, _: Any) -> None:
+        stack = self._stacks.__dict__.setdefault("stack", [])
+        if not stack and not self._in_backward() and (self._stepped or not self._begun):
+            self._next_step()
+        path = self._paths.get(id(module))
+        if path is None:
+            self._name(module)
+            path = self._paths[id(module)]
+        stack.append(self._device.current_module())
+        self._device.set_module(self._device.number_of(path))
+
+    def _leave(self, *_: Any) -> None:
+        stack = self._stacks.__dict__.get("stack")
+        if stack:
+            self._device.set_module(stack.pop())
+
+    def _in_backward(self) -> bool:
+        return bool(self._torch._C._current_graph_task_id() != -1)
+
+    def _name(self, root: Any) -> None:
+        """Paths of a module and all that it holds, from the first that is called with nothing around it."""
+        for path, module in root.named_modules():
+            self._paths.setdefault(id(module), path or type(root).__name__)
+
+    def _note_update(self, *_: Any) -> None:
+        self._device.mark(OPTIMIZER_END)
+        self._stepped = True
+
+    def _next_step(self) -> None:
+        self._steps += self._stepped
+        self._begun, self._stepped = True, False
+        if self._steps >= self._wanted:
+            self.finish()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        self._device.mark(STEP)
+        self._device.reset_peak()
+
+    def finish(self) -> None:
+        """Writes the file."""
+        self._device.record(False)
+        done = self._steps + (1 if self._stepped else 0)
+        entries = np.frombuffer(self._device.take_entries(), ENTRY)
+        live, peak = self._device.memory()
+        about = self._about | {
+            "steps": done, "groups": self._groups, "notes": self.notes, "live_bytes": live, "peak_bytes": peak,
+        }  # fmt: skip
+        write_captured(CapturedRank(entries, tuple(self._device.texts()), json.loads(json.dumps(about))), self._out)

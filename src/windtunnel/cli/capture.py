@@ -1,0 +1,34 @@
+"""`windtunnel capture --on CLUSTER -- COMMAND…`."""
+
+from __future__ import annotations
+
+from windtunnel.capture.options import CaptureCommandOptions
+from windtunnel.cli.shared.common import notes
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+
+EXAMPLES = """\b
+Examples:
+  windtunnel capture --on h100-ib --gpus 64 -- torchrun --nproc-per-node 8 train.py
+  windtunnel capture --on gb200-nvl72 --gpus 1024 --ranks 0,1023 -- torchrun -m torchtitan.train --module llama3
+"""
+
+
+@command_of(CaptureCommandOptions)
+def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.api.capture import capture
+    from windtunnel.api.capture_sheet import capture_sheet
+    from windtunnel.base.errors import SpecError
+    from windtunnel.spec.loading.load import load_cluster
+
+    if not asked.command:
+        raise SpecError(
+            "COMMAND", "nothing", "a training command after --", "Type: windtunnel capture --on h100-ib -- torchrun train.py"
+        )
+    sets = [*asked.sets, *([] if asked.gpus is None else [f"gpus={asked.gpus}"])]
+    cluster = load_cluster(str(asked.cluster), sets)
+    tell = (lambda text: None) if outputs.quiet else lambda text: notes().print(text, markup=False)
+    captured = capture(
+        asked.command, cluster, steps=asked.steps, ranks=asked.ranks, network=asked.network, out=asked.out, progress=tell
+    )  # fmt: skip
+    outputs.show(capture_sheet(captured), captured.as_dict)
