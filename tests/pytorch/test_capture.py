@@ -45,7 +45,8 @@ def test_fsdp_over_tensor_parallelism_has_the_calls_that_a_hand_counts(tmp_path:
 
 
 ON_THE_HOST = frozenset((
-    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::ones_like", "aten::mean", "aten::div.Scalar", "aten::div.Tensor",
+    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::ones_like", "aten::mean", "aten::div.Scalar",
+    "aten::div.Tensor",
     "aten::mul.Scalar", "aten::mul.Tensor",
 ))  # fmt: skip
 """Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped
