@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import windtunnel as wt
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.launch.command import environment
+from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.records.capture_file import EntryKind, steps_of
+from windtunnel.records.sections import Section
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -34,6 +42,45 @@ def test_fsdp_over_tensor_parallelism_has_the_calls_that_a_hand_counts(tmp_path:
     assert job.world == 16
     assert 1e-4 < job.seconds < 5
     assert not job.values
+
+
+ON_THE_HOST = frozenset((
+    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::ones_like", "aten::mean", "aten::div.Scalar",
+    "aten::div.Tensor",
+    "aten::mul.Scalar", "aten::mul.Tensor",
+))  # fmt: skip
+"""Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped
+there, and DDP's own division of a bucket is not seen in a real run."""
+
+
+def called(job: wt.Captured) -> list[tuple[str, int]]:
+    """Calls of the first captured rank's last step in their order, with bytes."""
+    rank = job.ranks[0]
+    entries = rank.entries[steps_of(rank)[-1]]
+    calls = entries[entries["kind"] == EntryKind.CALL]
+    return [(rank.texts[call["name"]], int(call["b"])) for call in calls]
+
+
+@pytest.mark.parametrize(("kind", "world"), [("ddp", 2), ("fsdp", 2), ("fsdp", 4), ("tp", 2)])
+def test_calls_are_those_of_a_real_run(kind: str, world: int, tmp_path: Path) -> None:
+    """The same script on real processes over gloo, watched by the monitor: the same calls, bytes and order."""
+    script = str(SCRIPTS / "either.py")
+    job = wt.capture(
+        ["torchrun", "--nproc-per-node", str(world), script, kind], "h100-ib", world, out=tmp_path / "captured", steps=4
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), script, kind]
+    variables = environment(tmp_path, "real") | {"DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(launch, env=variables, check=True, capture_output=True, text=True)
+    table = recorded_of_rings(tmp_path / "real").sections
+    last = table.where((table.rank == 0) & (table.section == Section.CALL) & (table.step == 4))
+    real = [(Comm(int(comm)).name.lower(), int(size)) for comm, size in zip(last.comm, last.bytes, strict=True)]
+    assert len(real) >= 3
+    assert called(job) == real
+    operators = Counter(json.loads(ran.stdout.strip().splitlines()[-1]))
+    shared = {name: count for name, count in operators.items() if name not in ON_THE_HOST}
+    if kind in ("ddp", "tp"):  # FSDP copies between buffers by other operators on a CPU
+        assert {name: count for name, count in job.operators.items() if name in shared} == shared
+        assert len(shared) >= 8
 
 
 def test_experts_get_even_shares_and_values_that_are_known_are_known(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -51,3 +52,18 @@ def variables_of(rank: int, world: int, local: int) -> dict[str, str]:
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "OMP_NUM_THREADS": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }  # fmt: skip
+
+
+def variables_of_accelerate(launcher: Sequence[str]) -> dict[str, str]:
+    """What `accelerate launch` sets for its ranks, by its own code; nothing for another launcher. Needs torch to be loaded."""
+    words = list(launcher)
+    if "launch" in words and any(word.endswith("accelerate") for word in words):
+        words = words[words.index("launch") + 1 :]
+    elif "accelerate.commands.launch" in words:
+        words = words[words.index("accelerate.commands.launch") + 1 :]
+    else:
+        return {}
+    parser = import_module("accelerate.commands.launch")
+    asked, *_ = parser._validate_launch_command(parser.launch_command_parser().parse_args([*words, "script.py"]))
+    named = import_module("accelerate.utils.launch").prepare_multi_gpu_env(asked)
+    return {name: value for name, value in named.items() if name.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_"))}

@@ -15,7 +15,8 @@ from windtunnel.capture.torch_cuda import Card
 NAME = "windtunnel_capture_device"
 _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 _BY_HAND = frozenset((
-    "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "unfold", "resize_", "record_stream",
+    "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real",
+    "view_as_complex", "resize_", "record_stream",
     "set_.source_Storage_storage_offset", "set_.source_Storage", "set_.source_Tensor", "set_", "set_.source_Tensor_storage_offset",
     "_local_scalar_dense", "copy_", "_copy_from", "equal", "is_pinned", "_fused_sdp_choice", "_pin_memory",
 ))  # fmt: skip

@@ -11,6 +11,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from windtunnel.capture import stand_ins
+from windtunnel.capture.launch import variables_of_accelerate
 from windtunnel.capture.load import load_device
 from windtunnel.capture.session import CaptureSession
 from windtunnel.capture.torch_cuda import Card
@@ -30,11 +32,11 @@ def main(plan: dict[str, Any]) -> int:
     groups = torch_groups.put_in(torch, device, exchange)
     about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "card")} | {"torch": torch.__version__}
     session = CaptureSession(torch, device, groups, Path(plan["out"]), plan["steps"], about)
-    _leave_out(torch, session)
-    _skip_hollow(torch)
+    stand_ins.put_in(torch, session.notes)
     session.start()
     sys.argv = [plan["script"], *plan["arguments"]]
     try:
+        os.environ.update(variables_of_accelerate(plan["launcher"]))
         if plan["module"]:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(plan["script"], run_name="__main__", alter_sys=True)
@@ -75,63 +77,6 @@ def _close_network() -> None:
 
     socket.socket.connect = connect_within  # type: ignore[method-assign, assignment]
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="disabled")
-
-
-HOLLOW = 64 << 20
-"""Bytes from which on a tensor of the host holds no memory (`device.cpp`): what is written there is lost, so it is not."""
-
-_FILLS = ("normal_", "uniform_", "fill_", "zero_", "erfinv_", "clamp_", "mul_", "add_", "exponential_", "random_", "copy_")
-
-
-def _skip_hollow(torch: Any) -> None:
-    """Filling a large tensor of the host takes no time: a model that is built there is not initialised."""
-
-    def skipping(fill: Any) -> Any:
-        def fill_unless_hollow(tensor: Any, *given: Any, **named: Any) -> Any:
-            if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
-                return tensor
-            return fill(tensor, *given, **named)
-
-        return fill_unless_hollow
-
-    def convert(tensor: Any, *given: Any, **named: Any) -> Any:
-        if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
-            device, dtype, *_ = torch._C._nn._parse_to(*given, **{key: named[key] for key in named if key != "copy"})
-            if (device is None or device.type == "cpu") and dtype not in (None, tensor.dtype):
-                return torch.empty_like(tensor, dtype=dtype)
-        return to(tensor, *given, **named)
-
-    to = torch.Tensor.to
-    torch.Tensor.to = convert
-    for name, dtype in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16)):
-        setattr(torch.Tensor, name, lambda tensor, dtype=dtype, **named: convert(tensor, dtype=dtype, **named))
-    for name in _FILLS:
-        setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
-
-
-def _leave_out(torch: Any, session: CaptureSession) -> None:
-    """What a captured script doesn't do: it compiles nothing, and saves nothing."""
-
-    def add_note(note: str) -> None:
-        if note not in session.notes:
-            session.notes.append(note)
-
-    def compile_nothing(model: Any = None, **_: Any) -> Any:
-        add_note("torch.compile: the code runs as it is written, without fusion")
-        return model if model is not None else (lambda function: function)
-
-    def compile_module(module: Any, *_: Any, **__: Any) -> None:
-        compile_nothing(module)
-
-    def save_nothing(*_: Any, **__: Any) -> None:
-        add_note("saves are left out")
-
-    torch.compile = compile_nothing
-    torch.nn.Module.compile = compile_module
-    torch.save = save_nothing
-    import torch.distributed.checkpoint as checkpoint
-
-    checkpoint.save = checkpoint.async_save = save_nothing
 
 
 if __name__ == "__main__":

@@ -65,7 +65,9 @@ def capture(
             str(folder), error.strerror or str(error), "a folder that can be made", "Say another with --out."
         ) from error
     plan = {
-        "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments, "steps": steps,
+        "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments,
+        "launcher": script.launcher,
+        "steps": steps,
         "world": world, "command": list(command), "cluster": cluster.id, "card": asdict(card_of(cluster)),
     }  # fmt: skip
     for rank in ranks:

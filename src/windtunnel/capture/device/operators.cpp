@@ -12,6 +12,8 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/SequenceNumber.h>
@@ -664,6 +666,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);
   library.impl("unfold", at::native::unfold);
+  library.impl("view_as_real", at::native::view_as_real);
+  library.impl("view_as_complex", at::native::view_as_complex);
   library.impl("resize_", resize_);
   library.impl("set_.source_Storage_storage_offset", set_storage);
   library.impl("set_.source_Storage", set_whole_storage);

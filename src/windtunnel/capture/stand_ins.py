@@ -1,0 +1,88 @@
+"""What a captured script finds in the place of what needs a GPU, a compiler of kernels, or memory of the model's size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def put_in(torch: Any, notes: list[str]) -> None:
+    """Puts the stand-ins in. `notes` grows by what is used of them."""
+    _leave_out(torch, notes)
+    _skip_hollow(torch)
+    _replace_flex_attention(torch, notes)
+
+
+def _add_note(notes: list[str], note: str) -> None:
+    if note not in notes:
+        notes.append(note)
+
+
+HOLLOW = 64 << 20
+"""Bytes from which on a tensor of the host holds no memory (`device.cpp`): what is written there is lost, so it is not."""
+
+_FILLS = ("normal_", "uniform_", "fill_", "zero_", "erfinv_", "clamp_", "mul_", "add_", "exponential_", "random_", "copy_")
+
+
+def _skip_hollow(torch: Any) -> None:
+    """Filling a large tensor of the host takes no time: a model that is built there is not initialised."""
+
+    def skipping(fill: Any) -> Any:
+        def fill_unless_hollow(tensor: Any, *given: Any, **named: Any) -> Any:
+            if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
+                return tensor
+            return fill(tensor, *given, **named)
+
+        return fill_unless_hollow
+
+    def convert(tensor: Any, *given: Any, **named: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.nbytes >= HOLLOW:
+            device, dtype, *_ = torch._C._nn._parse_to(*given, **{key: named[key] for key in named if key != "copy"})
+            if (device is None or device.type == "cpu") and dtype not in (None, tensor.dtype):
+                return torch.empty_like(tensor, dtype=dtype)
+        return to(tensor, *given, **named)
+
+    to = torch.Tensor.to
+    torch.Tensor.to = convert
+    for name, dtype in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        setattr(torch.Tensor, name, lambda tensor, dtype=dtype, **named: convert(tensor, dtype=dtype, **named))
+    for name in _FILLS:
+        setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
+
+
+def _leave_out(torch: Any, notes: list[str]) -> None:
+    """What a captured script doesn't do: it compiles nothing, and saves nothing."""
+
+    def compile_nothing(model: Any = None, **_: Any) -> Any:
+        _add_note(notes, "torch.compile: the code runs as it is written, without fusion")
+        return model if model is not None else (lambda function: function)
+
+    def compile_module(module: Any, *_: Any, **__: Any) -> None:
+        compile_nothing(module)
+
+    def save_nothing(*_: Any, **__: Any) -> None:
+        _add_note(notes, "saves are left out")
+
+    torch.compile = compile_nothing
+    torch.nn.Module.compile = compile_module
+    torch.save = save_nothing
+    import torch.distributed.checkpoint as checkpoint
+
+    checkpoint.save = checkpoint.async_save = save_nothing
+
+
+def _replace_flex_attention(torch: Any, notes: list[str]) -> None:
+    """FlexAttention, which is compiled to one kernel, is taken as fused attention: causal where it has a mask of blocks."""
+    from torch.nn.attention import flex_attention as module
+
+    def flex_attention(
+        query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: float | None = None,
+        enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None,
+    ) -> Any:  # fmt: skip
+        _add_note(notes, "FlexAttention: fused attention, causal where it has a mask of blocks")
+        attend = torch.nn.functional.scaled_dot_product_attention
+        out = attend(query, key, value, is_causal=block_mask is not None, scale=scale, enable_gqa=enable_gqa)
+        if return_aux is not None:
+            return out, module.AuxOutput(lse=query.new_zeros(query.shape[:-1], dtype=torch.float32))
+        return (out, query.new_zeros(query.shape[:-1], dtype=torch.float32)) if return_lse else out
+
+    module.flex_attention = flex_attention
