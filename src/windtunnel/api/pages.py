@@ -29,6 +29,7 @@ SHEETS = {
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
     "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
+    "reality.score.report.Report": "reality.page.sheet:validation_sheet",
     "replay.result.ReplayResult": "replay.sheet:replay_sheet",
     "runs.report.RunReport": "runs.report_sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
