@@ -8,31 +8,43 @@ import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import windtunnel as wt
 from windtunnel.api.pages import sheet_of
-from windtunnel.calibrate.fit_sheet import fit_sheet
+from windtunnel.calibrate.fit_sheet import fit_sheet, kernels_sheet
 from windtunnel.calibrate.record import FamilyErrors, FitRecord
+from windtunnel.calibrate.transfer import BEST, METHODS, Best, Result, pool_results
+from windtunnel.calibrate.transfer.sheet import transfer_sheet
+from windtunnel.calibrate.transfer.study import TransferStudy
 from windtunnel.cli import main
 from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.formats.importers import describe_importers
 from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.goodput.twin_sheet import twin_sheet
+from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.predict.published import RunKind
+from windtunnel.reality.score.choices import PlanChoice
+from windtunnel.reality.score.goodput import GoodputScore
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.verdicts import Verdicts
 from windtunnel.records import About, Dataset
 from windtunnel.records.contents_sheet import dataset_sheet
 from windtunnel.records.incidents import Incident, IncidentSeconds
@@ -49,6 +61,7 @@ from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
+from windtunnel.spec.loading.catalog import KINDS, entry, names
 from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
@@ -60,6 +73,10 @@ HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}},
 FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
+KERNELS = {
+    "gpu": "h100", "held_out": [{"what": "gemm all", "rows": 1200, "median_pct": 2.0, "p90_pct": 5.0, "bias_pct": -0.5}],
+    "classes": [{"class": "gemm", "rows": 1200, "needed": 8, "used": "fitted"}], "messages": ["assumed its clock"],
+}  # fmt: skip
 _COST = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
 _FAULT = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "out of memory", "retry", 1, _COST, 40, 5, "recovered")
 KEPT = FleetRun((_FAULT, replace(_FAULT, number=2, lost_steps=None)), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
@@ -145,6 +162,37 @@ def _dataset() -> Dataset:
     row = {"level": "kernel", "op": "gemm", "phase": "forward", "dtype": "bf16", "mode": "eager", "status": "ok", "seconds": 1e-3}
     about = About("h100-sxm-80gb", "NVIDIA H100", "hopper", notes="of a test")
     return Dataset(about, pa.Table.from_pylist([row, {**row, "status": "failed", "seconds": None}]))
+
+
+def _transfers() -> TransferStudy:
+    errors = np.array([0.05, -0.1] * 100)
+    results = tuple(Result("h20", "gemm", method, "h100", errors) for method in (*METHODS, BEST))
+    lost: Any = None
+    return TransferStudy(results, tuple(pool_results(results)), (Best("h20", 1.4e14, 1.3e14, 1.5e14, False),), lost)
+
+
+def _validated(quantity: str = "step_time_s") -> Sheet:
+    """Families fitted, with their rules in view and as a test; choices, verdicts, whole runs, and rows that are skipped."""
+    kind = RunKind("h100", "megatron", "experts", "bf16")
+    score = Score("row 1", "H100 <b>", "step_time_s", 2.0, 2.1, claimed_pct=8.0, job="a job", table="mine", kind=kind)
+    seen = replace(score, id="row 5", family="rules", quantity=quantity)
+    lacks = replace(score, id="row 3", family="GB200", predicted=None, skipped="no time")
+    rows = (score, replace(score, id="row 2", family="A100", fitted=True), lacks, seen)
+    choice = PlanChoice("H100", "a job", 3, "row 1", "row 2", 1.5, 3, 2)
+    run = GoodputScore("g1", "a run", "ettr_pct", (90.0, 92.0), 91.0, (89.0, 93.0), "inside", (), False, "a paper")
+    return sheet_of(
+        Report(
+            rows, ("note",), ("mine.csv",), in_view=frozenset({("rules", quantity)}), goodput=(run,), choices=(choice,), aside=2,
+            verdicts=(Verdicts("H100", 5, 4, 2, 1, 0),),
+        )
+    )  # fmt: skip
+
+
+def _kernels() -> Sheet:
+    """Layers, sub-modules and kernels, of one GPU, more than are drawn."""
+    scores = tuple(Score(str(number), f"h100 {what} forward", "time_us", 5.0, 6.0, precision="bf16")
+                   for what in ("layer dense", "submodule mlp", "gemm") for number in range(2000))  # fmt: skip
+    return sheet_of(Report(scores, (), ("kernels.parquet",)))
 
 
 def _packets() -> Sheet:
@@ -241,6 +289,15 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet hang": lambda: hang_sheet(HANG),
     "profile show": lambda: dataset_sheet(_dataset()),
     "fit": lambda: fit_sheet("host costs", FITTED),
+    "fit kernels": lambda: kernels_sheet(KERNELS, "curves.json"),
+    "fit transfer": lambda: transfer_sheet(_transfers(), False),
+    "validate": _validated,
+    "validate, several quantities": lambda: _validated("memory_gib"),
+    "validate kernels": _kernels,
+    "catalog": lambda: kinds_sheet({"gpus": names("gpus"), "jobs": names("jobs")}),
+    **{f"catalog {kind}": partial(entries_sheet, kind, names(kind)[:40]) for kind in KINDS},
+    "catalog NAME": lambda: entry_sheet("h100-ib", entry("clusters", "h100-ib", "cluster")),
+    "catalog formats": lambda: formats_sheet(describe_importers(None)),
     "replay": _replayed,
     "replay --loggops": lambda: ends_sheet(
         "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]
