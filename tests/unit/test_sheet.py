@@ -53,6 +53,7 @@ from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
+from windtunnel.runs.fleet.diagnosis import diagnosis_sheet
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
@@ -73,6 +74,11 @@ HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}},
 FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
+TESTED = [
+    {"test": "memory-copy", "backend": "numpy", "passed": True, "measured": 1e10, "unit": "B/s", "expected": 9e9, "why": "as fast"},
+    {"test": "gpu-burn", "backend": "torch", "passed": False, "measured": 1e12, "unit": "FLOP/s", "expected": None, "why": "slow"},
+    {"test": "gpu-peer", "backend": "none", "passed": None, "measured": None, "unit": "B/s", "expected": None, "why": "one GPU"},
+]
 KERNELS = {
     "gpu": "h100", "held_out": [{"what": "gemm all", "rows": 1200, "median_pct": 2.0, "p90_pct": 5.0, "bias_pct": -0.5}],
     "classes": [{"class": "gemm", "rows": 1200, "needed": 8, "used": "fitted"}], "messages": ["assumed its clock"],
@@ -287,6 +293,7 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
     "fleet hang": lambda: hang_sheet(HANG),
+    "fleet diagnose": lambda: diagnosis_sheet(TESTED),
     "profile show": lambda: dataset_sheet(_dataset()),
     "fit": lambda: fit_sheet("host costs", FITTED),
     "fit kernels": lambda: kernels_sheet(KERNELS, "curves.json"),

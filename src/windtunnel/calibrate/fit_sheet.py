@@ -51,7 +51,7 @@ def held_out_sheet(
     what: str, heads: Sequence[str], lines: Iterable[Sequence[object]], *more: Block, file: str = "", messages: Sequence[str] = ()
 ) -> Sheet:
     """Errors of rows held out of a fit of `what`. `heads`: of the texts of a line, behind which stand rows, median, 90 % quantile
-    and bias in percent, as they are said; `more`: what is shown below; `file`: where the constants went; `messages`: assumptions."""
+    and bias in percent, as they are said; `more`: is shown below; `file`: where the constants went; `messages`: assumptions."""
     rows = []
     for line in lines:
         figures = (str(figure) for figure in line[-4:])
