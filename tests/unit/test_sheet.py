@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 import windtunnel as wt
+from tests.helpers.fleet_rings import written
 from windtunnel.api.pages import sheet_of
 from windtunnel.calibrate.fit_sheet import fit_sheet, kernels_sheet
 from windtunnel.calibrate.record import FamilyErrors, FitRecord
@@ -30,6 +31,9 @@ from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.fleet.api import JudgedRun
+from windtunnel.fleet.findings.hang import HangReport
+from windtunnel.fleet.findings.step_times import SlowStep
 from windtunnel.formats.importers import describe_importers
 from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
@@ -55,6 +59,7 @@ from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
 from windtunnel.runs.fleet.diagnosis import diagnosis_sheet
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
+from windtunnel.runs.fleet.show_sheet import watched_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
@@ -201,6 +206,27 @@ def _kernels() -> Sheet:
     return sheet_of(Report(scores, (), ("kernels.parquet",)))
 
 
+def _judged(**job: Any) -> JudgedRun:
+    """A watched job of two machines whose rank 5 is slow."""
+    folder = Path(tempfile.mkdtemp())
+    written(folder / "runs" / "job", **job)
+    found: JudgedRun = wt.fleet.judge_run(folder / "runs")
+    return found
+
+
+def _crashed() -> Sheet:
+    """With alarms of a monitor, regular work, slow steps, and ranks that are lost."""
+    found = _judged()
+    hang = HangReport({3: "is gone"}, {0: {3: "all_reduce"}}, (0, 3), (), (), "rank 3 is gone", crash=True)
+    alarm = {"seconds": 1.7e9, "verdict": "hang", "text": "rank 3\nis stuck", "ranks": [3]}
+    slow = (SlowStep(7, 0.5, 5, "gc", 0.4), SlowStep(9, 0.5, -1, "calls", 0.4))
+    routine = replace(found.judgement.findings[0], text="an evaluation every 10 steps")
+    judged = replace(found.judgement, routine=(routine,), times=replace(found.judgement.times, slowest=slow), findings=())
+    facts = {"devices": ["cuda:0"], "backend": "nccl", "policy": "summary", "unseen": ["graphs"]}
+    recorded = replace(found.recorded, lost=5, world=20, facts=facts)
+    return sheet_of(replace(found, recorded=recorded, judgement=judged, hang=hang, alarms=(alarm, {**alarm, "cleared": True})))
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -293,6 +319,11 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
     "fleet hang": lambda: hang_sheet(HANG),
+    "fleet show": lambda: watched_sheet(_judged(loading=6), lost=["Lost."], now=1.7e9),
+    "fleet show, a crash": _crashed,
+    "fleet show, nothing": lambda: sheet_of(_judged(slow=-1)),
+    "fleet show, short": lambda: sheet_of(_judged(steps=5)),
+    "fleet show, no step": lambda: sheet_of(_judged(steps=0)),
     "fleet diagnose": lambda: diagnosis_sheet(TESTED),
     "profile show": lambda: dataset_sheet(_dataset()),
     "fit": lambda: fit_sheet("host costs", FITTED),

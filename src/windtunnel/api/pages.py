@@ -26,6 +26,7 @@ SHEETS = {
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
     "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",
     "runs.fleet.comparison.FleetComparison": "runs.fleet.comparison_sheet:comparison_sheet",
+    "fleet.api.JudgedRun": "runs.fleet.show_sheet:watched_sheet",
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
     "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
