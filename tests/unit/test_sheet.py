@@ -63,8 +63,9 @@ from windtunnel.runs.fleet.show_sheet import watched_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
+from windtunnel.search.budget.sheet import rent_or_buy_sheet
 from windtunnel.sheet import codec
-from windtunnel.sheet.blocks import Figure, Lines, Sheet
+from windtunnel.sheet.blocks import Figure, Lines, Sheet, Table
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
 from windtunnel.spec.loading.catalog import KINDS, entry, names
@@ -84,6 +85,11 @@ TESTED = [
     {"test": "gpu-burn", "backend": "torch", "passed": False, "measured": 1e12, "unit": "FLOP/s", "expected": None, "why": "slow"},
     {"test": "gpu-peer", "backend": "none", "passed": None, "measured": None, "unit": "B/s", "expected": None, "why": "one GPU"},
 ]
+WAY = {
+    "cluster": "h100-ib", "gpus": 8, "model": "llama3-8b", "parameters": 8e9, "tokens": 1e12, "days": 3.0, "loss": None,
+    "cost": 10.4, "relative_error": 0.1, "ettr": 0.9, "mfu": 0.4, "limits": [], "meets_all": True, "assumed": ["price"],
+}  # fmt: skip
+OTHER_WAY = {**WAY, "gpus": 16, "cost": 30.0, "loss": 2.0, "limits": ["days"], "meets_all": False}
 KERNELS = {
     "gpu": "h100", "held_out": [{"what": "gemm all", "rows": 1200, "median_pct": 2.0, "p90_pct": 5.0, "bias_pct": -0.5}],
     "classes": [{"class": "gemm", "rows": 1200, "needed": 8, "used": "fitted"}], "messages": ["assumed its clock"],
@@ -293,6 +299,10 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "plan that nothing meets": lambda: sheet_of(
         wt.plan(budget=10.0, days=0.1, model="llama3.1-8b", tokens=1e12, on=["h100-ib"], gpus=[8])
     ),
+    "plan, rented or bought": lambda: rent_or_buy_sheet(
+        {"alternatives": [WAY], "meets_all": True, "law": {"name": "epoch"}}, {"alternatives": [{**WAY, "cost": 20.0}, OTHER_WAY]}
+    ),
+    "plan, rented alone": lambda: rent_or_buy_sheet({"alternatives": [OTHER_WAY], "meets_all": False, "law": {"name": "epoch"}}),
     "design": _designed,
     "sensitivity": lambda: sheet_of(wt.sensitivity(wt.load("llama3-8b-8xh100"))),
     "compare": _compared,
@@ -362,6 +372,11 @@ def terminal(shown: Sheet, language: str) -> str:
 def test_every_language_has_the_words(name: str, language: str) -> None:
     missing = {text for shown in codec.texts_of(sheet(name)) for text in missing_words(shown, language)}
     assert missing == set()
+
+
+def test_rented_and_bought_machines_stand_in_one_row() -> None:
+    (lines,) = [block for block in sheet("plan, rented or bought").sections[0].blocks if isinstance(block, Table)]
+    assert [(row[1].text, row[6].text, row[7].text) for row in lines.rows] == [("8", "10", "20"), ("16", "–", "30")]
 
 
 @pytest.mark.parametrize("name", SHEETS)

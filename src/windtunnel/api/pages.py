@@ -55,10 +55,10 @@ def sheet_of(answer: Any, title: str = "") -> Sheet:
 def write_html(answer: Any, path: str | Path, *, title: str = "", command: str = "") -> None:
     """Write the page of an answer: one file without a request to anywhere, light and dark, with CSV of each table.
 
-    `answer`: of `predict`, `plan`, `goodput`, `search`, `design`, `sensitivity`, `compare`, `collective`, `flows`, `runs.show`,
-    `serve_predict` (with `record=True`) or `rl_predict`, or what `whatif` returns. `title`: of a collective, or the fabric of
-    flows, which their answers do not know; `command`: shown in the footer, to reproduce the page. Raises SpecError
-    for another answer, and FileError if the path does not end in .html or cannot be written.
+    `answer`: of `predict`, `plan`, `goodput`, `search`, `design`, `sensitivity`, `compare`, `collective`, `flows`, `validate`,
+    `runs.show`, `fleet.judge_run`, `serve_predict` (with `record=True`) or `rl_predict`, or what `whatif` returns. `title`: of a
+    collective, or the fabric of flows, which their answers do not know; `command`: shown in the footer, to reproduce the page.
+    Raises SpecError for another answer, and FileError if the path does not end in .html or cannot be written.
     """
     from windtunnel.draw.page.frame import check_page, write_page
 

@@ -29,15 +29,15 @@ def entries_sheet(kind: str, names: Sequence[str]) -> Sheet:
     """The entries of a kind, each in one line; of what is read off no numbers, the source."""
     short = SHORT.get(kind)
     lines = {name: short(name) if short else quote(str(entry(kind, name, kind).get("source", ""))) for name in names}
-    return _listed(kind, "in short", lines)
+    return _listing_sheet(kind, "in short", lines)
 
 
 def formats_sheet(readers: Mapping[str, str]) -> Sheet:
     """What `windtunnel import` reads, by the reader's name."""
-    return _listed("formats", "what is read", readers)
+    return _listing_sheet("formats", "what is read", readers)
 
 
-def _listed(kind: str, about: str, lines: Mapping[str, str]) -> Sheet:
+def _listing_sheet(kind: str, about: str, lines: Mapping[str, str]) -> Sheet:
     """`kind`: the word that the command takes."""
     rows = tuple((Cell(name), Cell(line)) for name, line in lines.items())
     table = Table(kind, (Column(quote(kind)), Column(about, wraps=True)), rows, filtered=True)

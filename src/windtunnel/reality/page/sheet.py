@@ -46,7 +46,7 @@ def validation_sheet(report: Report, founding: str = "") -> Sheet:
             _verdicts(report),
             Section("Largest errors", _largest(scored, gpu, len(named) > 1)),
             Section("Whole runs with failures", _whole_runs(report)),
-            _skipped(report),
+            _skipped_section(report),
             Section("Columns not used", (Lines((quote(", ".join(report.ignored_columns)),), mood="soft"),)
                     if report.ignored_columns else ()),
         ),
@@ -226,7 +226,7 @@ def _whole_runs(report: Report) -> tuple[Block, ...]:
     return (Table("whole_runs", columns, rows),) if rows else ()
 
 
-def _skipped(report: Report) -> Section:
+def _skipped_section(report: Report) -> Section:
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None).most_common()
     rows = tuple((_count(count), Cell(str(reason))) for reason, count in reasons)
     table = Table(
