@@ -77,8 +77,8 @@ def test_own_measurements_are_scored_and_their_names_are_text(window: Window) ->
     page.locator("#own [aria-live]", has_text="mine.csv").wait_for()
     page.get_by_role("button", name="Score these files").click()
     page.locator("#own-scored svg").first.wait_for()
-    assert "2" in page.locator("#own-scored dd").first.inner_text()
-    assert page.locator("#own-scored b").count() == 0
+    assert page.locator("#own-scored .card b").first.inner_text() == "2"
+    assert page.locator("#own-scored td", has_text="<b>mine-2</b>").count() == 1
 
 
 def test_a_file_that_is_no_measurement_says_what_to_upload(window: Window) -> None:

@@ -194,7 +194,10 @@ def test_a_gpu_without_tables_keeps_its_own_best_product() -> None:
     assert product("h200-sxm-141gb", "fp8", fp8_recipe="current")[1] is Provenance.TRANSFERRED
 
 
-def test_the_command_prints_and_stores_nothing_without_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_stores_nothing_without_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     put(tmp_path, "linear_attention", "gdn", recurrences())
     before = FILE.read_bytes()
     assert main(["fit", "forward", str(tmp_path), "--system", "h100_sxm"]) == 0

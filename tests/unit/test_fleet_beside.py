@@ -11,6 +11,8 @@ from rich.console import Console
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.arrays import Floats
+from windtunnel.draw.terminal import print_sheet
+from windtunnel.fleet.api import JudgedRun
 from windtunnel.fleet.findings.decline import decline, fading_machines
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
@@ -18,7 +20,8 @@ from windtunnel.fleet.findings.slow_links import match_transfers
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import NO_CORE_IN_STEP, Section, Sections, join_sections
-from windtunnel.runs.fleet.show import fleet_dict, longest_waits, show_fleet
+from windtunnel.runs.fleet.show import fleet_dict, longest_waits
+from windtunnel.runs.fleet.show_sheet import watched_sheet
 
 
 def without_section(sections: Sections, section: Section) -> Sections:
@@ -104,7 +107,7 @@ def test_rows_of_a_step_add_up_and_waits_agree_with_the_verdict() -> None:
     waits = longest_waits(sections, judged.table)
     assert {last for _, last, _ in waits} == {3} and waits[0][2] == pytest.approx(0.08, rel=0.15)
     said = Console(file=io.StringIO(), width=120)
-    show_fleet(recorded, judged, [], said)
+    print_sheet(watched_sheet(JudgedRun(recorded, judged, None, "")), said)
     text = said.file.getvalue()  # type: ignore[attr-defined]
     assert "outside of sections" in text and "waits" in text and "for rank 3." in text and "have no row" not in text
     told = fleet_dict(recorded, judged)

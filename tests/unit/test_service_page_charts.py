@@ -6,16 +6,7 @@ import pytest
 
 pytest.importorskip("nicegui")
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
-from windtunnel.service.page.sections.choose_sheet import sheet_rows  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
-
-
-def test_the_sheet_has_rented_and_bought_machines_in_one_row() -> None:
-    one = {"cluster": "h100-ib", "gpus": 8, "model": "llama3-8b", "parameters": 8e9, "tokens": 1e12, "days": 3.0, "loss": None,
-           "cost": 10.4,
-           "relative_error": 0.1, "ettr": 0.9, "mfu": 0.4, "limits": [], "meets_all": True}  # fmt: skip
-    rows = sheet_rows([one], [{**one, "cost": 20.0}, {**one, "gpus": 16, "cost": 30.0}])
-    assert [(row["gpus"], row["rent"], row["buy"]) for row in rows] == [(8, 10, 20), (16, None, 30)]
 
 
 def test_changes_are_read_from_words_and_lines() -> None:

@@ -8,31 +8,47 @@ import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import windtunnel as wt
+from tests.helpers.fleet_rings import written
 from windtunnel.api.pages import sheet_of
-from windtunnel.calibrate.fit_sheet import fit_sheet
+from windtunnel.calibrate.fit_sheet import fit_sheet, kernels_sheet
 from windtunnel.calibrate.record import FamilyErrors, FitRecord
+from windtunnel.calibrate.transfer import BEST, METHODS, Best, Result, pool_results
+from windtunnel.calibrate.transfer.sheet import transfer_sheet
+from windtunnel.calibrate.transfer.study import TransferStudy
 from windtunnel.cli import main
 from windtunnel.cli.collective_links import Largest
 from windtunnel.draw.csv import sheet_csv
 from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
+from windtunnel.fleet.api import JudgedRun
+from windtunnel.fleet.findings.hang import HangReport
+from windtunnel.fleet.findings.step_times import SlowStep
+from windtunnel.formats.importers import describe_importers
 from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.goodput.twin_sheet import twin_sheet
+from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.predict.published import RunKind
+from windtunnel.reality.score.choices import PlanChoice
+from windtunnel.reality.score.goodput import GoodputScore
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.verdicts import Verdicts
 from windtunnel.records import About, Dataset
 from windtunnel.records.contents_sheet import dataset_sheet
 from windtunnel.records.incidents import Incident, IncidentSeconds
@@ -41,14 +57,18 @@ from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
+from windtunnel.runs.fleet.diagnosis import diagnosis_sheet
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
+from windtunnel.runs.fleet.show_sheet import watched_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
+from windtunnel.search.budget.sheet import rent_or_buy_sheet
 from windtunnel.sheet import codec
-from windtunnel.sheet.blocks import Figure, Lines, Sheet
+from windtunnel.sheet.blocks import Figure, Lines, Sheet, Table
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
+from windtunnel.spec.loading.catalog import KINDS, entry, names
 from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}
@@ -60,6 +80,20 @@ HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}},
 FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
+TESTED = [
+    {"test": "memory-copy", "backend": "numpy", "passed": True, "measured": 1e10, "unit": "B/s", "expected": 9e9, "why": "as fast"},
+    {"test": "gpu-burn", "backend": "torch", "passed": False, "measured": 1e12, "unit": "FLOP/s", "expected": None, "why": "slow"},
+    {"test": "gpu-peer", "backend": "none", "passed": None, "measured": None, "unit": "B/s", "expected": None, "why": "one GPU"},
+]
+WAY = {
+    "cluster": "h100-ib", "gpus": 8, "model": "llama3-8b", "parameters": 8e9, "tokens": 1e12, "days": 3.0, "loss": None,
+    "cost": 10.4, "relative_error": 0.1, "ettr": 0.9, "mfu": 0.4, "limits": [], "meets_all": True, "assumed": ["price"],
+}  # fmt: skip
+OTHER_WAY = {**WAY, "gpus": 16, "cost": 30.0, "loss": 2.0, "limits": ["days"], "meets_all": False}
+KERNELS = {
+    "gpu": "h100", "held_out": [{"what": "gemm all", "rows": 1200, "median_pct": 2.0, "p90_pct": 5.0, "bias_pct": -0.5}],
+    "classes": [{"class": "gemm", "rows": 1200, "needed": 8, "used": "fitted"}], "messages": ["assumed its clock"],
+}  # fmt: skip
 _COST = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
 _FAULT = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "out of memory", "retry", 1, _COST, 40, 5, "recovered")
 KEPT = FleetRun((_FAULT, replace(_FAULT, number=2, lost_steps=None)), 0.0, 1000.0, 2, 2.0, 40.0, (0.5,) * 10)
@@ -147,6 +181,58 @@ def _dataset() -> Dataset:
     return Dataset(about, pa.Table.from_pylist([row, {**row, "status": "failed", "seconds": None}]))
 
 
+def _transfers() -> TransferStudy:
+    errors = np.array([0.05, -0.1] * 100)
+    results = tuple(Result("h20", "gemm", method, "h100", errors) for method in (*METHODS, BEST))
+    lost: Any = None
+    return TransferStudy(results, tuple(pool_results(results)), (Best("h20", 1.4e14, 1.3e14, 1.5e14, False),), lost)
+
+
+def _validated(quantity: str = "step_time_s") -> Sheet:
+    """Families fitted, with their rules in view and as a test; choices, verdicts, whole runs, and rows that are skipped."""
+    kind = RunKind("h100", "megatron", "experts", "bf16")
+    score = Score("row 1", "H100 <b>", "step_time_s", 2.0, 2.1, claimed_pct=8.0, job="a job", table="mine", kind=kind)
+    seen = replace(score, id="row 5", family="rules", quantity=quantity)
+    lacks = replace(score, id="row 3", family="GB200", predicted=None, skipped="no time")
+    rows = (score, replace(score, id="row 2", family="A100", fitted=True), lacks, seen)
+    choice = PlanChoice("H100", "a job", 3, "row 1", "row 2", 1.5, 3, 2)
+    run = GoodputScore("g1", "a run", "ettr_pct", (90.0, 92.0), 91.0, (89.0, 93.0), "inside", (), False, "a paper")
+    return sheet_of(
+        Report(
+            rows, ("note",), ("mine.csv",), in_view=frozenset({("rules", quantity)}), goodput=(run,), choices=(choice,), aside=2,
+            verdicts=(Verdicts("H100", 5, 4, 2, 1, 0),),
+        )
+    )  # fmt: skip
+
+
+def _kernels() -> Sheet:
+    """Layers, sub-modules and kernels, of one GPU, more than are drawn."""
+    scores = tuple(Score(str(number), f"h100 {what} forward", "time_us", 5.0, 6.0, precision="bf16")
+                   for what in ("layer dense", "submodule mlp", "gemm") for number in range(2000))  # fmt: skip
+    return sheet_of(Report(scores, (), ("kernels.parquet",)))
+
+
+def _judged(**job: Any) -> JudgedRun:
+    """A watched job of two machines whose rank 5 is slow."""
+    folder = Path(tempfile.mkdtemp())
+    written(folder / "runs" / "job", **job)
+    found: JudgedRun = wt.fleet.judge_run(folder / "runs")
+    return found
+
+
+def _crashed() -> Sheet:
+    """With alarms of a monitor, regular work, slow steps, and ranks that are lost."""
+    found = _judged()
+    hang = HangReport({3: "is gone"}, {0: {3: "all_reduce"}}, (0, 3), (), (), "rank 3 is gone", crash=True)
+    alarm = {"seconds": 1.7e9, "verdict": "hang", "text": "rank 3\nis stuck", "ranks": [3]}
+    slow = (SlowStep(7, 0.5, 5, "gc", 0.4), SlowStep(9, 0.5, -1, "calls", 0.4))
+    routine = replace(found.judgement.findings[0], text="an evaluation every 10 steps")
+    judged = replace(found.judgement, routine=(routine,), times=replace(found.judgement.times, slowest=slow), findings=())
+    facts = {"devices": ["cuda:0"], "backend": "nccl", "policy": "summary", "unseen": ["graphs"]}
+    recorded = replace(found.recorded, lost=5, world=20, facts=facts)
+    return sheet_of(replace(found, recorded=recorded, judgement=judged, hang=hang, alarms=(alarm, {**alarm, "cleared": True})))
+
+
 def _packets() -> Sheet:
     packet = PacketSettings(sample=1e-5, watched=8)
     return flows_sheet(wt.flows(TREE, "incast:senders=7,bytes=1MiB", "packet", routing="spray", packet=packet))
@@ -213,6 +299,10 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "plan that nothing meets": lambda: sheet_of(
         wt.plan(budget=10.0, days=0.1, model="llama3.1-8b", tokens=1e12, on=["h100-ib"], gpus=[8])
     ),
+    "plan, rented or bought": lambda: rent_or_buy_sheet(
+        {"alternatives": [WAY], "meets_all": True, "law": {"name": "epoch"}}, {"alternatives": [{**WAY, "cost": 20.0}, OTHER_WAY]}
+    ),
+    "plan, rented alone": lambda: rent_or_buy_sheet({"alternatives": [OTHER_WAY], "meets_all": False, "law": {"name": "epoch"}}),
     "design": _designed,
     "sensitivity": lambda: sheet_of(wt.sensitivity(wt.load("llama3-8b-8xh100"))),
     "compare": _compared,
@@ -239,8 +329,23 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet replay": lambda: twin_sheet(twin(KEPT, Duration(mean=86400.0)), KEPT),
     "fleet compare": lambda: sheet_of(_watched()),
     "fleet hang": lambda: hang_sheet(HANG),
+    "fleet show": lambda: watched_sheet(_judged(loading=6), lost=["Lost."], now=1.7e9),
+    "fleet show, a crash": _crashed,
+    "fleet show, nothing": lambda: sheet_of(_judged(slow=-1)),
+    "fleet show, short": lambda: sheet_of(_judged(steps=5)),
+    "fleet show, no step": lambda: sheet_of(_judged(steps=0)),
+    "fleet diagnose": lambda: diagnosis_sheet(TESTED),
     "profile show": lambda: dataset_sheet(_dataset()),
     "fit": lambda: fit_sheet("host costs", FITTED),
+    "fit kernels": lambda: kernels_sheet(KERNELS, "curves.json"),
+    "fit transfer": lambda: transfer_sheet(_transfers(), False),
+    "validate": _validated,
+    "validate, several quantities": lambda: _validated("memory_gib"),
+    "validate kernels": _kernels,
+    "catalog": lambda: kinds_sheet({"gpus": names("gpus"), "jobs": names("jobs")}),
+    **{f"catalog {kind}": partial(entries_sheet, kind, names(kind)[:40]) for kind in KINDS},
+    "catalog NAME": lambda: entry_sheet("h100-ib", entry("clusters", "h100-ib", "cluster")),
+    "catalog formats": lambda: formats_sheet(describe_importers(None)),
     "replay": _replayed,
     "replay --loggops": lambda: ends_sheet(
         "A replay by LogGOPSim's rules", "max_ns", "ns", [(0, (5.0,))], ("end, ns",), ["Host 0: 5"]
@@ -267,6 +372,11 @@ def terminal(shown: Sheet, language: str) -> str:
 def test_every_language_has_the_words(name: str, language: str) -> None:
     missing = {text for shown in codec.texts_of(sheet(name)) for text in missing_words(shown, language)}
     assert missing == set()
+
+
+def test_rented_and_bought_machines_stand_in_one_row() -> None:
+    (lines,) = [block for block in sheet("plan, rented or bought").sections[0].blocks if isinstance(block, Table)]
+    assert [(row[1].text, row[6].text, row[7].text) for row in lines.rows] == [("8", "10", "20"), ("16", "–", "30")]
 
 
 @pytest.mark.parametrize("name", SHEETS)

@@ -26,9 +26,11 @@ SHEETS = {
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
     "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",
     "runs.fleet.comparison.FleetComparison": "runs.fleet.comparison_sheet:comparison_sheet",
+    "fleet.api.JudgedRun": "runs.fleet.show_sheet:watched_sheet",
     "goodput.answer.Goodput": "goodput.sheet:run_sheet",
     "runs.calibrate.Calibrated": "runs.calibration_sheet:calibration_sheet",
     "runs.comparison.RunComparison": "runs.comparison_sheet:comparison_sheet",
+    "reality.score.report.Report": "reality.page.sheet:validation_sheet",
     "replay.result.ReplayResult": "replay.sheet:replay_sheet",
     "runs.report.RunReport": "runs.report_sheet:run_sheet",
     "rl.answer.RLStep": "rl.sheet:step_sheet",
@@ -53,10 +55,10 @@ def sheet_of(answer: Any, title: str = "") -> Sheet:
 def write_html(answer: Any, path: str | Path, *, title: str = "", command: str = "") -> None:
     """Write the page of an answer: one file without a request to anywhere, light and dark, with CSV of each table.
 
-    `answer`: of `predict`, `plan`, `goodput`, `search`, `design`, `sensitivity`, `compare`, `collective`, `flows`, `runs.show`,
-    `serve_predict` (with `record=True`) or `rl_predict`, or what `whatif` returns. `title`: of a collective, or the fabric of
-    flows, which their answers do not know; `command`: shown in the footer, to reproduce the page. Raises SpecError
-    for another answer, and FileError if the path does not end in .html or cannot be written.
+    `answer`: of `predict`, `plan`, `goodput`, `search`, `design`, `sensitivity`, `compare`, `collective`, `flows`, `validate`,
+    `runs.show`, `fleet.judge_run`, `serve_predict` (with `record=True`) or `rl_predict`, or what `whatif` returns. `title`: of a
+    collective, or the fabric of flows, which their answers do not know; `command`: shown in the footer, to reproduce the page.
+    Raises SpecError for another answer, and FileError if the path does not end in .html or cannot be written.
     """
     from windtunnel.draw.page.frame import check_page, write_page
 

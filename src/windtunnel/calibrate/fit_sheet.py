@@ -1,9 +1,12 @@
-"""What a fit shows: constants before and after, and the errors with both."""
+"""What a fit shows: constants before and after, and the errors with both; or the errors of rows held out of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from windtunnel.calibrate.record import FitRecord
-from windtunnel.sheet.blocks import Cell, Change, Column, Lines, Section, Sheet, Table, Tornado
+from windtunnel.sheet.blocks import Block, Cell, Change, Column, Lines, Section, Sheet, Table, Tornado
 from windtunnel.sheet.sentence import Sentence, quote
 
 
@@ -42,3 +45,43 @@ def fit_sheet(what: str, *records: FitRecord) -> Sheet:
         ),
         titled=True,
     )  # fmt: skip
+
+
+def held_out_sheet(
+    what: str, heads: Sequence[str], lines: Iterable[Sequence[object]], *more: Block, file: str = "", messages: Sequence[str] = ()
+) -> Sheet:
+    """Errors of rows held out of a fit of `what`. `heads`: of the texts of a line, behind which stand rows, median, 90 % quantile
+    and bias in percent, as they are said; `more`: is shown below; `file`: where the constants went; `messages`: assumptions."""
+    rows = []
+    for line in lines:
+        figures = (str(figure) for figure in line[-4:])
+        rows.append(
+            (*(Cell(str(text)) for text in line[:-4]), *(Cell(figure, float(figure.replace(",", ""))) for figure in figures))
+        )
+    errors = ("rows", "median %", "90 % below", "bias %")
+    columns = (*(Column(head, wraps=True) for head in heads), *(Column(error, True) for error in errors))
+    return Sheet(
+        Sentence("A fit of {what}", what=Sentence(what)), quote(file), (),
+        (
+            Section("Errors of rows held out of the fit", (Table("held_out", columns, tuple(rows)),)),
+            Section("Origin of constants", more),
+            Section("Assumed", (Lines(tuple(map(quote, messages)), mood="soft"),) if messages else ()),
+        ),
+        titled=True,
+    )  # fmt: skip
+
+
+def kernels_sheet(answer: Mapping[str, Any], file: str) -> Sheet:
+    """What `fit kernels` shows of `Fit.as_dict`: the errors, and for each class its rows, those that a fit needs, and the origin of
+    its constants."""
+    lines = []
+    for one in answer["held_out"]:
+        errors = (f"{one['median_pct']:.1f}", f"{one['p90_pct']:.1f}", f"{one['bias_pct']:+.1f}")
+        lines.append((one["what"], f"{one['rows']:,}", *errors))
+    columns = (Column("class"), Column("rows", True), Column("needed", True), Column("used"))
+    rows = tuple(
+        (Cell(one["class"]), *(Cell(f"{one[name]:,}", one[name]) for name in ("rows", "needed")), Cell(one["used"]))
+        for one in answer["classes"]
+    )
+    said = f"{answer['gpu']}: {file}"
+    return held_out_sheet("kernels", ("class",), lines, Table("classes", columns, rows), file=said, messages=answer["messages"])

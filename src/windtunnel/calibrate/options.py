@@ -45,8 +45,6 @@ class KernelFitCommandOptions(KernelFitOptions):
 
     out: str = option("Where the constants go.", short="-o", metavar="NAME.json", writes=True)
     gpu: str | None = option("The GPU that the datasets must be of.", None, metavar="ID")
-    json: str | None = shared.json()
-    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,6 @@ class PublishedFitCommandOptions(PublishedFitOptions):
     """The same for the command line, which stores them."""
 
     write: bool = _write()
-    json: str | None = shared.json()
-    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -82,8 +78,6 @@ class MeasuredFitCommandOptions(MeasuredFitOptions):
     """The same for the command line, which stores them."""
 
     write: bool = _write()
-    json: str | None = shared.json()
-    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)
@@ -105,8 +99,6 @@ class TransferFitCommandOptions(TransferFitOptions):
     save: str | None = option(
         "Write the shared curves (catalog/kernels/transfer/joint.json).", None, word="--write", metavar="FILE", writes=True
     )
-    json: str | None = shared.json()
-    quiet: bool = shared.quiet()
 
 
 @dataclass(frozen=True)

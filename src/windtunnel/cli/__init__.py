@@ -67,8 +67,11 @@ _FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s(
 """A field with its value, as --set takes it."""
 
 
-WITH_PAGE = ("predict", "search", "sensitivity", "serve-predict", "serve-search", "rl-predict", "validate", "fleet show")
-"""Verbs with --html."""
+WITH_PAGE = (
+    "predict", "plan", "search", "design", "goodput", "sensitivity", "serve-predict", "serve-search", "rl-predict", "compare",
+    "replay", "validate", "catalog", "fit", "runs show", "fleet show",
+)  # fmt: skip
+"""Verbs with --html that a reader without a page may look for."""
 
 _PLAIN = "windtunnel.plain"
 """Name of the encoder's fallback for output encodings without some characters, such as ASCII."""
@@ -170,9 +173,7 @@ def usage_message(error: Any) -> str:
     message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")
     if context is not None and hasattr(error, "option_name"):
         if error.option_name == "--html":
-            instead = (
-                "--picture FILE.html draws its memory" if context.info_name == "memory" else "--json FILE has all that it prints"
-            )
+            instead = "--json FILE has all that it prints"
             if not any(o == "--json" for p in context.command.params for o in p.opts):
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.shared.common import notes, write, write_json
-from windtunnel.cli.shared.options import bare_command_of
-from windtunnel.cli.shared.pages import check_html, said_command
+from windtunnel.cli.shared.common import notes, write
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.options import ValidateCommandOptions
 from windtunnel.reality.validate import validate_of
+from windtunnel.sheet.sentence import Sentence, join
+
+if TYPE_CHECKING:
+    from windtunnel.sheet.blocks import Sheet
 
 EXAMPLES = """\b
 Examples:
@@ -21,13 +26,9 @@ Examples:
 """
 
 
-ORDER = ("paths", "family", "json", "markdown", "html", "record", "gpu", "dtype", "kernels", "processes")
-
-
-@bare_command_of(ValidateCommandOptions, order=ORDER)
-def command(asked: ValidateCommandOptions) -> None:
-    json, markdown, html, record = asked.json, asked.markdown, asked.html, asked.record
-    check_html(html)
+@command_of(ValidateCommandOptions, order=("paths", "family", "markdown", "record", "gpu", "dtype", "kernels", "processes"))
+def command(asked: ValidateCommandOptions, outputs: Outputs) -> None:
+    markdown, record = asked.markdown, asked.record
     console = notes()
     with Progress(
         TextColumn("{task.description}"),
@@ -48,8 +49,6 @@ def command(asked: ValidateCommandOptions) -> None:
                 told(done / max(total, 1))
 
         report = validate_of(replace(asked, progress=step))
-    if json is not None:
-        write_json(report.as_dict(), json)
     if markdown is not None:
         from windtunnel.reality.page.markdown import markdown as page
 
@@ -58,18 +57,17 @@ def command(asked: ValidateCommandOptions) -> None:
         from windtunnel.reality.page.record import record as by_machine
 
         write(by_machine(report), record, "--record")
-    if html is not None:
-        from windtunnel.reality.page.html import page as points
+    founding = "Predicted from the catalogue's curves." if asked.kernels is None else _founding(asked.kernels)
 
-        founding = "Predicted from the catalogue's curves." if asked.kernels is None else _founding(asked.kernels)
-        write(points(report, founding=founding, command=said_command()), html, "--html")
-    if not asked.quiet and "-" not in (json, markdown, record):
-        from windtunnel.cli.validate_table import show
+    def sheet() -> Sheet:
+        from windtunnel.reality.page.sheet import validation_sheet
 
-        show(report)
+        return validation_sheet(report, founding)
+
+    replace(outputs, quiet=outputs.quiet or "-" in (markdown, record)).show(sheet, report.as_dict)
 
 
-def _founding(path: str) -> str:
+def _founding(path: str) -> Sentence:
     """The origin of a file of curves, in one line."""
     from pathlib import Path
 
@@ -82,7 +80,9 @@ def _founding(path: str) -> str:
         for code, word in enumerate(PROVENANCES)
         if any(table.provenance == code for table in curves.tables.values())
     ]
-    about = curves.about
-    words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
-    on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
-    return f"Predicted from {Path(path).name}: curves of {curves.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."
+    words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(curves.about.get(part, {})).items()]
+    on = ", ".join(word for word in (str(curves.about.get("device", "")), *words) if word)
+    source = Sentence(
+        "Predicted from {file}: curves of {id} ({counts}).", file=Path(path).name, id=curves.id, counts=", ".join(counts)
+    )
+    return join((source, Sentence("Measured on {device}.", device=on)), " ") if on else source

@@ -24,13 +24,11 @@ class JudgeOptions:
 
 @dataclass(frozen=True)
 class FleetShowOptions(JudgeOptions):
-    """The same for the command line, which writes a page, a trace and JSON."""
+    """The same for the command line, which writes a trace, and a page anew while the job runs."""
 
-    html: str | None = option("Write a page: findings, heat map, mesh.", None, metavar="FILE", writes=True)
     trace: str | None = option("Write all ranks as one Perfetto trace (.pftrace or .json).", None, metavar="FILE", writes=True)
     follow: bool = option("Rewrite the page until the job ends; the page reloads itself.", False)
     every: float = option("With --follow: seconds between two pages.", 5.0, metavar="SECONDS", least=1.0)
-    json: str | None = shared.json()
 
 
 replay_faults = partial(option, "For a job: a kept run's folder, or failures per node and day.", metavar="RUN|RATE")

@@ -117,13 +117,6 @@ class CatalogOptions:
 
 
 @dataclass(frozen=True)
-class CatalogCommandOptions(CatalogOptions):
-    """The same for the command line, which writes JSON."""
-
-    json: str | None = shared.json()
-
-
-@dataclass(frozen=True)
 class CatalogAddOptions:
     """What an entry of one's own is made of."""
 

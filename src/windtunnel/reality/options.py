@@ -36,11 +36,8 @@ class ValidateOptions:
 
 @dataclass(frozen=True)
 class ValidateCommandOptions(ValidateOptions):
-    """The same for the command line, which takes all cores, and writes pages."""
+    """The same for the command line, which takes all cores, and writes the accuracy page."""
 
     processes: int | None = option(_PROCESSES, None, word="--jobs", least=1)
-    json: str | None = shared.json()
     markdown: str | None = option("Write the accuracy page.", None, metavar="FILE|-", writes=True)
-    html: str | None = option("Write a page with every point.", None, metavar="FILE", writes=True)
     record: str | None = option("Write the errors that predictions quote.", None, metavar="FILE|-", writes=True)
-    quiet: bool = shared.quiet()

@@ -196,7 +196,7 @@ class RemoteService:
     collective = _asks("collective", "network.options:CollectiveCommandOptions")
     flows = _asks("flows", "network.flows.options:FlowsCommandOptions")
     validate = _asks("validate", "reality.options:ValidateCommandOptions")
-    catalog = _asks("catalog", "jobs.options:CatalogCommandOptions")
+    catalog = _asks("catalog", "jobs.options:CatalogOptions")
     replay = _asks("replay", "replay.options:ReplayCommandOptions")
     simai = _asks("simai", "replay.options:SimaiCommandOptions")
     export = _asks("export", "jobs.export_options:ExportCommandOptions")

@@ -297,7 +297,8 @@ class Scale(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a plot with its tip. `shape`: circle, square or cross; `hollow`: only its edge."""
+    """A point of a plot with its tip. `shape`: circle, square, diamond, cross, or dot where they are thousands; `hollow`: only its
+    edge."""
 
     x: float
     y: float

@@ -85,7 +85,7 @@ def texts_of(part: Any) -> list[str]:
     """The words of a sheet, or of a part of it, that a language has to have: labels, titles, heads and sentences; of cells only
     sentences."""
     if isinstance(part, str):
-        return [part] if not part.startswith(("#", "var(")) else []  # a colour
+        return [part] if not part.startswith(("#", "var(", "hsl(")) else []  # a colour
     if isinstance(part, blocks.Cell):
         return [part.text] if isinstance(part.text, Sentence) else []
     if is_dataclass(part) and not isinstance(part, type):

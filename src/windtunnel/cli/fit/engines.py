@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from windtunnel.calibrate.options import MeasuredFitCommandOptions
-from windtunnel.cli.shared.common import write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -15,9 +13,10 @@ Examples:
 """
 
 
-@bare_command_of(MeasuredFitCommandOptions)
-def command(asked: MeasuredFitCommandOptions) -> None:
+@command_of(MeasuredFitCommandOptions)
+def command(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.engines.catalogue import error_lines, write_engines
+    from windtunnel.calibrate.fit_sheet import held_out_sheet
     from windtunnel.cli.shared.progress import bar
     from windtunnel.fit import engines
 
@@ -25,12 +24,5 @@ def command(asked: MeasuredFitCommandOptions) -> None:
         fits = engines(asked.folder, systems=asked.systems, report=shown)
     if asked.write:
         write_engines(fits)
-    if asked.json is not None:
-        write_json([one.as_dict() for one in fits], asked.json)
-    if asked.quiet or asked.json == "-":
-        return
-    typer.echo(
-        "| GPU | engine | held-out class | tokens | rows | median % | p90 % | bias % |\n|---|---|---|---|---:|---:|---:|---:|"
-    )
-    for line in error_lines(fits):
-        typer.echo("| " + " | ".join(line) + " |")
+    sheet = held_out_sheet("kernels of inference engines", ("GPU", "engine", "held-out class", "tokens"), error_lines(fits))
+    outputs.show(sheet, [one.as_dict() for one in fits])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.options import MeasuredFitCommandOptions
-from windtunnel.cli.shared.common import write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -16,10 +14,11 @@ Examples:
 """
 
 
-@bare_command_of(MeasuredFitCommandOptions)
-def command(asked: MeasuredFitCommandOptions) -> None:
+@command_of(MeasuredFitCommandOptions)
+def command(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     if asked.write and asked.systems:
         raise SpecError("--write", ", ".join(asked.systems), "no --system", "The file holds all GPUs.")
+    from windtunnel.calibrate.fit_sheet import held_out_sheet
     from windtunnel.calibrate.forward.fit import write_forward
     from windtunnel.cli.shared.progress import bar
     from windtunnel.fit import forward
@@ -28,10 +27,4 @@ def command(asked: MeasuredFitCommandOptions) -> None:
         made = forward(asked.folder, systems=asked.systems, report=shown)
     if asked.write:
         write_forward(made)
-    if asked.json is not None:
-        write_json(made.as_dict(), asked.json)
-    if asked.quiet or asked.json == "-":
-        return
-    typer.echo("| GPU | held-out class | source | rows | median % | p90 % | bias % |\n|---|---|---|---:|---:|---:|---:|")
-    for line in made.lines:
-        typer.echo("| " + " | ".join(map(str, line)) + " |")
+    outputs.show(held_out_sheet("forward kernels of training", ("GPU", "held-out class", "source"), made.lines), made.as_dict())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from windtunnel.calibrate.options import PublishedFitCommandOptions
-from windtunnel.cli.shared.common import show_spinner, write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 EXAMPLES = """\b
 Examples:
@@ -17,9 +16,10 @@ Examples:
 """
 
 
-@bare_command_of(PublishedFitCommandOptions)
-def command(asked: PublishedFitCommandOptions) -> None:
-    from windtunnel.calibrate.kernels.catalogue import build, errors_of, markdown
+@command_of(PublishedFitCommandOptions)
+def command(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.calibrate.fit_sheet import held_out_sheet
+    from windtunnel.calibrate.kernels.catalogue import build, error_lines, errors_of
     from windtunnel.compute.kernel_file import FOLDER, text
 
     with show_spinner("fitting kernels"):
@@ -27,10 +27,7 @@ def command(asked: PublishedFitCommandOptions) -> None:
     if asked.write:
         for fit in fits:
             (FOLDER / f"{fit.kernels.id}.json").write_text(text(fit.kernels), encoding="utf-8")
-    if asked.json is not None:
-        write_json(errors_of(fits), asked.json)
-    if not asked.quiet and asked.json != "-":
-        typer.echo(markdown(fits))
-        for fit in fits:
-            for message in fit.messages:
-                typer.echo(f"{fit.kernels.id}: {message}", err=True)
+    messages = [f"{fit.kernels.id}: {message}" for fit in fits for message in fit.messages]
+    outputs.show(
+        held_out_sheet("published kernels", ("GPU", "held-out class"), error_lines(fits), messages=messages), errors_of(fits)
+    )

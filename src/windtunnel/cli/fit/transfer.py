@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from windtunnel.calibrate.options import TransferFitCommandOptions
-from windtunnel.cli.shared.common import names_of, show_spinner, write, write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.common import names_of, show_spinner, write
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.transfer import Best, Result
-
-TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", "ours_best": "ours, best matmul known"}
-
 
 EXAMPLES = """\b
 Examples:
@@ -24,30 +21,28 @@ Examples:
 """
 
 
-@bare_command_of(TransferFitCommandOptions)
-def command(asked: TransferFitCommandOptions) -> None:
+@command_of(TransferFitCommandOptions)
+def command(asked: TransferFitCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.calibrate.transfer.sheet import transfer_sheet
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
-    save, markdown, json = asked.save, asked.markdown, asked.json
     with show_spinner("reading measurements"):
         cases = read_cases(names_of(asked.data))
     with show_spinner("leaving GPUs out, one after the other"):
         study = study_transfer(cases, asked.leave)
-    results, together, bests = study.results, study.together, study.bests
-    if save is not None:
-        write(study.curves(save), save, "--write")
-    if markdown is not None:
-        lines = [*_markdown(results, together), *(["", *_best_lines(bests)] if bests else [])]
-        write("\n".join(lines) + "\n", markdown, "--markdown")
-    if json is not None:
-        write_json(study.as_dict(), json)
-    if asked.quiet or "-" in (json, markdown):
-        return
-    _show(results, together, bests, bool(asked.data))
+    if asked.save is not None:
+        write(study.curves(asked.save), asked.save, "--write")
+    if asked.markdown is not None:
+        lines = [*_markdown(study.results, study.together), *(["", *_best_lines(study.bests)] if study.bests else [])]
+        write("\n".join(lines) + "\n", asked.markdown, "--markdown")
+    outputs = replace(outputs, quiet=outputs.quiet or asked.markdown == "-")
+    outputs.show(transfer_sheet(study, bool(asked.data)), study.as_dict())
 
 
 def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     """Head and rows: GPU, class, rows, and for each method median / 90 % / bias."""
+    from windtunnel.calibrate.transfer.sheet import TITLES
+
     methods = list(dict.fromkeys(one.method for one in results))
     rows: dict[tuple[str, str], dict[str, Result]] = {}
     for one in results:
@@ -60,14 +55,6 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     return ["GPU left out", "kernels", "rows", *(TITLES[m] for m in methods)], body
 
 
-def _best_grid(bests: Sequence[Best]) -> tuple[list[str], list[list[str]]]:
-    head = ["GPU", "published TFLOP/s", "nearest's share of peak", "ours"]
-    return head, [
-        [b.gpu, f"{b.measured / 1e12:.0f}", *(f"{x / 1e12:.0f} ({100 * np.log(x / b.measured):+.0f} %)" for x in (b.naive, b.ours))]
-        for b in bests
-    ]
-
-
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
 
@@ -77,40 +64,6 @@ def _markdown(results: Sequence[Result], together: Sequence[Result]) -> list[str
 
 
 def _best_lines(bests: Sequence[Best]) -> list[str]:
-    return _lines(*_best_grid(bests))
+    from windtunnel.calibrate.transfer.sheet import BESTS, best_cells
 
-
-def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence[Best], given: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from windtunnel.calibrate.transfer import BEST, METHODS, TOKENS
-
-    console = Console(highlight=False)
-    console.print(
-        f"Each GPU predicted from the others and its data sheet, at {TOKENS} tokens and more.\n"
-        "Error ln(predicted / measured) in %: median of the size, 90 % of the sizes, mean."
-    )
-    head = ["GPU left out", "kernels", "rows", "method", "median", "90 %", "mean"]
-    body: list[list[str]] = []
-    for one in (*results, *together):
-        if one.method != BEST:
-            first = not body or one.method == next(iter(METHODS))
-            names = [one.gpu, one.kind, f"{one.n:,}" if one.gpu != "all" else ""] if first else ["", "", ""]
-            body.append([*names, TITLES[one.method], *(f"{100 * x:.1f}" for x in (one.median, one.p90)), f"{100 * one.bias:+.1f}"])
-    for (names, rows), left in (((head, body), (0, 1, 3)), *([(_best_grid(bests), (0,))] if bests else [])):
-        table = Table(box=None, pad_edge=False)
-        for place, name in enumerate(names):
-            table.add_column(name, justify="left" if place in left else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        console.print()
-        console.print(table)
-    rests = {one.gpu: one.source for one in results if one.method == "ours" and one.kind == "gemm"}
-    for gpu, source in rests.items():
-        console.print(f"ours on {gpu} rests on {source}", style="dim")
-    if not given:
-        console.print(
-            "\nOnly published attention rates are here. The rest needs datasets:\n"
-            "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet."
-        )
+    return _lines(BESTS, [best_cells(best) for best in bests])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import Json, Sets, show_spinner, writable, write_json
+from windtunnel.cli.shared.common import Sets, show_spinner, write_json
+from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -18,6 +18,7 @@ Examples:
 """
 
 
+@with_outputs
 def command(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Tests to run; default: all of one node.")] = None,
     expect: Annotated[
@@ -30,15 +31,15 @@ def command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Run nothing; write the tests and their expected values for the driver.")
     ] = False,
-    json: Json = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     from windtunnel.base.errors import SpecError, UnknownName
     from windtunnel.fleet.api import run_node_test
     from windtunnel.fleet.diagnose.registry import TESTS
-    from windtunnel.runs.fleet.diagnosis import diagnosis_dict, expected_tests
+    from windtunnel.runs.fleet.diagnosis import diagnosis_dict, diagnosis_sheet, expected_tests
     from windtunnel.spec import load_cluster
 
-    writable(("--json", json))
     for name in tests or ():
         if name not in TESTS:
             raise UnknownName("test", name, list(TESTS))
@@ -48,7 +49,9 @@ def command(
             raise SpecError(
                 "--plan", "no cluster", "--plan with --expect CLUSTER", "Type: windtunnel fleet diagnose --plan --expect h100-ib"
             )
-        write_json(diagnosis_dict(cluster), json or "-")
+        if outputs.csv is not None or outputs.wants_detail:
+            raise SpecError("--plan", "a page, CSV or a sheet", "--plan with --json", "A plan is data for the driver.")
+        write_json(diagnosis_dict(cluster), outputs.json or "-")
         return
     expected = {one.test: one.options() for one in expected_tests(cluster)} if cluster is not None else {}
     chosen = tests or [name for name, test in TESTS.items() if test.single_node]
@@ -56,15 +59,6 @@ def command(
     for name in chosen:
         with show_spinner(f"running {name}"):
             found.append(run_node_test(name, expected.get(name, [])))
-        if json != "-":
-            _tell(found[-1])
-    if json is not None:
-        write_json(found, json)
+    outputs.show(diagnosis_sheet(found), found)
     if any(one["passed"] is False for one in found):
         raise typer.Exit(1)
-
-
-def _tell(one: dict[str, Any]) -> None:
-    state = {True: "passed", False: "FAILED", None: "not here"}[one["passed"]]
-    figure = "" if one["measured"] is None else f"{one['measured']:.4g} {one['unit']}; "
-    sys.stdout.write(f"{one['test']:<16} {state:<9} {figure}{one['why']} ({one['backend']})\n")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from windtunnel.cli.shared.common import show_spinner, write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.common import show_spinner
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.cli.shared.pages import said_command
 from windtunnel.fleet.options import FleetShowOptions
 
 if TYPE_CHECKING:
-    from windtunnel.fleet.findings.hang import HangReport
-    from windtunnel.fleet.findings.judge import Judgement
-    from windtunnel.fleet.recorded import Recorded
+    from windtunnel.sheet.blocks import Sheet
 
 EXAMPLES = """\b
 Examples:
@@ -26,59 +27,36 @@ FOLLOWED = 200
 """Steps that a page that is followed shows, where nobody says how many."""
 
 
-@bare_command_of(FleetShowOptions, order=("run", "html", "trace"))
-def command(asked: FleetShowOptions) -> None:
-    from rich.console import Console
-
+@command_of(FleetShowOptions, order=("run", "trace"))
+def command(asked: FleetShowOptions, outputs: Outputs) -> None:
     from windtunnel.base.errors import SpecError
-    from windtunnel.draw.page.frame import check_page
-    from windtunnel.fleet.monitor import has_ended
-    from windtunnel.runs.fleet.show import fleet_dict, show_fleet
-    from windtunnel.runs.fleet.trace import write_fleet_trace
-
-    run, html, trace, json, follow, every = str(asked.run), asked.html, asked.trace, asked.json, asked.follow, asked.every
-    if html is not None:
-        check_page(html)
-    if follow and html is None:
-        raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
-    while True:
-        with show_spinner("reading and judging"):
-            recorded, judged, hang, notes, alarms = _look_at_run(run, asked.last or (FOLLOWED if follow else None))
-        going = follow and not has_ended(recorded)
-        if html is not None:
-            _page(run, html, recorded, judged, hang, notes, alarms, every if going else 0.0)
-        if not going:
-            break
-        time.sleep(every)
-    if trace is not None:
-        write_fleet_trace(recorded.sections, trace)
-    if json is not None:
-        write_json(fleet_dict(recorded, judged, hang, alarms), json)
-    if json != "-":
-        show_fleet(recorded, judged, notes, Console(), hang, alarms)
-
-
-def _look_at_run(
-    run: str, last: int | None
-) -> tuple[Recorded, Judgement, HangReport | None, list[str], tuple[dict[str, Any], ...]]:
-    """A run now: its records on one clock, the findings, why it does not move, what all of it rests on, and the alarms so far."""
     from windtunnel.cli.fleet.saves import lost_save_notes
     from windtunnel.fleet.api import judge_run
-    from windtunnel.runs.fleet.show import fleet_notes
+    from windtunnel.fleet.monitor import has_ended
+    from windtunnel.runs.fleet.show import fleet_dict
+    from windtunnel.runs.fleet.trace import write_fleet_trace
 
-    found = judge_run(run, last)
-    notes = [*lost_save_notes(run), *fleet_notes(found.recorded, found.clocks)]
-    return found.recorded, found.judgement, found.hang, notes, found.alarms
+    run, html, follow = str(asked.run), outputs.html, asked.follow
+    if follow and html is None:
+        raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
 
+    def sheet() -> Sheet:
+        from windtunnel.runs.fleet.show_sheet import watched_sheet
 
-def _page(
-    run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str],
-    alarms: tuple[dict[str, Any], ...], reload: float,
-) -> None:  # fmt: skip
-    from windtunnel.runs.fleet.show_page import fleet_page, write_fleet_page
+        return watched_sheet(found, Path(run).name, lost_save_notes(run), time.time() if going else 0.0, outputs.wants_detail)
 
-    text = fleet_page(
-        recorded.run or Path(run).name, recorded.sections, judged, hang, recorded.meshes, notes,
-        f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms, reload=reload,
-    )  # fmt: skip
-    write_fleet_page(text, html)
+    while True:
+        with show_spinner("reading and judging"):
+            found = judge_run(run, asked.last or (FOLLOWED if follow else None))
+        going = follow and not has_ended(found.recorded)
+        if follow and html is not None:
+            from windtunnel.draw.page.sheet import write_page
+
+            write_page(sheet(), html, said_command(), outputs.language, reload=asked.every if going else 0.0)
+        if not going:
+            break
+        time.sleep(asked.every)
+    if asked.trace is not None:
+        write_fleet_trace(found.recorded.sections, asked.trace)
+    table = fleet_dict(found.recorded, found.judgement, found.hang, found.alarms)
+    (replace(outputs, html=None) if follow else outputs).show(sheet, table)

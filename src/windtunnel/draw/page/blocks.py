@@ -66,8 +66,12 @@ PAINTERS = {
     "lanes": "lanes:lanes",
     "memory": "areas:memory",
     "parallel": "parallel:parallel",
+    "rank_heat": "ranks:heat",
+    "rank_mesh": "ranks:mesh",
 }
 """Name of a painter -> module of this folder, and its function that takes a picture and says the words of a language."""
+SCRIPTED = {"rank_heat": "fleet.js", "rank_mesh": "fleet.js"}
+"""Painters that need a script of their own, which whole pages alone have."""
 
 
 def draw_block(block: Block, language: str) -> Markup:

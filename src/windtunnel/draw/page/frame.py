@@ -54,15 +54,14 @@ def page(
     subtitle: Sequence[str],
     cards: Sequence[tuple[str, str, str]],
     body: Markup,
-    data: Mapping[str, Any] | None = None,
     made_by: str = "",
     more_script: str = "",
     reload: float = 0.0,
     language: str = "en",
 ) -> str:
-    """A whole page. `cards`: (name, value, mood: "", good or bad); `data`: what the script draws; `made_by`: how it was made.
+    """A whole page. `cards`: (name, value, mood: "", good or bad); `made_by`: how it was made.
 
-    `more_script`: a further script of `assets/` that draws from `data`; `reload`: seconds after which the page loads itself again.
+    `more_script`: a further script of `assets/`, of a drawing; `reload`: seconds after which the page loads itself again.
     """
     script = asset("page.js")
     if more_script:
@@ -72,7 +71,6 @@ def page(
         subtitle=subtitle,
         cards=cards,
         body=body,
-        data=None if data is None else _embed_json(data),
         style=asset("page.css"),
         script=script,
         version=version("windtunnel"),

@@ -135,12 +135,17 @@ def _ticks(values: Sequence[float], axis: PlotAxis) -> list[float]:
 
 
 def _mark(one: Mark, x: float, y: float) -> str:
-    """A point as it is has_place; the keyboard reaches it, and its tip says what it is."""
+    """A point; the keyboard reaches it unless it is a dot among thousands, and its tip says what it is."""
+    if one.shape == "dot":
+        dot = f'cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{one.colour}" fill-opacity=".7"'
+        return f"<circle {dot}><title>{escape(one.tip)}</title></circle>"
     look = f'fill="{"none" if one.hollow else one.colour}" stroke="{one.colour}" stroke-width="1.6"'
     told = f'tabindex="0" role="img" aria-label="{escape(one.tip)}"'
     title = f"<title>{escape(one.tip)}</title>"
     if one.shape == "square":
         return f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" {look} {told}>{title}</rect>'
+    if one.shape == "diamond":
+        return f'<path d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z" {look} {told}>{title}</path>'
     if one.shape == "cross":
         path = f"M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10"
         return f'<path d="{path}" {look} {told}>{title}</path>'

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from windtunnel.memory.host_copies import host_memory_rate, legs
 from windtunnel.network.api import sweep
+from windtunnel.sheet.blocks import Cell, Column, Figure, Section, Sheet, Table
+from windtunnel.sheet.sentence import Sentence
 from windtunnel.spec.machine.cluster import GPU, Cluster
 
 SCHEMA = "windtunnel.diagnosis/1"
@@ -48,6 +50,28 @@ def expected_tests(cluster: Cluster) -> tuple[ExpectedTest, ...]:
 def diagnosis_dict(cluster: Cluster) -> dict[str, Any]:
     """The tests as JSON data."""
     return {"schema": SCHEMA, "cluster": cluster.id, "tests": [asdict(one) for one in expected_tests(cluster)]}
+
+
+def diagnosis_sheet(results: Sequence[Mapping[str, Any]]) -> Sheet:
+    """What `fleet diagnose` shows of results of `windtunnel.fleet.run_node_tests`."""
+    states = {True: "passed", False: "FAILED", None: "not here"}
+    rows = tuple(
+        (Cell(one["test"]), Cell(Sentence(states[one["passed"]])), _rate_cell(one, "measured"), _rate_cell(one, "expected"),
+         Cell(one["why"]), Cell(one["backend"]))
+        for one in results
+    )  # fmt: skip
+    columns = (
+        Column("test"), Column("result"), Column("measured", True), Column("expected", True, left_out="narrow"),
+        Column("why", wraps=True), Column("ran on"),
+    )  # fmt: skip
+    failed = sum(one["passed"] is False for one in results)
+    figures = (Figure("tests", "tests", len(results)), Figure("failed", "failed", failed, mood="bad" if failed else "good"))
+    return Sheet("Self-tests of this node", "", figures, (Section("Tests", (Table("tests", columns, rows),)),))
+
+
+def _rate_cell(result: Mapping[str, Any], name: str) -> Cell:
+    value = result.get(name)
+    return Cell("") if value is None else Cell(f"{value:.4g} {result['unit']}", value)
 
 
 def _tests(cluster: Cluster) -> Iterator[ExpectedTest]:

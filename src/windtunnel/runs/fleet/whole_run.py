@@ -1,4 +1,4 @@
-"""What is said of a watched run as a whole: its alarms with their times, its regular work with its price, its slowest steps."""
+"""What is said of a watched run as a whole: its alarms with their times, its regular work with its price."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
-from windtunnel.draw.listing import listing
 from windtunnel.fleet.findings.finding import Finding
-from windtunnel.fleet.findings.rare import CALLS
-from windtunnel.fleet.findings.step_times import StepSpread
-from windtunnel.sheet import numbers as say
 
 MOST_TIMES = 4
 """Times of one alarm that are said; the rest are counted."""
@@ -49,17 +43,3 @@ def _clock(seconds: float) -> str:
 def routine_lines(routine: Sequence[Finding]) -> list[str]:
     """Evaluations and saves of all ranks, with their price."""
     return [f"{one.text[:1].upper()}{one.text[1:]}" for one in routine]
-
-
-def slow_steps(times: StepSpread) -> Table | None:
-    """The slowest steps with the rank and the part that they lost time to; None if no step stands out."""
-    if not times.slowest:
-        return None
-    shown = listing(
-        ("slowest steps", "right"), ("took", "right"), ("rank", "right"), ("lost to", "left"), ("more than usual", "right")
-    )
-    for one in times.slowest:
-        who = str(one.rank) if one.rank >= 0 else "all"
-        part = "calls that all entered" if one.part == CALLS else one.part
-        shown.add_row(str(one.step), say.seconds(one.seconds), who, part, say.seconds(one.lost))
-    return shown

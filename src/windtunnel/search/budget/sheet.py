@@ -5,7 +5,8 @@ A plan from a budget, a deadline or a loss in words: what rows miss, and why the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from windtunnel.predict.category import StepGroup
 from windtunnel.predict.sheet.parts import COLOUR, group_sums
@@ -411,3 +412,37 @@ def reasons(answer: Planned) -> Iterator[str]:
         )
     for text in answer.left_out:
         yield Sentence("Left out: {what}", what=text)
+
+
+def rent_or_buy_sheet(rented: Mapping[str, Any], bought: Mapping[str, Any] | None = None) -> Sheet:
+    """Rented machines of the JSON of one plan, and the same ones bought of another, side by side."""
+    also = {_machine_key(way): way for way in (bought or {}).get("alternatives", ())}
+    pairs = [(way, way["cost"], (also.pop(_machine_key(way), None) or {}).get("cost")) for way in rented["alternatives"]]
+    pairs += [(way, None, way["cost"]) for way in also.values()]
+    heads = ("GPUs", "parameters", "tokens", "days", "loss", "rent ($)", "buy ($)", "±", "goodput", "MFU")
+    columns = (Column("machine"), *(Column(head, True) for head in heads), Column("limited by"), Column("keeps all"))
+    rows = tuple(_rent_or_buy_row(*pair) for pair in pairs)
+    kept = "The first line keeps what was asked. Loss by {law}."
+    missed = "Nothing keeps all that was asked; the first line misses least. Loss by {law}."
+    said = Sentence(kept if rented["meets_all"] else missed, law=rented["law"]["name"])
+    assumed = ", ".join(sorted({word for way in rented["alternatives"] for word in way["assumed"]}))
+    note = (Lines((Sentence("Assumed, not from a source: {what}.", what=quote(assumed)),), mood="soft"),) if assumed else ()
+    title = "To rent or to buy"
+    return Sheet(title, title, (), (Section(title, (Lines((said,), mood="soft"), Table("rent-or-buy", columns, rows), *note)),))
+
+
+def _machine_key(way: Mapping[str, Any]) -> tuple[str, int, str]:
+    """What is the same machine and model; models of a law's best size differ in name alone."""
+    return way["cluster"], way["gpus"], "" if str(way["model"]).startswith("decoder-") else str(way["model"])
+
+
+def _rent_or_buy_row(way: Mapping[str, Any], rent: float | None, buy: float | None) -> tuple[Cell, ...]:
+    nothing, loss = Cell("–"), way.get("loss")
+    return (
+        Cell(quote(way["cluster"])), Cell(f"{way['gpus']:,}", way["gpus"]), Cell(say.count(way["parameters"]), way["parameters"]),
+        Cell(say.count(way["tokens"]), way["tokens"]), Cell(f"{way['days']:.1f}", way["days"]),
+        nothing if loss is None else Cell(f"{loss:.4f}", loss),
+        *(nothing if cost is None else Cell(f"{cost:,.0f}", cost) for cost in (rent, buy)),
+        *(Cell(say.percent(way[name], digits), way[name]) for name, digits in (("relative_error", 1), ("ettr", 0), ("mfu", 1))),
+        Cell(", ".join(way["limits"])), Cell("✓" if way["meets_all"] else "–"),
+    )  # fmt: skip

@@ -4,6 +4,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const heat = document.getElementById("heat"), mesh = document.getElementById("mesh");
   if (!heat || !mesh) return;
+  // a text in the page's language, with its {facts}
+  const say = (text, facts = {}) => (data.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => facts[name]);
   const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const count = data.ranks.length, bins = data.steps.length, unit = 0.005;
   const placeOf = new Map(data.ranks.map((rank, at) => [rank, at]));
@@ -17,7 +19,7 @@
     return [name, { values, usual: layer.usual }];
   }));
   const choice = document.getElementById("layer");
-  for (const name of Object.keys(layers)) choice.add(new Option(name, name, name === "own work", name === "own work"));
+  for (const name of Object.keys(layers)) choice.add(new Option(say(name), name, name === "own work", name === "own work"));
 
   // pale at 0, red above, blue below; full colour at 30 %
   const dark = () => { const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return r + g + b < 384; };
@@ -28,6 +30,7 @@
     const end = share > 0 ? more : less;
     return `rgb(${end.map((part, at) => Math.round(none[at] + (part - none[at]) * depth)).join(",")})`;
   };
+  const hostOf = at => data.hosts[data.host[at]] || say("an unknown machine");
   const percent = value => (value > 0 ? "+" : "") + (value * 100).toFixed(1) + " %";
 
   // Ranks by machine, so that a slow machine is one band. Of many ranks: the slowest one of each machine, the slowest machines first.
@@ -84,14 +87,14 @@
       c.font = "12px system-ui, DejaVu Sans, sans-serif"; c.textAlign = "left";
     }
     c.fillStyle = style("--soft");
-    c.fillText("step " + data.steps[0], left, height - foot / 2);
-    c.textAlign = "right"; c.fillText("step " + data.steps[bins - 1], wide, height - foot / 2); c.textAlign = "left";
+    c.fillText(say("step {number}", { number: data.steps[0] }), left, height - foot / 2);
+    c.textAlign = "right"; c.fillText(say("step {number}", { number: data.steps[bins - 1] }), wide, height - foot / 2); c.textAlign = "left";
     const chosen = rows.indexOf(picked);
     if (chosen >= 0) { c.strokeStyle = style("--accent"); c.lineWidth = 2; c.strokeRect(left - 1, chosen * tall, wide - left, tall); }
     const kept = document.getElementById("heat-rows");
     if (byMachine) kept.textContent = machines
-      ? `One row a machine: its slowest rank. ${rows.length < data.hosts.length ? `The ${rows.length} slowest of ${data.hosts.length} machines.` : ""}`
-      : `The ${rows.length} slowest of ${count} ranks.`;
+      ? `${say("One row a machine: its slowest rank.")} ${rows.length < data.hosts.length ? say("The {shown} slowest of {all} machines.", { shown: rows.length, all: data.hosts.length }) : ""}`
+      : say("The {shown} slowest of {all} ranks.", { shown: rows.length, all: count });
   };
   const under = event => {
     const box = heat.getBoundingClientRect(), row = Math.floor((event.clientY - box.top) / tall);
@@ -102,8 +105,8 @@
     const at = under(event), tip = document.getElementById("heat-tip");
     if (!at) { tip.textContent = "\u00a0"; return; }
     const layer = layers[choice.value], value = layer.values[at[0] * bins + at[1]], usual = layer.usual[at[1]];
-    tip.textContent = `rank ${data.ranks[at[0]]} on ${data.hosts[data.host[at[0]]] || "an unknown machine"}, from step ${data.steps[at[1]]}: ` +
-      (value === -128 ? "no record" : `${percent(value * unit)}; usual ${usual === null ? "unknown" : usual.toPrecision(4) + " ms"}`);
+    const told = value === -128 ? say("no record") : say("{excess}; usual {usual}", { excess: percent(value * unit), usual: usual === null ? say("unknown") : usual.toPrecision(4) + " ms" });
+    tip.textContent = say("rank {rank} on {machine}, from step {step}: {told}", { rank: data.ranks[at[0]], machine: hostOf(at[0]), step: data.steps[at[1]], told });
   });
   heat.addEventListener("click", event => { const at = under(event); if (at) pick(at[0]); });
 
@@ -171,26 +174,26 @@
     const box = document.getElementById("about"), rank = data.ranks[picked];
     box.replaceChildren();
     const excess = data.excess[picked];
-    add(box, "p", `Rank ${rank} on ${data.hosts[data.host[picked]] || "an unknown machine"}` + (excess === null ? "" : `, own work ${percent(excess)} against its equals`));
+    add(box, "p", say("Rank {rank} on {machine}", { rank, machine: hostOf(picked) }) + (excess === null ? "" : say(", own work {excess} against its equals", { excess: percent(excess) })));
     const near = neighbours(picked), list = add(box, "ul");
     axes.forEach((axis, number) => {
       const same = [...near].filter(([, on]) => on === number).map(([at]) => data.ranks[at]);
       if (!same.length) return;
-      const item = add(list, "li", `${axis} ${coordinates[picked][number]} of ${shape[number]}: `);
+      const item = add(list, "li", say("{axis} {place} of {count}: ", { axis, place: coordinates[picked][number], count: shape[number] }));
       item.style.color = axisColour[number % axisColour.length];
       same.slice(0, 16).forEach(one => link(item, one));
       if (same.length > 16) add(item, "span", ` … ${same.length}`);
     });
     const waits = data.waits[picked];
-    add(box, "p", waits.length ? "It waits for:" : "It waits for nobody.");
-    if (waits.length) { const item = add(box, "ul"); waits.forEach(([other, ms]) => { const line = add(item, "li", "rank "); link(line, other); add(line, "span", ` ${ms.toPrecision(3)} ms a step`); }); }
+    add(box, "p", say(waits.length ? "It waits for:" : "It waits for nobody."));
+    if (waits.length) { const item = add(box, "ul"); waits.forEach(([other, ms]) => { const line = add(item, "li", "rank "); link(line, other); add(line, "span", say(" {ms} ms a step", { ms: ms.toPrecision(3) })); }); }
     const stuck = data.hang[String(rank)];
-    if (stuck) { add(box, "p", "It hangs, waiting for:"); const item = add(box, "ul"); Object.entries(stuck).slice(0, 12).forEach(([other, call]) => { const line = add(item, "li", "rank "); link(line, Number(other)); add(line, "span", ` in ${call}`); }); }
+    if (stuck) { add(box, "p", say("It hangs, waiting for:")); const item = add(box, "ul"); Object.entries(stuck).slice(0, 12).forEach(([other, call]) => { const line = add(item, "li", "rank "); link(line, Number(other)); add(line, "span", say(" in {call}", { call })); }); }
     const groups = data.groups.filter(group => group.ranks.includes(rank));
     if (groups.length) {
-      add(box, "p", "What flows, a step:");
+      add(box, "p", say("What flows, a step:"));
       const item = add(box, "ul");
-      groups.forEach(group => add(item, "li", `${group.name} of ${group.ranks.length} ranks: ${group.calls} calls, ${bytes(group.bytes)}, ${group.ms.toPrecision(3)} ms`));
+      groups.forEach(group => add(item, "li", say("{name} of {ranks} ranks: {calls} calls, {bytes}, {ms} ms", { name: group.name, ranks: group.ranks.length, calls: group.calls, bytes: bytes(group.bytes), ms: group.ms.toPrecision(3) })));
     }
     document.getElementById("picked").value = rank;
   };

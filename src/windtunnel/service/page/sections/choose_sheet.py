@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
+from windtunnel.search.budget.sheet import rent_or_buy_sheet
 from windtunnel.service.door import Asked
-from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command, show_table
+from windtunnel.service.page.asking import PAGE, Asking, Wanted, show_command
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, read_percent, sets_list, sets_of
 from windtunnel.service.page.frame import card
-from windtunnel.sheet import numbers as say
+from windtunnel.service.page.sheets import draw_sheet
 
 PRINT = (
     "document.body.classList.add('wt-only-sheet'); window.addEventListener('afterprint', "
@@ -81,44 +81,6 @@ def wanted_plan(form: Form, mode: str) -> Wanted:
     return Wanted("plan", asked, artefacts=PAGE if mode == "rent" else ())
 
 
-def sheet_rows(rented: Sequence[Mapping[str, Any]], bought: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """A row for each way: machine, GPUs, model, tokens, days, loss, dollars rented and bought, error, goodput, MFU, limits."""
-    also = {_machine_key(one): one for one in bought}
-    rows = []
-    for one in rented:
-        own = also.pop(_machine_key(one), None)
-        rows.append(_row(one) | {"rent": round(one["cost"]), "buy": None if own is None else round(own["cost"])})
-    rows += [_row(one) | {"rent": None, "buy": round(one["cost"])} for one in also.values()]
-    return rows
-
-
-def _machine_key(one: Mapping[str, Any]) -> str:
-    return json.dumps([one["cluster"], one["gpus"], one["model"] if not str(one["model"]).startswith("decoder-") else ""])
-
-
-def _row(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "machine": one["cluster"], "gpus": one["gpus"], "model": say.count(one["parameters"]), "tokens": say.count(one["tokens"]),
-        "days": round(one["days"], 1), "loss": None if one.get("loss") is None else round(one["loss"], 4),
-        "error": f"± {say.percent(one['relative_error'])}", "goodput": f"{100 * one['ettr']:.0f} %",
-        "mfu": f"{100 * one['mfu']:.1f} %", "limits": ", ".join(one["limits"]), "meets": "✓" if one["meets_all"] else "–",
-    }  # fmt: skip
-
-
 def _draw_sheet(context: PageContext, rent: Mapping[str, Any], buy: Mapping[str, Any] | None, asked: Asked) -> None:
-    say_ = context.say
-    ui.label(say_("choose.meets" if rent["meets_all"] else "choose.meets_not", law=rent["law"]["name"])).classes("wt-soft")
-    columns = [
-        ("machine", say_("choose.col_machine")), ("gpus", say_("choose.col_gpus")), ("model", say_("choose.col_parameters")),
-        ("tokens", say_("choose.col_tokens")), ("days", say_("choose.col_days")), ("loss", say_("choose.col_loss")),
-        ("rent", say_("choose.col_rent")), ("buy", say_("choose.col_buy")), ("error", say_("choose.col_error")),
-        ("goodput", say_("choose.col_goodput")), ("mfu", "MFU"), ("limits", say_("choose.col_limits")),
-        ("meets", say_("choose.col_meets")),
-    ]  # fmt: skip
-    rows = sheet_rows(rent["alternatives"], () if buy is None else buy["alternatives"])
-    with ui.element("div").classes("wt-scroll"):
-        show_table(columns, rows, say_("choose.sheet"))
-    assumed = sorted({word for one in rent["alternatives"] for word in one["assumed"]})
-    if assumed:
-        ui.label(say_("choose.assumed", what=", ".join(assumed))).classes("wt-soft wt-small")
+    draw_sheet(context, rent_or_buy_sheet(rent, buy))
     show_command(context, asked.command, asked.key)

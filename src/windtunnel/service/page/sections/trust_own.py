@@ -7,13 +7,10 @@ from typing import Any
 
 from nicegui import events, ui
 
-from windtunnel.service.door import Asked
-from windtunnel.service.page import published
-from windtunnel.service.page.asking import PAGE, Asking, Wanted, draw_chart, show_command, show_table
-from windtunnel.service.page.charts.accuracy import accuracy_points
+from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files
-from windtunnel.service.page.sections.trust_parts import axis_names, show_accuracy, show_comparison, tell_row
+from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import job_arguments
 
 MOST_FILES, MOST_BYTES = 64, 48 << 20
@@ -41,7 +38,7 @@ class OwnMeasurements:
             ).props("flat no-caps").classes("wt-other")
         self.told = ui.label("").classes("wt-soft").props('aria-live="polite"')
         self.told.set_visibility(False)
-        self.asking = Asking(context, self.draw, "own-scored")
+        self.asking = Asking(context, lambda _, asked: show_sheet(context, asked), "own-scored")
 
     async def take(self, event: events.UploadEventArguments) -> None:
         """Keeps a file of the reader until the page is left."""
@@ -70,7 +67,7 @@ class OwnMeasurements:
     def wanted_question(self) -> Wanted:
         """A table is validated; anything else is a run, and is compared with the job that the page is about."""
         if all(name.lower().endswith((".csv", ".parquet")) for name in self.files):
-            return Wanted("validate", {"tables": list(self.files)}, dict(self.files))
+            return Wanted("validate", {"tables": list(self.files)}, dict(self.files), SHEET)
         asked = job_arguments(self.context)
         job = asked["job"]
         files: dict[str, Any] = dict(self.files)
@@ -78,32 +75,7 @@ class OwnMeasurements:
             files["job.json"] = json.dumps(job)
             job = "job.json"
         changes = {"set": asked["set"]} if asked.get("set") else {}
-        return Wanted("compare", {"things": [*self.files, job], **changes}, files, PAGE)
-
-    def draw(self, report: dict[str, Any], asked: Asked) -> None:
-        """The scores of a table, or the causes of what a run takes longer than its prediction."""
-        if asked.verb == "validate":
-            facts: dict[str, Any] = {}
-            for data in self.files.values():
-                facts |= published.facts_of_text(data.decode("utf-8", "replace"))
-            self._scores(report, published.scored_rows(report, facts))
-        else:
-            show_comparison(self.context, report)
-        show_command(self.context, asked.command, asked.key)
-
-    def _scores(self, report: dict[str, Any], rows: list[published.PublishedRow]) -> None:
-        context = self.context
-        for quantity in published.values_of(rows, "quantity"):
-            of = [row for row in rows if row.quantity == quantity]
-            show_accuracy(context, of)
-            draw_chart(
-                accuracy_points(of, "family", axis_names(context, quantity), tell_row), context.say("trust.chart", n=len(of)), 360
-            )
-        skipped = [{"row": row["id"], "why": row["skipped"]} for row in report.get("rows", ()) if row.get("skipped")]
-        if skipped:
-            show_table([("row", context.say("trust.row")), ("why", context.say("trust.why"))], skipped, context.say("trust.why"))
-        if report.get("ignored_columns"):
-            ui.label(context.say("trust.ignored", names=", ".join(report["ignored_columns"]))).classes("wt-soft")
+        return Wanted("compare", {"things": [*self.files, job], **changes}, files, SHEET)
 
     def _tell(self, text: str) -> None:
         self.told.set_text(text)
@@ -112,5 +84,6 @@ class OwnMeasurements:
 
 def own_measurements(context: PageContext) -> None:
     """The form of uploads."""
+    use_sheets()
     ui.label(context.say("trust.own_how")).classes("wt-soft")
     OwnMeasurements(context)
