@@ -35,12 +35,14 @@ class Place:
 
 @dataclass
 class DesyncReports:
-    """Reports, line by line. `group`: that of the last line that named one."""
+    """Reports, line by line. `heading`: group and rank of the line before, where it names them."""
 
+    heading: tuple[str, int] | None = None
     group: str = ""
+    """The group of the last report; empty where the line before its first one is not its own."""
     _places: dict[tuple[str, int], Place] = field(default_factory=dict)
     _timed_out: list[Place] = field(default_factory=list)
-    _heading: tuple[str, int] = ("", 0)
+    _listing: tuple[str, int] = ("", 0)
     _seen: set[tuple[str, int]] = field(default_factory=set)
     _never: set[str] = field(default_factory=set)
 
@@ -48,6 +50,7 @@ class DesyncReports:
         """Takes a line; whether it is one of a report."""
         if (out := _TIMED_OUT.search(text)) is not None:
             name = out["op"].strip("_").lower()
+            self.group = self.heading[0] if self.heading is not None and self.heading[1] == int(out["rank"]) else ""
             self._timed_out.append(Place(self.group, int(out["rank"]), int(out["number"]), name, joined=True))
         elif (joined := _JOINED.search(text)) is not None:
             self._put(joined["ranks"], int(joined["number"]), "", joined=True)
@@ -57,10 +60,10 @@ class DesyncReports:
             self._put(never["ranks"], 0, "", joined=False)
             self._never.add(self.group)
         elif (heading := _HEADING.search(text)) is not None:
-            self._heading = heading["what"], int(heading["number"])
-        elif (listed := _LISTED.search(text)) is not None and listed["what"] == self._heading[0]:
+            self._listing = heading["what"], int(heading["number"])
+        elif (listed := _LISTED.search(text)) is not None and listed["what"] == self._listing[0]:
             name = listed["op"].strip("_").lower()
-            self._put(listed["ranks"], self._heading[1], name, joined=listed["what"] == "started")
+            self._put(listed["ranks"], self._listing[1], name, joined=listed["what"] == "started")
         else:
             return False
         return True

@@ -36,7 +36,7 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.comm_kernels import comm_of
 
-WORDS = ("WorkNCCL(", "last enqueued", "Last enqueued", "watchdog got stuck", *DESYNC_WORDS)
+WORDS = ("WorkNCCL(", "last enqueued", "Last enqueued", "watchdog got stuck", "] [PG ", "] [Rank ", *DESYNC_WORDS)
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<op>\w+), "
     r"(?:TensorShape=\[(?P<shape>[\d, ]*)\]|NumelIn=(?P<sent>\d+), NumelOut=(?P<got>\d+)), Timeout\(ms\)=(?P<limit>\d+)\)"
@@ -122,7 +122,7 @@ class WatchdogLines:
         self._places: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         """Ranks of the job by group and rank of the group."""
         self._keys: dict[str, str] = {}
-        self._desync = DesyncReports(_UNKNOWN)
+        self._desync = DesyncReports()
         self._prefixed = False
         self._bare: list[str] = []
 
@@ -132,11 +132,12 @@ class WatchdogLines:
         end = max((match.start() for match in (work, status, stuck) if match is not None), default=len(text))
         inside, outside = _last(_RANK, text, end), _last(_GLOBAL, text, end)
         group = self._group_of(inside)
-        if inside is not None:
-            self._desync.group = group
+        if _is_torn(text, inside, outside, end) or (outside and inside and group in _OF_JOB[1:] and inside["rank"] != outside["rank"]):
+            return
         self._prefixed = self._prefixed or outside is not None
         if self._desync.take(text):
             return
+        self._desync.heading = (group, int(inside["rank"])) if inside is not None else None
         if outside is not None:
             self._take_of(int(outside["rank"]), group, work, status, stuck)
             if inside is not None and inside["group"] is not None:
@@ -153,6 +154,8 @@ class WatchdogLines:
         if status is not None and _is_whole(status):
             if status["number"]:
                 _name_group(rank, group, int(status["number"]))
+                if _completed(status) < int(status["number"]) <= int(status["enqueued"]):
+                    rank.calls.setdefault((group, int(status["number"])), PendingCall(group, int(status["number"])))
             rank.completed[group] = max(_completed(status), rank.completed.get(group, -1))
             rank.enqueued[group] = max(int(status["enqueued"]), rank.enqueued.get(group, -1))
         if stuck is not None:
@@ -176,14 +179,23 @@ class WatchdogLines:
         for group in [name for name, places in self._places.items() if any(len(ranks) > 1 for ranks in places.values())]:
             self._part(group)
         groups = {group for rank in self.ranks.values() for group in rank.groups()} - {_UNKNOWN}
+        for rank in self.ranks.values() if groups else ():
+            for known in (rank.enqueued, rank.completed):  # the others name their groups: the name of this one is lost
+                known.pop(_UNKNOWN, None)
         for place in self._desync.places():
-            group = next(iter(groups)) if place.group == _UNKNOWN and len(groups) == 1 else place.group
+            group = place.group or self._group_with(place.number + (not place.joined), groups)
             number = place.rank if group in _OF_JOB or not self._prefixed else self.rank_of(group, place.rank)
             if number is None:
                 self.unplaced.append(place)
             else:
                 (_join if place.joined else _miss)(self.ranks[number], group, place)
         _find_groups(self.ranks)
+
+    def _group_with(self, number: int, groups: set[str]) -> str:
+        """The group that a report is of whose heading is lost: the only one in which a rank is in the report's call, or before it."""
+        near = {group for rank in self.ranks.values() for group, own in (*rank.calls, *rank.enqueued.items()) if number - own in (0, 1)}
+        near.discard(_UNKNOWN)
+        return near.pop() if len(near) == 1 else "an unnamed group" if groups else _UNKNOWN
 
     def _part(self, group: str) -> None:
         """Parts a group that lines of several groups name alike: each rank is in one of its own, of which no partner is known."""
@@ -204,9 +216,9 @@ class WatchdogLines:
         known = {own: next(iter(ranks)) for own, ranks in self._places.get(group, {}).items()}
         if place in known:
             return known[place]
-        (first, *_, last) = (*sorted(known), None) if len(known) < 2 else (*sorted(known),)
-        if first is None or last is None:
+        if len(known) < 2:
             return None
+        first, last = min(known), max(known)
         stride, rest = divmod(known[last] - known[first], last - first)
         regular = not rest and stride > 0 and all(rank == known[first] + stride * (own - first) for own, rank in known.items())
         number = known[first] + stride * (place - first)
@@ -243,6 +255,13 @@ def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Mat
     for match in pattern.finditer(text, 0, len(text) if end is None else end):
         found = match
     return found
+
+
+def _is_torn(text: str, inside: re.Match[str] | None, outside: re.Match[str] | None, end: int) -> bool:
+    """Whether what a line says is another's than its head: the head of a line, then the rest of another that lost its own."""
+    head = inside if inside is not None else outside
+    between = text[head.end() : end] if head is not None else ""
+    return any(word in between for word in ("WorkNCCL(", "work: ")) or (inside is not None and ".cpp:" in between)
 
 
 def _is_whole(status: re.Match[str]) -> bool:
@@ -303,9 +322,9 @@ def _find_groups(ranks: dict[int, _Rank]) -> None:
     for rank in ranks.values():
         for (group, number), call in list(rank.calls.items()):
             groups = (
-                named[number, call.name]
-                if (number, call.name) in named
-                else alike.get(rank.sizes.get((group, number), _NO_SIZE), set())
+                named.get((number, call.name))
+                or named.get((number, ""))
+                or alike.get(rank.sizes.get((group, number), _NO_SIZE), set())
             )
             if group == _UNKNOWN and len(groups) == 1:
                 _name_group(rank, next(iter(groups)), number)
