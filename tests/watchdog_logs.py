@@ -70,7 +70,8 @@ def draw_log(draw: random.Random) -> Log:
     if desync:
         writer = draw.choice([rank for rank in group.ranks if rank not in late])
         lines += _Writer(version, writer, head).desync(group, number, op, late)
-    draw.shuffle(lines) if not desync and draw.random() < 0.3 else None
+    if not desync and draw.random() < 0.3:
+        draw.shuffle(lines)
     whole = draw.random() < 0.4
     kept = [text for _, text in lines] if whole else _damage([text for _, text in lines], draw)
     text = "step 17 loss 2.31\n" + "\n".join(kept) + "\nand one after\n"
@@ -78,7 +79,7 @@ def draw_log(draw: random.Random) -> Log:
 
 
 def _lets_know(version: str, group: Group, late: tuple[int, ...], op: str, speaks: bool, desync: bool) -> bool:
-    """Whether whole lines say who is late: by its own line, by those of ranks on both sides, by the group's size, or by a report."""
+    """Whether whole lines say who is late: by its own line, by those of ranks on both sides, by the group's size, by a report."""
     sized = op in ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
     waiting = [place for place, rank in enumerate(group.ranks) if rank not in late]
     if group.guid == 0:
@@ -116,14 +117,14 @@ class _Writer:
     def waits(self, group: Group, place: int, number: int, last: int, op: str, sent: int, got: int) -> list[tuple[int, str]]:
         """The call that timed out, and the status of its group."""
         work = f"WorkNCCL(SeqNum={number}, OpType={op}, NumelIn={sent}, NumelOut={got}, Timeout(ms)=600000)"
-        lines = [self._line(
-            f"[Rank {place}] Watchdog caught collective operation timeout: {work} ran for 600041 milliseconds before timing out.", 632
-        )]  # fmt: skip
+        ran = "ran for 600041 milliseconds before timing out."
+        lines = [self._line(f"[Rank {place}] Watchdog caught collective operation timeout: {work} {ran}", 632)]
         mark = self._group(group, place)
         nccl = f"{number}, last enqueued NCCL work: {last}, last completed NCCL work: {number - 1}."
         if self._version in ("2.2", "2.3", "2.4", "2.5"):
             if self._version in ("2.4", "2.5"):
-                lines.append(self._line(f"{mark} Exception (either an error or timeout) detected by watchdog at work: {nccl}", 1664))
+                what = "Exception (either an error or timeout) detected by watchdog at work"
+                lines.append(self._line(f"{mark} {what}: {nccl}", 1664))
             lines.append(self._line(f"{mark} Timeout at NCCL work: {nccl}", 1709))
         elif self._version != "2.1":
             started = "last started work: -1, " if self._version == "2.13" else ""

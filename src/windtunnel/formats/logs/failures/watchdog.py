@@ -5,8 +5,8 @@ Forms of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and TraceUtils.h from 
 * a call that timed out: `WorkNCCL(SeqNum=…, OpType=…, TensorShape=[…]` (1.13, 2.0) or `NumelIn=…, NumelOut=…` (from 2.1);
 * the status of a group: `Timeout at NCCL work: …, last enqueued NCCL work: …` (2.2, 2.3), `Exception (either an error or timeout)
   detected by watchdog at work: …` (2.4, 2.5), `failure detected by watchdog at work sequence id: … PG status: …` (from 2.6), with
-  `last started work` between in some builds; and what ranks say that another one calls to dump: `Received a global timeout from
-  another rank …` (2.2, 2.3), `Received a dump signal due to a collective timeout from …` (from 2.4). That is how a late rank speaks;
+  `last started work` between in some builds; and what a rank says when another one calls it to dump: `Received a global timeout
+  from another rank …` (2.2, 2.3), `Received a dump signal due to a collective timeout from …` (from 2.4): a late rank's own words;
 * the group: none (to 2.1), `[PG 1 Rank 3]` (2.2, 2.3: its number counts over the process), `[PG 1 (name) Rank 3]` (2.4),
   `[PG ID 1 PG GUID 7(name) Rank 3]` (from 2.5: the GUID counts over the job);
 * the report of a desynchronisation (TORCH_NCCL_DESYNC_DEBUG), which counts ranks over the group, with a snapshot of their calls.
@@ -47,9 +47,7 @@ _STATUS = re.compile(
     r"(?:last started (?:\w+ )?work: -?\d+(?: \(\w+\))?,? )?last completed (?:\w+ )?work: (?P<completed>-?\d+)(?P<end>[.,]|\s*$)"
 )
 _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
-_RANK = re.compile(
-    r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>\w+))?(?: ?\((?P<name>[^()\]]+)\))? )?Rank (?P<rank>\d+)\]"
-)
+_RANK = re.compile(r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>\w+))?(?: ?\((?P<name>[^()\]]+)\))? )?Rank (?P<rank>\d+)\]")
 _GLOBAL = re.compile(r"\[rank(?P<rank>\d+)\]")
 _UNKNOWN = "the default group"
 _OF_JOB = (_UNKNOWN, "default_pg", "group 0")
@@ -132,7 +130,8 @@ class WatchdogLines:
         end = max((match.start() for match in (work, status, stuck) if match is not None), default=len(text))
         inside, outside = _last(_RANK, text, end), _last(_GLOBAL, text, end)
         group = self._group_of(inside)
-        if _is_torn(text, inside, outside, end) or (outside and inside and group in _OF_JOB[1:] and inside["rank"] != outside["rank"]):
+        differs = outside is not None and inside is not None and inside["rank"] != outside["rank"]
+        if _is_torn(text, inside, outside, end) or (differs and group in _OF_JOB[1:]):
             return
         self._prefixed = self._prefixed or outside is not None
         if self._desync.take(text):
@@ -170,12 +169,13 @@ class WatchdogLines:
         return name if self._keys.setdefault(name, key) == key else f"{name} ({key})"
 
     def settle(self) -> None:
-        """Finds what could not be said line by line: whose the lines without the job's rank are, which group a call is of, and which
-        ranks a report speaks of."""
+        """Finds what could not be said line by line: whose the lines without the job's rank are, which group a call is of, and
+        which ranks a report speaks of."""
         for text in self._bare:
             match = _last(_RANK, text)
-            if match is not None and (not self._prefixed or self._group_of(match) in _OF_JOB[1:]):
-                self._take_of(int(match["rank"]), self._group_of(match), _last(_WORK, text), _last(_STATUS, text), _last(_STUCK, text))
+            group = self._group_of(match)
+            if match is not None and (not self._prefixed or group in _OF_JOB[1:]):
+                self._take_of(int(match["rank"]), group, _last(_WORK, text), _last(_STATUS, text), _last(_STUCK, text))
         for group in [name for name, places in self._places.items() if any(len(ranks) > 1 for ranks in places.values())]:
             self._part(group)
         groups = {group for rank in self.ranks.values() for group in rank.groups()} - {_UNKNOWN}
@@ -192,8 +192,9 @@ class WatchdogLines:
         _find_groups(self.ranks)
 
     def _group_with(self, number: int, groups: set[str]) -> str:
-        """The group that a report is of whose heading is lost: the only one in which a rank is in the report's call, or before it."""
-        near = {group for rank in self.ranks.values() for group, own in (*rank.calls, *rank.enqueued.items()) if number - own in (0, 1)}
+        """The group of a report whose heading is lost: the only one in which a rank is in the report's call, or before it."""
+        last = [call for rank in self.ranks.values() for call in (*rank.calls, *rank.enqueued.items())]
+        near = {group for group, own in last if number - own in (0, 1)}
         near.discard(_UNKNOWN)
         return near.pop() if len(near) == 1 else "an unnamed group" if groups else _UNKNOWN
 
@@ -406,7 +407,7 @@ def _is_pair(call: PendingCall) -> bool:
     return call.name in _POINT_TO_POINT
 
 
-def _text(said: WatchdogLines, report: HangReport, waited: float, quiet: Sequence[int]) -> str:
+def _text(said: WatchdogLines, report: HangReport, waited: float, quiet: tuple[int, ...]) -> str:
     ranks = said.ranks
     lines = _disagreements(ranks)
     if report.stuck:
@@ -433,7 +434,7 @@ def _text(said: WatchdogLines, report: HangReport, waited: float, quiet: Sequenc
     if quiet and (report.culprits or report.cycle):
         lines.append(f"what {format_ranks(quiet)} do there is not in these lines")
     for place in said.unplaced:
-        what = f"is in {place.name or 'call'} {place.number}" if place.joined else f"has ended {place.number} and not begun the next"
+        what = f"is in {place.name or 'call'} {place.number}" if place.joined else f"has not begun call {place.number + 1}"
         lines.append(f"rank {place.rank} of {place.group} {what}; which rank of the job that is, these lines do not say")
     if ahead and min(ahead) >= 0 and max(ahead) > 0:
         more = f"{min(ahead)} to {max(ahead)}" if min(ahead) < max(ahead) else str(max(ahead))
