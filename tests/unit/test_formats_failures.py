@@ -481,8 +481,8 @@ def test_lines_of_kernels_schedulers_and_launchers_are_read(line: str, said: str
         ("| MnEtpt/Rnk: 296.02TF/0 | MxEtpt/Rnk: 297.32TF/8", [], "at the slowest rank, 0"),
         ("Not all ranks joining collective, sequence number: 7\ninternal record id: 9\ngroup info: 0:default_pg\n"
          "collective: nccl:all_reduce\nmissing ranks: {2}\n", ["2"], "not in all_reduce 7 of default_pg"),
-        ("Collective sequence number: 7 has errors\ngroup info: 0:default_pg\ncollective: nccl:all_reduce\nerror msg: Culprit rank 1; "
-         "Error type: COLLECTIVE_TYPE_MISMATCH, Expected collective type: 'all_reduce' does not match found collective type: 'x'",
+        ("Collective sequence number: 7 has errors\ngroup info: 0:default_pg\ncollective: nccl:all_reduce\n"
+         "error msg: Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH, Expected collective type: 'a' does not match found 'b'",
          ["1"], "rank 1 differs in call 7: collective type mismatch: Expected"),
     ],
 )  # fmt: skip

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.fleet.launch.run_folder import write_text_private
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
 
@@ -49,14 +49,18 @@ def ask_for_trace(run: Path, rank: int, steps: int) -> None:
         raise SpecError("--steps", str(steps), f"1 to {MOST_STEPS}")
     reader = RingReader(ring)
     try:
-        if reader.read(0).ended is not None:
+        gone = reader.meta.host == socket.gethostname() and not Path(f"/proc/{reader.meta.pid}").exists()
+        if gone or reader.read(0).ended is not None:
             raise SpecError("--rank", f"{rank}, which has ended", "a rank that trains", f"The run: {run}")
     finally:
         reader.close()
     try:
         (run / FOLDER).mkdir(mode=0o700, exist_ok=True)
         failed_path(run, rank).unlink(missing_ok=True)
-        write_text_private(ask_path(run, rank), json.dumps({"steps": steps}))
+        new = failed_path(run, rank).with_suffix(".new")
+        new.touch(0o600)
+        new.write_text(json.dumps({"steps": steps}), encoding="utf-8")
+        new.replace(ask_path(run, rank))  # at once: the rank may look now
     except OSError as error:
         raise FileError("RUN", str(run), "a folder that can be written", f"{error.strerror}.") from error
 
