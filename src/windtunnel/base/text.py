@@ -23,7 +23,7 @@ _SECRETS = re.compile(
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]+)?",
     re.IGNORECASE,
 )
-"""Forms of secrets: headers, passwords in addresses, options and variables by their names, keys by their prefixes, JSON web tokens."""
+"""Forms of secrets: headers, passwords in addresses, options and variables by name, keys by their prefixes, JSON web tokens."""
 REDACTED = "[redacted]"
 
 

@@ -40,8 +40,8 @@ def trace_path(run: Path, rank: int, step: int) -> Path:
 
 
 def ask_for_trace(run: Path, rank: int, steps: int) -> None:
-    """Asks a rank for a trace of its next steps. SpecError for a rank that the run does not have, or that has ended; FileError where
-    the folder cannot be written."""
+    """Asks a rank for a trace of its next steps. SpecError for a rank that the run does not have, or that has ended; FileError
+    where the folder cannot be written."""
     ring = ring_path(run, rank)
     if not ring.exists():
         raise SpecError("--rank", str(rank), f"a rank whose ring lies in {run}", "A trace is taken by the rank, where it runs.")
