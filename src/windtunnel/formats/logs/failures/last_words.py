@@ -162,11 +162,12 @@ class _Traced:
         self.culprits: dict[str, str] = {}
         self.texts: list[str] = []
         self._number = ""
+        self._missing: tuple[int, ...] = ()
         self._fields: dict[str, str] = {}
 
     def line(self, text: str) -> None:
         if (sequence := _SEQUENCE.search(text)) is not None:
-            self._number, self._fields = sequence[1] or sequence[2], {}
+            self._number, self._fields, self._missing = sequence[1] or sequence[2], {}, ()
         elif (lost := _NO_DUMP.search(text)) is not None:
             who = format_ranks(sorted(map(int, re.findall(r"\d+", lost[1]))))
             self.texts.append(f"no dump of {who}: who is late cannot be told")
@@ -183,6 +184,12 @@ class _Traced:
                 state = f", which is {self._fields['collective state']} on the others" if "collective state" in self._fields else ""
                 self.culprits.update({str(rank): f"has not joined {what}{state}" for rank in ranks})
                 self.texts.append(f"{format_ranks(ranks)}: not in {what}{state}")
+                self._missing = () if state else tuple(ranks)
+            elif said[1] == "collective state" and self._missing:  # torch prints it after the ranks
+                state = f", which is {said[2].strip()} on the others"
+                self.culprits.update({str(rank): self.culprits[str(rank)] + state for rank in self._missing})
+                self.texts[-1] += state
+                self._missing = ()
             elif said[1] == "mismatch collective":
                 self.texts.append(f"call {self._number}: ranks run another call, {said[2].strip()}: they never meet")
 

@@ -228,7 +228,7 @@ class WatchdogLines:
     def members(self, group: str) -> tuple[int, ...]:
         """Ranks of a group as far as its lines let one count: those that speak of it, and those between."""
         speakers = {number for number, rank in self.ranks.items() if rank.speaks_of(group)}
-        size = self._size(group)
+        size = self.size(group)
         if group in _OF_JOB and not (group == _UNKNOWN and self._names_groups()):
             everyone = range(max(size, max(self.ranks) + 1))
             return tuple(everyone) if len(everyone) <= 2 * len(self.ranks) or size else tuple(sorted(speakers))
@@ -239,7 +239,7 @@ class WatchdogLines:
     def _names_groups(self) -> bool:
         return any(group != _UNKNOWN for rank in self.ranks.values() for group in rank.groups())
 
-    def _size(self, group: str) -> int:
+    def size(self, group: str) -> int:
         """Ranks of a group by the sizes of its gathers; 0 where none says."""
         ratios: set[int] = set()
         for rank in self.ranks.values():
@@ -431,6 +431,9 @@ def _text(said: WatchdogLines, report: HangReport, waited: float, quiet: tuple[i
     ahead = [
         rank.enqueued[group] - number for rank in ranks.values() for group, number in rank.calls if group in rank.enqueued
     ]  # fmt: skip
+    silent = {number for number in report.culprits if number not in ranks}
+    if silent and not any(said.size(group) for rank in ranks.values() for group in rank.groups()):
+        lines.append(f"if the job has ranks above {max(*ranks, *silent)}, one of those may be late instead: these lines do not say")
     if quiet and (report.culprits or report.cycle):
         lines.append(f"what {format_ranks(quiet)} do there is not in these lines")
     for place in said.unplaced:
