@@ -25,8 +25,9 @@ def _hang(folder: Path, text: str) -> dict[str, Any]:
 def test_torchruns_own_table_is_read(code: int, said: str, tmp_path: Path) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+    none = str(tmp_path / "none")
     failures = {
-        rank: ProcessFailure(local_rank=rank, pid=1000 + rank, exitcode=code if rank == 5 else -15, error_file=str(tmp_path / "none"))
+        rank: ProcessFailure(local_rank=rank, pid=1000 + rank, exitcode=code if rank == 5 else -15, error_file=none)
         for rank in (5, 2)
     }  # fmt: skip
     failures[5].timestamp, failures[2].timestamp = 1_700_000_000, 1_700_000_009
@@ -73,4 +74,5 @@ def test_torchfrtraces_culprits_are_read(tmp_path: Path) -> None:
     message = "Collective sequence number: %s has errors"
     text = _printed(lambda logger: entry.log(logger, message, lambda frames: "", errors={(4, wrong)}))
     hang = _hang(tmp_path, text)
+    assert "which rank gave them wrong" in _hang(tmp_path, "Input/output mismatch in the collective sequence number: 17\n")["text"]
     assert list(hang["culprits"]) == ["4"] and "collective type mismatch: Expected" in hang["text"]

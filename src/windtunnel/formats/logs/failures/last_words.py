@@ -23,8 +23,8 @@ _TABLE = re.compile(r"(?:^|\s)(Failures|Root Cause \(first observed failure\)):\
 _ENTRY = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s*: (.{1,300})")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<place>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?P<more>[^\n]{0,200})")
 _SEQUENCE = re.compile(
-    r"(?:Collective sequence number: (\d+) has (?:errors|unmatched number of entries)|Not all ranks joining collective,? "
-    r"(?:sequence number: )?(\d+))"
+    r"(?:Collective sequence number: (\d+) has errors|Not all ranks joining collective, sequence number: (\d+)|"
+    r"Input/output mismatch in the collective sequence number: (\d+))"
 )
 _CULPRIT = re.compile(r"Culprit rank (\d{1,9}); (?:Error type: )?([A-Z_]+)(?:, ([^;\n]{1,200}?))?(?=, Culprit rank|\s*$)")
 _NO_DUMP = re.compile(r"we missed FR dumps from ranks \(\{?([\d, ]+)\}?\)")
@@ -167,7 +167,11 @@ class _Traced:
 
     def line(self, text: str) -> None:
         if (sequence := _SEQUENCE.search(text)) is not None:
-            self._number, self._fields, self._missing = sequence[1] or sequence[2], {}, ()
+            self._number, self._fields, self._missing = next(filter(None, sequence.groups())), {}, ()
+            if sequence[3]:
+                self.texts.append(
+                    f"call {sequence[3]}: sizes of an all-to-all do not fit; which rank gave them wrong cannot be told"
+                )
         elif (lost := _NO_DUMP.search(text)) is not None:
             who = format_ranks(sorted(map(int, re.findall(r"\d+", lost[1]))))
             self.texts.append(f"no dump of {who}: who is late cannot be told")
