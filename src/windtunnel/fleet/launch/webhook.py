@@ -66,15 +66,15 @@ def _event_of(alarm: Alarm) -> _Event:
 
 
 def _without_secrets(event: _Event) -> _Event:
-    return replace(event, text=redact(event.text), told=_redacted(event.told))
+    return replace(event, text=redact(event.text), told=_redact_values(event.told))
 
 
-def _redacted(told: Any) -> Any:
+def _redact_values(told: Any) -> Any:
     """Plain data whose texts hold no secrets."""
     if isinstance(told, dict):
-        return {key: _redacted(value) for key, value in told.items()}
+        return {key: _redact_values(value) for key, value in told.items()}
     if isinstance(told, list | tuple):
-        return [_redacted(value) for value in told]
+        return [_redact_values(value) for value in told]
     return redact(told) if isinstance(told, str) else told
 
 

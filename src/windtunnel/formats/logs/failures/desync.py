@@ -23,7 +23,7 @@ _MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class DesyncPlace:
     """What a report says of one rank of a group: the last call that it has begun (`joined`), or ended."""
 
     group: str
@@ -40,8 +40,8 @@ class DesyncReports:
     heading: tuple[str, int] | None = None
     group: str = ""
     """The group of the last report; empty where the line before its first one is not its own."""
-    _places: dict[tuple[str, int], Place] = field(default_factory=dict)
-    _timed_out: list[Place] = field(default_factory=list)
+    _places: dict[tuple[str, int], DesyncPlace] = field(default_factory=dict)
+    _timed_out: list[DesyncPlace] = field(default_factory=list)
     _listing: tuple[str, int] = ("", 0)
     _seen: set[tuple[str, int]] = field(default_factory=set)
     _never: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class DesyncReports:
         if (out := _TIMED_OUT.search(text)) is not None:
             name = out["op"].strip("_").lower()
             self.group = self.heading[0] if self.heading is not None and self.heading[1] == int(out["rank"]) else ""
-            self._timed_out.append(Place(self.group, int(out["rank"]), int(out["number"]), name, joined=True))
+            self._timed_out.append(DesyncPlace(self.group, int(out["rank"]), int(out["number"]), name, joined=True))
         elif (joined := _JOINED.search(text)) is not None:
             self._put(joined["ranks"], int(joined["number"]), "", joined=True)
         elif (missed := _MISSED.search(text)) is not None:
@@ -73,9 +73,11 @@ class DesyncReports:
         for rank in [int(part) for part in re.findall(r"\d{1,9}", ranks)][:_MOST_RANKS]:
             known = self._places.get((self.group, rank))
             if known is None or known.number <= number:
-                self._places[self.group, rank] = Place(self.group, rank, number, name or (known.name if known else ""), joined)
+                self._places[self.group, rank] = DesyncPlace(
+                    self.group, rank, number, name or (known.name if known else ""), joined
+                )
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[DesyncPlace]:
         """The place of each rank that a report names. The number of a call that timed out ends its line, which may be cut: it
         counts where another line of the report confirms it, or where the report has no other call."""
         timed_out = [

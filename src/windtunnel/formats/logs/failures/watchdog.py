@@ -31,7 +31,7 @@ from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
 from windtunnel.formats.head import Head
 from windtunnel.formats.logs.failures.desync import WORDS as DESYNC_WORDS
-from windtunnel.formats.logs.failures.desync import DesyncReports, Place
+from windtunnel.formats.logs.failures.desync import DesyncPlace, DesyncReports
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.comm_kernels import comm_of
@@ -115,7 +115,7 @@ class WatchdogLines:
 
     def __init__(self) -> None:
         self.ranks: dict[int, _Rank] = defaultdict(_Rank)
-        self.unplaced: list[Place] = []
+        self.unplaced: list[DesyncPlace] = []
         """What reports say of ranks of a group whose number in the job no line gives."""
         self._places: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         """Ranks of the job by group and rank of the group."""
@@ -153,9 +153,9 @@ class WatchdogLines:
         if status is not None and _is_whole(status):
             if status["number"]:
                 _name_group(rank, group, int(status["number"]))
-                if _completed(status) < int(status["number"]) <= int(status["enqueued"]):
+                if _completed_call(status) < int(status["number"]) <= int(status["enqueued"]):
                     rank.calls.setdefault((group, int(status["number"])), PendingCall(group, int(status["number"])))
-            rank.completed[group] = max(_completed(status), rank.completed.get(group, -1))
+            rank.completed[group] = max(_completed_call(status), rank.completed.get(group, -1))
             rank.enqueued[group] = max(int(status["enqueued"]), rank.enqueued.get(group, -1))
         if stuck is not None:
             rank.stuck = float(stuck["seconds"])
@@ -270,7 +270,7 @@ def _is_whole(status: re.Match[str]) -> bool:
     return status["end"] in (".", ",") or "PG status" in status.string
 
 
-def _completed(status: re.Match[str]) -> int:
+def _completed_call(status: re.Match[str]) -> int:
     """The last call that ended. Where it ends the line, a part of the number before the one that timed out is that number, cut."""
     before = str(int(status["number"]) - 1) if status["number"] else ""
     said = str(status["completed"])
@@ -287,14 +287,14 @@ def _take_call(rank: _Rank, group: str, work: re.Match[str]) -> None:
     rank.waited = max(rank.waited, int(work["ran"] or work["limit"]) / 1e3)
 
 
-def _join(rank: _Rank, group: str, place: Place) -> None:
+def _join(rank: _Rank, group: str, place: DesyncPlace) -> None:
     """A rank has begun a call and not finished it, as others report; what it says itself counts more."""
     if not any(known == place.number and (place.name or call.name) for (_, known), call in rank.calls.items()):
         comm = comm_of(place.name.removesuffix("_base")) if place.name else Comm.NONE
         rank.calls[group, place.number] = PendingCall(group, place.number, comm, place.name)
 
 
-def _miss(rank: _Rank, group: str, place: Place) -> None:
+def _miss(rank: _Rank, group: str, place: DesyncPlace) -> None:
     """A rank has finished a call and not begun the next, as others report."""
     rank.completed.setdefault(group, place.number)
     rank.enqueued.setdefault(group, place.number)
