@@ -52,6 +52,7 @@ FUNCTIONS = {
 
 PROCESSES = {
     "fleet run": "starts a training command, forwards signals to it, and exits as it does",
+    "fleet trace": "asks a rank of a running job for a file of its profiler, and waits until it is there",
     "fleet driver": "goes on as the driver of a job that another process started, and exits as the job does",
 }
 """Verbs without a function: they are a process of their own. Why."""

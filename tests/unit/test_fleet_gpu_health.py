@@ -9,6 +9,7 @@ import pytest
 from fleet_world import World, virtual
 
 from windtunnel.fleet.agent.gpu_health import LASTS, GpuHealth
+from windtunnel.fleet.agent.nic_health import COUNTERS, NicHealth
 from windtunnel.fleet.driver.plan import JobPlan
 from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
@@ -22,6 +23,7 @@ class FakeNvml:
     def __init__(self) -> None:
         self.clocks, self.reasons = [1980, 1980], [0, 0]
         self.errors, self.link_errors, self.lost = [7, 0], {(0, 4, 1): 2}, False
+        self.lanes, self.replays = 16, 3
 
     def nvmlInit(self) -> None: ...
 
@@ -50,6 +52,15 @@ class FakeNvml:
             raise RuntimeError("Not Supported")
         return self.link_errors.get((gpu, link, counter), 0)
 
+    def nvmlDeviceGetCurrPcieLinkWidth(self, gpu: int) -> int:
+        return self.lanes
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: int) -> int:
+        return 16
+
+    def nvmlDeviceGetPcieReplayCounter(self, gpu: int) -> int:
+        return self.replays
+
 
 @pytest.fixture
 def nvml() -> FakeNvml:
@@ -59,7 +70,7 @@ def nvml() -> FakeNvml:
 def _health(nvml: Any, tmp_path: Path) -> GpuHealth:
     log = tmp_path / "kmsg"
     log.write_text("NVRM: Xid (PCI:0000:3b:00): 13, of yesterday\n")
-    return GpuHealth(nvml, log)
+    return GpuHealth(nvml, log, NicHealth(tmp_path / "class"))
 
 
 def test_a_machine_without_gpus_or_nvml_says_nothing(tmp_path: Path) -> None:
@@ -96,6 +107,36 @@ def test_counters_count_from_the_begin(nvml: FakeNvml, tmp_path: Path) -> None:
     assert set(health.look()) == {
         "GPU 0 has memory errors that ECC did not correct: 2", "NVLink 4 of GPU 0 has recovery errors: 12"
     }  # fmt: skip
+
+
+def test_pcie_is_told_by_lanes_and_by_many_replays(nvml: FakeNvml, tmp_path: Path) -> None:
+    health = _health(nvml, tmp_path)
+    assert health.look() == ()
+    nvml.replays += 20
+    assert health.look() == ()
+    nvml.replays += 2000
+    assert health.look() == tuple(f"GPU {gpu} has sent PCIe packets again: 2,020" for gpu in (0, 1))
+    nvml.lanes = 8
+    assert health.look() == tuple(f"GPU {gpu} has a narrow PCIe link: 8 of 16 lanes" for gpu in (0, 1))
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_ports_counters_are_told_from_their_rise(name: str, tmp_path: Path) -> None:
+    port = tmp_path / "class/infiniband/mlx5_3/ports/1"
+    least, what = COUNTERS[name]
+    for other in COUNTERS:
+        (port / other).parent.mkdir(parents=True, exist_ok=True)
+        (port / other).write_text("77\n")
+    (port / "hw_counters/np_cnp_sent").write_text("5\n")
+    health = GpuHealth(None, tmp_path / "kmsg", NicHealth(tmp_path / "class"))
+    assert health.has_gpus and health.look() == ()
+    (port / "hw_counters/np_cnp_sent").write_text("500000\n")
+    (port / name).write_text(f"{77 + least - 1}\n")
+    assert health.look() == ()
+    (port / name).write_text(f"{77 + least}\n")
+    assert health.look() == (f"port 1 of mlx5_3 {what}: {least:,}",)
+    (port / name).write_text("broken")
+    assert health.look() == ()
 
 
 def test_an_xid_and_a_lost_gpu_are_told(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer(
         "last-words",
         "logs.failures.last_words",
-        "torchrun's failures, Xid lines, torchfrtrace's text, reports of stragglers, vLLM's hangs",
+        "torchrun's failures, torchfrtrace's text, stragglers, lines of the kernel (Xid, OOM), schedulers, Ray, vLLM",
     ),
     Importer("trainer-state", "logs.trainer_state", "trainer_state.json of Hugging Face's Trainer, trainer_log.jsonl"),
     Importer("megatron-golden-values", "logs.golden_values", "golden values of Megatron-LM's functional tests (JSON by step)"),

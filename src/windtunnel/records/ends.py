@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from windtunnel.base.text import clean
+from windtunnel.base.text import clean, redact
 
 LONGEST = 480
 """Characters of a line."""
@@ -22,7 +22,7 @@ class EndKind(StrEnum):
 
 def end_line(kind: EndKind, text: str) -> str:
     """The line, printable and not longer than `LONGEST`."""
-    words = " ".join(" ".join(map(clean, text.splitlines())).encode("utf-8", "replace").decode().split())
+    words = " ".join(" ".join(map(clean, redact(text).splitlines())).encode("utf-8", "replace").decode().split())
     return f"{kind}: {words}"[:LONGEST]
 
 

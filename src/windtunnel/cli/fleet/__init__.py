@@ -13,6 +13,7 @@ VERBS: Verbs = {
     "ship": ("fleet.ship", "Send the rings of a node to a collector."),
     "startup": ("fleet.startup", "Seconds and store operations to create the process groups of a mesh."),
     "show": ("fleet.show", "Findings of a watched run: slow ranks and links, declines; also as a page or a trace."),
+    "trace": ("fleet.trace", "A profiler trace of some steps of a rank that runs, without a restart."),
     "monitor": ("fleet.monitor", "Watch a running job: report hangs, slow ranks and links, and declines as they come."),
     "dashboard": ("fleet.dashboard", "Write a Grafana dashboard for the metrics of collectors."),
     "compare": ("fleet.compare", "Compare a watched run with the prediction of its job: what differs, and what it costs."),

@@ -22,7 +22,7 @@ Examples:
 
 EVIDENCE = (
     "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras, CUDA out of memory, "
-    "torchrun's table of failures, Xid, or what torchfrtrace prints"
+    "torchrun's table of failures, Xid or other lines of the kernel, of a scheduler, or what torchfrtrace prints"
 )
 
 
@@ -40,7 +40,8 @@ def command(
 ) -> None:
     from windtunnel.fleet.api import find_hang
     from windtunnel.fleet.sources import is_url
-    from windtunnel.formats.door import read_files
+    from windtunnel.formats.door import list_files, read_files
+    from windtunnel.formats.logs.failures.whole import TEXTS, whole_hang
     from windtunnel.runs.fleet.hang_sheet import hang_sheet
 
     if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
@@ -50,6 +51,9 @@ def command(
         print_list(reading.broken, "could not be read")
         print_list(reading.assumed, "assumed")
         found = reading.facts.get("hang")
+        if reading.format in TEXTS:
+            logs = [path for given in files for path in list_files(Path(given))]
+            found = whole_hang(logs, None if found is None else (reading.format, found))
         if found is None:
             raise SpecError("RUN", f"{reading.format}, without a call that hangs", EVIDENCE)
         facts = found

@@ -1,4 +1,5 @@
-"""Health of a node's GPUs as NVML and the kernel's log tell it: throttling, ECC errors, NVLink errors, Xid, a GPU that is gone.
+"""Health of a node's GPUs as NVML and the kernel's log tell it: throttling, errors of ECC, NVLink and PCIe, Xid, a GPU that is
+gone; and of its ports (`nic_health`).
 
 Needs `nvidia-ml-py`; without it, or without a GPU, there is nothing to say. Reading takes milliseconds and disturbs no kernel.
 """
@@ -13,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from windtunnel.fleet.agent.nic_health import NicHealth
+
 LOOK_SECONDS = 10.0
 """Interval between looks."""
 LASTS = 3
@@ -24,6 +27,8 @@ _POWER_CAP = 0x4
 _IDLE = 0x1
 _SM, _UNCORRECTED, _VOLATILE = 1, 1, 0
 _LINKS = 18
+_REPLAYS = 1000
+"""PCIe packets sent again from which it is told: single ones are normal. Assumed."""
 _LINK_COUNTERS = {0: "replay", 1: "recovery", 2: "CRC"}
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)")
 
@@ -34,6 +39,7 @@ class GpuHealth:
 
     library: Any
     log: Path = Path("/dev/kmsg")
+    nics: NicHealth = field(default_factory=NicHealth)
     _handles: list[Any] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     """Counters when they were first read: only what rises since then is told."""
@@ -53,17 +59,18 @@ class GpuHealth:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether there is anything to look at."""
-        return bool(self._handles)
+        """Whether there is anything to look at: GPUs, or ports of InfiniBand or RoCE."""
+        return bool(self._handles or self.nics.ports)
 
     def look(self) -> tuple[str, ...]:
         """What is wrong now, a sentence each, such as `GPU 3 is throttled: 1,200 of 1,980 MHz, hardware slowdown`."""
         found = []
         for gpu, handle in enumerate(self._handles):
-            found += [text for text in (self._throttle(gpu, handle), self._memory(gpu, handle), self._rows(gpu, handle)) if text]
+            looks = (self._throttle, self._memory, self._rows, self._pcie)
+            found += [text for look in looks if (text := look(gpu, handle))]
             found += self._links(gpu, handle)
         self._read_xids()
-        return (*found, *self._xids.values())
+        return (*found, *self._xids.values(), *self.nics.look())
 
     def close(self) -> None:
         """Closes the kernel's log."""
@@ -101,6 +108,14 @@ class GpuHealth:
     def _rows(self, gpu: int, handle: Any) -> str:
         rows = self._ask("nvmlDeviceGetRemappedRows", handle)
         return f"GPU {gpu} cannot replace broken rows of its memory any more" if isinstance(rows, tuple | list) and rows[3] else ""
+
+    def _pcie(self, gpu: int, handle: Any) -> str:
+        """A narrow link, or packets that were sent again. Links of an idle GPU slow down, but keep their width."""
+        width, most = self._ask("nvmlDeviceGetCurrPcieLinkWidth", handle), self._ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+        if isinstance(width, int) and isinstance(most, int) and 0 < width < most:
+            return f"GPU {gpu} has a narrow PCIe link: {width} of {most} lanes"
+        count = self._risen(f"pcie {gpu}", self._ask("nvmlDeviceGetPcieReplayCounter", handle))
+        return f"GPU {gpu} has sent PCIe packets again: {count:,}" if count >= _REPLAYS else ""
 
     def _links(self, gpu: int, handle: Any) -> list[str]:
         found = []

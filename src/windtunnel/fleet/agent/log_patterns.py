@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from windtunnel.base.text import redact
 from windtunnel.fleet.wire.messages import EXCEPTION_LINE, LogFinding
 
 PATTERNS: tuple[tuple[str, str], ...] = (
@@ -37,11 +38,11 @@ def match_lines(text: str) -> list[LogFinding]:
         if kind not in seen:
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
-            seen[kind] = LogFinding(kind, text[start : end if end >= 0 else len(text)].strip()[:LINE])
+            seen[kind] = LogFinding(kind, redact(text[start : end if end >= 0 else len(text)].strip())[:LINE])
     return list(seen.values())
 
 
 def last_exception(text: str) -> LogFinding | None:
     """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's prefix `[rank0]: `."""
     lines = _RAISED.findall(text)
-    return LogFinding(EXCEPTION_LINE, lines[-1].strip()[:LINE]) if lines else None
+    return LogFinding(EXCEPTION_LINE, redact(lines[-1].strip())[:LINE]) if lines else None

@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.text import redact
 
 if TYPE_CHECKING:
     from windtunnel.fleet.monitor import Alarm  # the launcher reads only the name of the variable, and needs no findings
@@ -62,6 +63,19 @@ class _Event:
 def _event_of(alarm: Alarm) -> _Event:
     key = f"{alarm.verdict} {','.join(map(str, alarm.ranks))}"
     return _Event(str(alarm.verdict), alarm.text, alarm.hosts, alarm.cleared, key, alarm.verdict == "hang", alarm.as_dict())
+
+
+def _without_secrets(event: _Event) -> _Event:
+    return replace(event, text=redact(event.text), told=_redact_values(event.told))
+
+
+def _redact_values(told: Any) -> Any:
+    """Plain data whose texts hold no secrets."""
+    if isinstance(told, dict):
+        return {key: _redact_values(value) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [_redact_values(value) for value in told]
+    return redact(told) if isinstance(told, str) else told
 
 
 def webhook_address(url: str) -> SplitResult:
@@ -128,7 +142,7 @@ class AlarmWebhook:
 
     def _send_all(self) -> None:
         while (event := self._queue.get()) is not None:
-            body = json.dumps(self._body(event)).encode()
+            body = json.dumps(self._body(_without_secrets(event))).encode()
             why = ""
             for number in range(self._limits.tries):
                 if number:

@@ -36,6 +36,7 @@ from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
+from windtunnel.fleet.watch.traces import TraceTaker
 from windtunnel.records.sections import Section
 
 _RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}
@@ -55,6 +56,7 @@ class WatchSession:
         self._calls = CallWatch(self.recorder, groups, self.patches)
         self._functional = FunctionalCalls(self.recorder, groups, self.patches)
         self.steps = StepWatch(self.recorder, self._sweep)
+        self.steps.at_every_step = TraceTaker(settings.folder / settings.run, self.ring.meta.rank).end_step
         self.context = WatchContext(self.recorder, self.steps, groups, self.patches, self.imports)
         ResumeWatch(self.ring.meta.rank, self.steps, self.patches, self.imports)  # before the next line: it ends steps
         self.steps.watch_optimizers(self.patches)

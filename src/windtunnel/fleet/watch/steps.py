@@ -44,6 +44,7 @@ class StepWatch:
         self.by_hand = False  # the user calls `step()`: optimizers do not end steps
         self.at_step_end: list[Callable[[], None]] = []  # called after steps without a forward, and while `attentive`
         self.attentive = False
+        self.at_every_step: Callable[[int], None] | None = None  # called with the number of the step that ends
         self.inside_forward = self._inside_backward = False
         self._step: Mark = -1
         self._updates: list[_Update] = []  # optimizer steps in progress, each inside the previous one
@@ -66,6 +67,8 @@ class StepWatch:
             for action in self.at_step_end:
                 action()
         self._sweep()
+        if self.at_every_step is not None:
+            self.at_every_step(self.recorder.step)
         self._write_core_wait()
         self._step = self.recorder.next_step(self._step)
         self.forwards = self.backwards = 0

@@ -1,5 +1,5 @@
 """Other last words of a job: torchrun's table of failures, Xid lines of NVIDIA's driver, what torchfrtrace prints of dumps,
-reports of stragglers (FlagScale's and its like), and a vLLM engine that waits for a worker.
+reports of stragglers (FlagScale, Megatron-LM, NVRx), lines of the kernel, of schedulers, launchers, engines and networks.
 
 `last_words.toml` says what numbers and words mean. Who is to blame is said only where a line names a rank.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -16,12 +17,17 @@ from windtunnel.base.files import table_beside
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.word_lines import WordLines
 
 _TABLE = re.compile(r"(?:^|\s)(Failures|Root Cause \(first observed failure\)):\s*$")
 _ENTRY = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s*: (.{1,300})")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<place>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?P<more>[^\n]{0,200})")
-_SEQUENCE = re.compile(r"Collective sequence number: (\d+) has errors")
+_SEQUENCE = re.compile(
+    r"(?:Collective sequence number: (\d+) has errors|Not all ranks joining collective, sequence number: (\d+)|"
+    r"Input/output mismatch in the collective sequence number: (\d+))"
+)
+_CULPRIT = re.compile(r"Culprit rank (\d{1,9}); (?:Error type: )?([A-Z_]+)(?:, ([^;\n]{1,200}?))?(?=, Culprit rank|\s*$)")
+_NO_DUMP = re.compile(r"we missed FR dumps from ranks \(\{?([\d, ]+)\}?\)")
 _FIELD = re.compile(
     r"\b(group info|collective|collective state|expected ranks|missing ranks|mismatch collective|error ranks): (.{1,300})"
 )
@@ -29,21 +35,48 @@ _STRAGGLERS = re.compile(r"[Ss]traggler [Rr]eport at [Ss]tep (\d+)")
 _SLOW = re.compile(r"Detected [Ss]tragglers: \[([\d, ]+)\]|[Ss]traggler(?:s)?(?: detected)?:? ranks? \[?([\d, ]+)\]?")
 _SECTION = re.compile(r"\b([\w/ -]{1,60}):\s*$")
 _TIMES = re.compile(r"Min: ([\d.]+)ms, Max: ([\d.]+)ms, Avg: ([\d.]+)ms, Slowdown: ([\d.]+)x")
+_MEGATRON = re.compile(r"\b(M[nx])(Rtt|Etpt)/Rnk: ([\d.]+)(?:ms|TF)/(\d{1,9})")
+_APART = 1.05
+"""Ratio of the highest to the lowest throughput of a rank from which Megatron's report is of a straggler. Assumed."""
+_WORDS = (
+    "NVRM: Xid", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
+    "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ", "collective state: ",
+    "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank", "missed FR dumps",
+    "traggler", "Etpt/Rnk",
+)  # fmt: skip
 _MOST = 1000
+_REPORT = 400
+"""Lines that a report of stragglers may have."""
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A line of `last_words.toml`."""
+
+    literal: str
+    pattern: re.Pattern[str]
+    says: str
+    alone: bool
+    ends: bool
 
 
 def recognises(head: Head) -> bool:
     """A line of one of them."""
     text = head.text
     return (
-        any(pattern.search(text) is not None for pattern in (_XID, _SEQUENCE, _STRAGGLERS, *(pattern for pattern, _ in _words())))
+        any(pattern.search(text) is not None for pattern in (_XID, _SEQUENCE, _STRAGGLERS, _MEGATRON))
+        or any(word.alone and word.literal in text and word.pattern.search(text) is not None for word in _words())
         or ("Root Cause (first observed failure)" in text and "exitcode" in text)
     )  # fmt: skip
 
 
 @cache
-def _words() -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(pattern, re.MULTILINE), says) for pattern, says in table_beside(__file__)["words"]["lines"])
+def _words() -> tuple[_Pattern, ...]:
+    return tuple(
+        _Pattern(literal, re.compile(pattern, re.MULTILINE), says, kind.get("alone", True), kind.get("ends", False))
+        for kind in table_beside(__file__)["words"].values()
+        for literal, pattern, says in kind["lines"]
+    )
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
@@ -51,13 +84,14 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     ended, traced, slow, other = _Launcher(), _Traced(), _Slow(), _Other()
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
+        lines = WordLines(path, tuple(dict.fromkeys((*_WORDS, *(word.literal for word in _words())))), context.progress)
         for text in lines:
             for part in (ended, traced, slow, other):
                 part.line(text)
+            lines.following = slow.listens
         broken.extend(lines.broken)
-    culprits = {**slow.culprits, **traced.culprits, **ended.culprits}
     texts = [*ended.texts, *traced.texts, *other.texts, *slow.texts]
+    culprits = {**slow.culprits, **other.culprits, **traced.culprits, **ended.culprits}
     if not texts:
         raise FileError(str(files[0]), "last words that break off", "torchrun's table of failures, Xid lines, or the like, whole")
     hang = {
@@ -67,7 +101,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         "cycle": [],
         "stuck": [],
         "text": "\n".join(texts),
-        "crash": bool(ended.texts),
+        "crash": bool(ended.texts) or other.ends,
     }
     facts = {"ranks_named": sorted(map(int, culprits)), "says": texts, "hang": hang}
     return Reading("last-words", Content.EVIDENCE, facts, facts, tuple(texts), (), (), tuple(broken))
@@ -128,11 +162,24 @@ class _Traced:
         self.culprits: dict[str, str] = {}
         self.texts: list[str] = []
         self._number = ""
+        self._missing: tuple[int, ...] = ()
         self._fields: dict[str, str] = {}
 
     def line(self, text: str) -> None:
         if (sequence := _SEQUENCE.search(text)) is not None:
-            self._number, self._fields = sequence[1], {}
+            self._number, self._fields, self._missing = next(filter(None, sequence.groups())), {}, ()
+            if sequence[3]:
+                self.texts.append(
+                    f"call {sequence[3]}: sizes of an all-to-all do not fit; which rank gave them wrong cannot be told"
+                )
+        elif (lost := _NO_DUMP.search(text)) is not None:
+            who = format_ranks(sorted(map(int, re.findall(r"\d+", lost[1]))))
+            self.texts.append(f"no dump of {who}: who is late cannot be told")
+        elif wrong := _CULPRIT.findall(text):
+            for rank, kind, details in wrong:
+                more = f": {details}" if details else ""
+                self.culprits[rank] = f"differs in call {self._number}: {kind.lower().replace('_', ' ')}{more}"
+                self.texts.append(f"rank {rank} {self.culprits[rank]}")
         elif self._number and (said := _FIELD.search(text)) is not None and len(self.texts) < _MOST:
             self._fields[said[1]] = said[2].strip()
             if said[1] == "missing ranks" and (ranks := [int(part) for part in re.findall(r"\d{1,9}", said[2])]):
@@ -141,6 +188,12 @@ class _Traced:
                 state = f", which is {self._fields['collective state']} on the others" if "collective state" in self._fields else ""
                 self.culprits.update({str(rank): f"has not joined {what}{state}" for rank in ranks})
                 self.texts.append(f"{format_ranks(ranks)}: not in {what}{state}")
+                self._missing = () if state else tuple(ranks)
+            elif said[1] == "collective state" and self._missing:  # torch prints it after the ranks
+                state = f", which is {said[2].strip()} on the others"
+                self.culprits.update({str(rank): self.culprits[str(rank)] + state for rank in self._missing})
+                self.texts[-1] += state
+                self._missing = ()
             elif said[1] == "mismatch collective":
                 self.texts.append(f"call {self._number}: ranks run another call, {said[2].strip()}: they never meet")
 
@@ -151,13 +204,20 @@ class _Slow:
     def __init__(self) -> None:
         self.culprits: dict[str, str] = {}
         self._step = ""
+        self._left = 0
         self._section = ""
+        self._throughput: dict[str, tuple[float, str]] = {}
         self._worst: tuple[float, str] | None = None
 
     def line(self, text: str) -> None:
         if (report := _STRAGGLERS.search(text)) is not None:
-            self._step = report[1]
-        elif not self._step:
+            self._step, self._left = report[1], _REPORT
+            return
+        self._left -= 1
+        for end, what, value, rank in _MEGATRON.findall(text):
+            if what == "Etpt" and value.count(".") <= 1:
+                self._throughput[end] = float(value), rank
+        if not self._step:
             return
         elif (slow := _SLOW.search(text)) is not None:
             for rank in re.findall(r"\d{1,9}", slow[1] or slow[2]):
@@ -170,29 +230,50 @@ class _Slow:
             self._section = section[1].strip()
 
     @property
+    def listens(self) -> bool:
+        """Whether the lines that follow belong to a report."""
+        return self._left > 0
+
+    def _megatron(self) -> list[str]:
+        """Megatron-LM's last report: the ranks of the lowest and the highest throughput."""
+        if len(self._throughput) < 2:
+            return []
+        (low, slow), (high, fast) = self._throughput["Mn"], self._throughput["Mx"]
+        text = f"Megatron's last report: {low:g} TFLOP/s at the slowest rank, {slow}, {high:g} at the fastest, {fast}"
+        if low * _APART < high:
+            self.culprits[slow] = f"is a straggler by Megatron's report: {low:g} of {high:g} TFLOP/s"
+        return [text]
+
+    @property
     def texts(self) -> list[str]:
         """Who is slow, and where ranks differ most."""
+        megatron = self._megatron()
         if not self._step:
-            return []
+            return megatron
         named = sorted(map(int, self.culprits))
         who = f"{format_ranks(named)}: stragglers" if named else "no rank is named a straggler"
         most = f"; ranks differ most in {self._worst[1]}" if self._worst else ""
-        return [f"step {self._step}: {who}{most}"]
+        return [*megatron, f"step {self._step}: {who}{most}"]
 
 
 class _Other:
     """Xid lines and words of other programs: what each means, once."""
 
     def __init__(self) -> None:
+        self.culprits: dict[str, str] = {}
+        self.ends = False
         self._said: dict[str, int] = {}
 
     def line(self, text: str) -> None:
         if (xid := _XID.search(text)) is not None:
             means = table_beside(__file__)["xid"].get(xid["number"], f"see NVIDIA's list of Xid errors{xid['more'][:80]}")
             self._count(f"the GPU at PCI {xid['place']} reports Xid {xid['number']}: {means}")
-        for pattern, says in _words():
-            if (found := pattern.search(text)) is not None:
-                self._count(says.format(*found.groups()))
+        for word in _words():
+            if word.literal in text and (match := word.pattern.search(text)) is not None:
+                said = word.says.format(*(group or "" for group in match.groups())).rstrip()
+                self._count(said)
+                self.ends = self.ends or word.ends
+                self.culprits.update(dict.fromkeys(_ranks_named(match), said))
 
     def _count(self, text: str) -> None:
         if text in self._said or len(self._said) < _MOST:
@@ -202,3 +283,10 @@ class _Other:
     def texts(self) -> list[str]:
         """Each once, with how often it was said."""
         return [text if count == 1 else f"{text} ({count} times)" for text, count in self._said.items()]
+
+
+def _ranks_named(match: re.Match[str]) -> list[str]:
+    """Ranks that a line blames: of `rank` or `ranks`, where they may stand as `rank=3` beside names of nodes."""
+    names = match.groupdict()
+    listed = names.get("rank") or names.get("ranks") or ""
+    return re.findall(r"rank=(\d{1,9})", listed) or ([] if "=" in listed else re.findall(r"\b\d{1,9}\b", listed))[:_MOST]
