@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from windtunnel.base.errors import NotInstalled, SpecError
+from windtunnel.base.errors import FileError, NotInstalled, SpecError
 
 SOURCES = ("device.cpp", "operators.cpp", "groups.cpp", "module.cpp")
 _FOLDER = Path(__file__).parent / "device"
@@ -30,10 +31,19 @@ def device_library(progress: Callable[[str], object] | None = None) -> Path:
         digest.update(path.read_bytes() if path.suffix in (".cpp", ".hpp") else b"")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windtunnel"
     library = cache / f"capture-{digest.hexdigest()[:16]}.so"
-    if not library.exists():
-        if progress is not None:
-            progress("compiling the device for this PyTorch, once")
-        _compile(torch, library)
+    if library.exists():
+        return library
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = library.with_suffix(".lock").open("w")
+    except OSError as error:
+        raise FileError(str(cache), error.strerror or str(error), "a folder that can be made", "Set XDG_CACHE_HOME.") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits, and finds it made
+        if not library.exists():
+            if progress is not None:
+                progress("compiling the device for this PyTorch, once")
+            _compile(torch, library)
     return library
 
 
@@ -60,7 +70,7 @@ def _compile(torch: Path, library: Path) -> None:
     if compiler is None:
         raise SpecError("CXX", "no compiler", "g++ or clang++, which compiles the device once", "Type: apt install g++")
     work = library.with_suffix(f".{os.getpid()}")
-    work.mkdir(parents=True)
+    work.mkdir()
     include = [torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_path("include"))]
     flags = ["-std=c++20", "-O1", "-fPIC", "-w", "-DUSE_DISTRIBUTED", "-DUSE_C10D", *(f"-I{folder}" for folder in include)]
     link = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ltorch_python", f"-Wl,-rpath,{torch / 'lib'}"]
@@ -80,6 +90,6 @@ def _compile(torch: Path, library: Path) -> None:
         ran = subprocess.run([compiler, "-shared", *objects, "-o", str(made), *link], capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             raise SpecError("CXX", compiler, "a linker that builds PyTorch's extensions", ran.stderr.strip()[-1000:])
-        made.replace(library)  # whole or not at all, also where two processes build it
+        made.replace(library)  # whole or not at all
     finally:
         shutil.rmtree(work, ignore_errors=True)
