@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from windtunnel.fleet.watch.fence import Fence, is_of_signal, tell
+from windtunnel.fleet.fence import Fence, is_of_signal, tell
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings, settings_of
 from windtunnel.records.sections import Section

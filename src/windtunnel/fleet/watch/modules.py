@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from windtunnel.fleet.watch.fence import Fence
+from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.watch.recorder import Mark
 from windtunnel.fleet.watch.steps import StepWatch
 from windtunnel.records.sections import Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windtunnel.fleet.watch.fence import Fence
+from windtunnel.fleet.fence import Fence
 
 _ABSENT = object()
 

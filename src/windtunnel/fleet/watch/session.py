@@ -19,15 +19,15 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
 from windtunnel.fleet.watch.calls import CallWatch
-from windtunnel.fleet.watch.children import oom_kills
+from windtunnel.fleet.watch.children import memory_facts
 from windtunnel.fleet.watch.context import WatchContext
 from windtunnel.fleet.watch.ddp_reducer import adopt, watch_reducers
 from windtunnel.fleet.watch.ends import EndWatch
-from windtunnel.fleet.watch.fence import Fence
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.import_hooks import AfterImport
@@ -127,7 +127,7 @@ class WatchSession:
             known[0].mark_resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), "oom_kills": oom_kills()}
+        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), **memory_facts()}
         ring = RingWriter(
             path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
             device=torch.cuda.get_device_name() if on_gpu else "cpu",

@@ -81,9 +81,10 @@ def _note_children(fence: Any, owner: type, *names: str) -> None:
             setattr(owner, name, fence.around(getattr(owner, name), make, f"{owner.__name__}.{name}"))
 
 
-def _load(name: str) -> Any:
+def _load(*path: str) -> Any:
     """A module of the monitor that imports nothing of windtunnel."""
-    spec = importlib.util.spec_from_file_location(f"_windtunnel_{name}", os.path.join(_FLEET, "watch", f"{name}.py"))
+    name = path[-1].removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(f"_windtunnel_{name}", os.path.join(_FLEET, *path))
     if spec is None or spec.loader is None:
         raise ImportError(name)
     module = importlib.util.module_from_spec(spec)
@@ -92,8 +93,11 @@ def _load(name: str) -> Any:
 
 
 def _watch() -> None:
-    fence = _load("fence").Fence("this process is not watched")
-    imports = _load("import_hooks").AfterImport(fence.hook)
+    fences = _load("fence.py")
+    fence = fences.Fence("this process is not watched")
+    if "WINDTUNNEL_FLEET_NODE" in os.environ:  # of a kept job: its output goes to a log of ours
+        fences.lose_output_on_full_disk()
+    imports = _load("watch", "import_hooks.py").AfterImport(fence.hook)
     imports.when("torch", _start)
     imports.when("subprocess", lambda found: _note_children(fence, found.Popen, "poll", "wait"))
     imports.when("multiprocessing.popen_fork", lambda found: _note_children(fence, found.Popen, "poll"))

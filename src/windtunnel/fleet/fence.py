@@ -6,11 +6,14 @@ made by a `Fence`. Imports nothing of windtunnel, because the start-up hook load
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 _NOTHING = object()
 
@@ -106,6 +109,51 @@ class Fence:
                     self._on_fault(why)
             except Exception as further:  # the record of the fault is lost too
                 tell(f"the records do not say so: {describe(further)}")
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system says of a disk, or of a share of it, that is full."""
+
+
+class _LossyFile(io.FileIO):
+    """A file that loses what its disk has no room for."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return len(memoryview(data).cast("B"))
+
+
+def lose_output_on_full_disk() -> None:
+    """Standard output and error of this process, where they are files, lose lines on a full disk, and raise nothing."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.BufferedWriter) and _is_file(stream):
+            stream.flush()
+            raw = _LossyFile(stream.fileno(), "w", closefd=False)
+            lossy = io.TextIOWrapper(
+                io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )  # fmt: skip
+            setattr(sys, name, lossy)
+            setattr(sys, f"__{name}__", lossy)
+
+
+def _is_file(stream: Any) -> bool:
+    return os.path.isfile(f"/proc/self/fd/{stream.fileno()}")
+
+
+def open_log(path: str | os.PathLike[str]) -> IO[bytes]:
+    """A log to append to; nowhere, where the disk has no room for it or may not be written: its writer is more than its words."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "ab")
+    except OSError as error:
+        tell(f"what goes to {os.fspath(path)} is lost: {describe(error)}")
+        return open(os.devnull, "ab")
 
 
 def tell(text: str) -> None:
