@@ -228,3 +228,11 @@ def test_a_kill_is_put_down_to_memory_where_the_kernel_says_so_of_its_process_or
         '  File "/srv/job/train.py", line 65 in <module>\n'
     )
     assert children._signal_text(path, signal.SIGABRT, meta) == "SIGABRT (train.py:10 in load)"
+
+
+def test_a_launcher_s_signals_are_no_cause_of_a_rank_that_did_not_find_the_others() -> None:
+    """Rank 2 cannot resolve the store's name; the launcher then ends the three others."""
+    never = "DistNetworkError: The client socket has failed to connect to any network address of (nohost, 29500)"
+    table = job([(2, 6.0, EndKind.RAISED, never), *((rank, 6.3, EndKind.SIGNAL, "SIGTERM") for rank in (0, 1, 3))])
+    failure = failure_of(table, beats(), 12.0)
+    assert failure is not None and [end.rank for end in failure.causes] == [2] and failure.others == (0, 1, 3)

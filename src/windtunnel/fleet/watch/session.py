@@ -31,6 +31,7 @@ from windtunnel.fleet.watch.ends import EndWatch
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.import_hooks import AfterImport
+from windtunnel.fleet.watch.joining import JoinWatch
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
@@ -76,6 +77,7 @@ class WatchSession:
         self.steps.watch_optimizers(self.patches)
         self.steps.watch_garbage(self.patches)
         self.patches.wrap(torch.autograd, "backward", self.steps.around_backward)
+        JoinWatch(self.recorder, self.patches, self.imports)
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
@@ -128,6 +130,7 @@ class WatchSession:
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
         facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), **memory_facts()}
+        facts |= {"attempt": attempt} if (attempt := _attempt()) else {}
         ring = RingWriter(
             path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
@@ -172,6 +175,12 @@ class WatchSession:
             self.patches.restore()
 
 
+def _attempt() -> int:
+    """How often the launcher has started the ranks again."""
+    text = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(text) if text.isdecimal() else 0
+
+
 def _cores() -> list[list[int]]:
     """Ranges (first, last) of the cores that this process may use; empty if the system does not tell."""
     ranges: list[list[int]] = []
@@ -189,10 +198,10 @@ class BeatThread:
     A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
     """
 
-    def __init__(self, ring: RingWriter, seconds: float, fence: Fence) -> None:
+    def __init__(self, ring: RingWriter, seconds: float, fence: Fence | None = None) -> None:
         self._ring, self._seconds = ring, seconds
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=fence.hook(self._run), name="windtunnel-beat", daemon=True)
+        self._thread = threading.Thread(target=(fence or Fence()).hook(self._run), name="windtunnel-beat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
