@@ -131,11 +131,11 @@ def lose_output_on_full_disk() -> None:
     """Standard output and error of this process, where they are files, lose lines on a full disk, and raise nothing."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.BufferedWriter) and _is_file(stream):
+        if isinstance(stream, io.TextIOWrapper) and _is_file(stream):
             stream.flush()
             raw = _LossyFile(stream.fileno(), "w", closefd=False)
             lossy = io.TextIOWrapper(
-                io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=stream.line_buffering,
+                raw if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=stream.line_buffering,
                 write_through=stream.write_through,
             )  # fmt: skip
             setattr(sys, name, lossy)
