@@ -112,7 +112,9 @@ class WatchSession:
     def _end_unwatched(self, why: str) -> None:
         """After a fault of the monitor: the rank counts as one that the script has stopped watching, so its silence is no hang."""
         self.recorder.stop()
-        self.beat.end()
+        beat = getattr(self, "beat", None)  # a fault may come before it is made
+        if beat is not None:
+            beat.end()
         self.ring.mark_ended(0)
         self.ring.text("fact", {"unseen": [f"everything after step {self.recorder.step}: the monitor ended by {why}"]})
 
