@@ -107,7 +107,7 @@ def test_a_fault_in_any_entry_point_leaves_the_weights_as_they_are(
             said = capsys.readouterr().err
             if failed:
                 reached.add(name)
-                assert len(failed) == 1 and said.count("this rank is not watched any more: RuntimeError") == 1, (name, said)
+                assert said.count("this rank is not watched any more: RuntimeError") == 1, (name, said)
                 facts = recorded_of_rings(alone / f"run{index}{behind}").facts
                 assert any("the monitor ended by RuntimeError: put in by a test" in line for line in facts["unseen"]), name
     assert len(reached) >= 20, reached

@@ -134,10 +134,10 @@ def lose_output_on_full_disk() -> None:
         if isinstance(stream, io.TextIOWrapper) and _is_file(stream):
             stream.flush()
             raw = _LossyFile(stream.fileno(), "w", closefd=False)
+            buffer: Any = raw if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(raw)
             lossy = io.TextIOWrapper(
-                raw if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=stream.line_buffering,
-                write_through=stream.write_through,
-            )  # fmt: skip
+                buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=stream.write_through
+            )
             setattr(sys, name, lossy)
             setattr(sys, f"__{name}__", lossy)
 
