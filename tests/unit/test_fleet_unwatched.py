@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from windtunnel.fleet.driver.environment import FILE, keep_environment, restore_
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.fence import Fence
+from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.monitor import DiskWatch
 from windtunnel.fleet.wire.runtime_folder import runtime_folder
 from windtunnel.records.incidents import Incident
 
@@ -209,3 +212,20 @@ def test_a_driver_that_takes_over_has_the_variables_of_the_job(tmp_path: Path) -
     assert not any("600" in line or "other" in line for line in lines)
     assert restore_environment(tmp_path / "none", here) == []
     assert restore_environment(tmp_path, here) == [lines[-1]]
+
+
+def test_a_disk_that_is_nearly_full_is_told_once_and_when_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [1 << 20]
+
+    def disk(folder: Path) -> Any:
+        return SimpleNamespace(f_bavail=left[0], f_frsize=1 << 12, f_blocks=1 << 20)
+
+    monkeypatch.setattr("os.statvfs", disk)
+    watch = DiskWatch(tmp_path)
+    assert watch.look(1.0) == []
+    left[0] = 50 << 10  # 200 MiB of 4 GiB
+    (alarm,) = watch.look(2.0)
+    assert alarm.verdict is Verdict.DISK and not alarm.cleared and str(tmp_path) in alarm.text and "are left" in alarm.text
+    assert watch.look(3.0) == []
+    left[0] = 1 << 19
+    assert [(over.cleared, over.seconds) for over in watch.look(4.0)] == [(True, 4.0)] and watch.look(5.0) == []
