@@ -20,7 +20,7 @@ import torch.distributed._functional_collectives as functional  # noqa: E402
 from windtunnel.fleet import watch  # noqa: E402
 from windtunnel.fleet.watch import api  # noqa: E402
 
-AROUND, HOOK = fence.Fence.around, fence.Fence.hook
+AROUND, HOOK = fence.Fence.wrap, fence.Fence.hook
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def break_entry(monkeypatch: pytest.MonkeyPatch, name: str, behind: bool) -> lis
 
         return call
 
-    def around(self: Any, original: Any, make: Callable[[Any], Any], given: str = "") -> Any:
+    def wrap(self: Any, original: Any, make: Callable[[Any], Any], given: str = "") -> Any:
         entry = given or getattr(original, "__qualname__", repr(original))
         return AROUND(self, original, failing if entry == name else make, given)
 
@@ -81,7 +81,7 @@ def break_entry(monkeypatch: pytest.MonkeyPatch, name: str, behind: bool) -> lis
         entry = options.get("name", name_) or getattr(action, "__qualname__", repr(action))
         return HOOK(self, failing(action) if entry == name else action, otherwise, entry)
 
-    monkeypatch.setattr(fence.Fence, "around", around)
+    monkeypatch.setattr(fence.Fence, "wrap", wrap)
     monkeypatch.setattr(fence.Fence, "hook", hook)
     return failed
 

@@ -68,11 +68,11 @@ def test_a_fault_ends_the_watching_and_the_function_does_what_it_did(
         return add(*args)
 
     own = Fence(on_fault=told.append)
-    wrapped = own.around(original, make)
+    wrapped = own.wrap(original, make)
     assert wrapped(1, 2) == 3 and wrapped(3, 4) == 7 and calls == [(1, 2), (3, 4)]  # once each
     assert not own.intact and len(told) == 1
     assert capsys.readouterr().err.count("windtunnel fleet: this rank is not watched any more: ") == 1
-    other = Fence().around(original, make)
+    other = Fence().wrap(original, make)
     with pytest.raises(ValueError, match="the script's own"):
         other(1, -2)
 
@@ -80,7 +80,7 @@ def test_a_fault_ends_the_watching_and_the_function_does_what_it_did(
 def test_what_the_script_raises_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     own = Fence()
     with pytest.raises(ValueError, match="the script's own"):
-        own.around(add, lambda original: lambda *args: original(*args))(1, -1)
+        own.wrap(add, lambda original: lambda *args: original(*args))(1, -1)
     assert own.intact and capsys.readouterr().err == ""
 
 
@@ -96,7 +96,7 @@ def test_an_exception_of_a_signal_s_handler_is_not_swallowed() -> None:
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         own = Fence()
-        interrupted = own.around(add, lambda original: lambda *args: signal.raise_signal(signal.SIGUSR1))
+        interrupted = own.wrap(add, lambda original: lambda *args: signal.raise_signal(signal.SIGUSR1))
         for entry in (interrupted, own.hook(lambda *args: signal.raise_signal(signal.SIGUSR1))):
             with pytest.raises(EndedBySignal):
                 entry(1, 2)
@@ -122,7 +122,7 @@ OUTSIDE = {
 
 
 def test_every_entry_point_is_made_by_a_fence() -> None:
-    """What is handed to PyTorch or Python is `Fence.hook(…)`, `Fence.around(…)`, or an attribute that was made so."""
+    """What is handed to PyTorch or Python is `Fence.hook(…)`, `Fence.wrap(…)`, or an attribute that was made so."""
     found, wrong = set(), []
     for path in sorted((FLEET / "watch").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -149,7 +149,7 @@ def test_every_entry_point_is_made_by_a_fence() -> None:
 
 def is_fenced(node: ast.expr) -> bool:
     called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-    return called in ("hook", "fence.hook", "self._around") or called.endswith((".fence.hook", ").hook", "fence.around"))
+    return called in ("hook", "fence.hook", "self._around") or called.endswith((".fence.hook", ").hook", "fence.wrap"))
 
 
 def test_a_full_disk_costs_an_event_and_an_incident_and_is_told_once(

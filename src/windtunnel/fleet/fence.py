@@ -42,14 +42,14 @@ class Fence:
         self._what, self._on_fault = what, on_fault
         self._local = threading.local()
 
-    def around(self, original: Any, make: Callable[[Any], Any], name: str = "") -> Any:
+    def wrap(self, original: Any, make: Callable[[Any], Any], name: str = "") -> Any:
         """A function that does what `make(original)` does, or, where that fails, what `original` does. `original` is called once:
         if our code fails behind it, its result is returned.
         """
         local = self._local
         self.entries.add(name or getattr(original, "__qualname__", repr(original)))
 
-        def observed(*args: Any, **options: Any) -> Any:
+        def call_original(*args: Any, **options: Any) -> Any:
             call = local.call
             try:
                 call.result = result = original(*args, **options)
@@ -58,7 +58,7 @@ class Fence:
                 raise
             return result
 
-        inner = make(observed)
+        inner = make(call_original)
 
         def passed_on(*args: Any, **options: Any) -> Any:
             if not self.intact:

@@ -23,8 +23,7 @@ from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
-AGENT_SECONDS = 1.0
-"""Between two looks at agents that have not come."""
+AGENT_SECONDS = 1.0  # between two looks at agents that have not come
 FOLLOWERS_SECONDS = 2.0
 """To wait, if only ranks have ended that follow another one, for the other one to appear."""
 STANDS_SECONDS = 5.0

@@ -25,7 +25,7 @@ class Patches:
         if original is _ABSENT:
             return False
         where = f"{getattr(owner, '__name__', owner)}.{name}"
-        replacement = self.fence.around(original, make, where) if callable(original) else make(original)
+        replacement = self.fence.wrap(original, make, where) if callable(original) else make(original)
         for copied in ("__name__", "__qualname__", "__doc__", "__module__"):
             if hasattr(original, copied) and hasattr(replacement, "__dict__"):
                 setattr(replacement, copied, getattr(original, copied))

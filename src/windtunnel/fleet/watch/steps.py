@@ -158,7 +158,7 @@ class StepWatch:
         """Times every torch.optim.Optimizer through global hooks."""
         from torch.optim import optimizer
 
-        hook, self._around = patches.fence.hook, patches.fence.around
+        hook, self._around = patches.fence.hook, patches.fence.wrap
         patches.on_restore(optimizer.register_optimizer_step_pre_hook(hook(self._before_optimizer)).remove)
         patches.on_restore(optimizer.register_optimizer_step_post_hook(hook(self._after_optimizer)).remove)
 

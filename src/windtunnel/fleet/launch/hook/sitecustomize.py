@@ -56,7 +56,7 @@ def _note_early_exceptions(fence: Any) -> None:
 
         return note
 
-    sys.excepthook = fence.around(sys.excepthook, make, "sys.excepthook before torch")
+    sys.excepthook = fence.wrap(sys.excepthook, make, "sys.excepthook before torch")
 
 
 def _note_children(fence: Any, owner: type, *names: str) -> None:
@@ -78,7 +78,7 @@ def _note_children(fence: Any, owner: type, *names: str) -> None:
 
     for name in names:
         if hasattr(owner, name):
-            setattr(owner, name, fence.around(getattr(owner, name), make, f"{owner.__name__}.{name}"))
+            setattr(owner, name, fence.wrap(getattr(owner, name), make, f"{owner.__name__}.{name}"))
 
 
 def _load(*path: str) -> Any:
