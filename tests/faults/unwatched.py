@@ -74,7 +74,7 @@ INSIDE: dict[str, Callable[[Any, Path], object]] = {
     "the collector is killed": lambda session, folder: _kill_beside(folder, "collect"),
     "monitor and shipper are killed": lambda session, folder: [_kill_beside(folder, name) for name in ("monitor", "ship")],
 }
-BEFORE = ("the disk is full from the start", "the folder cannot be made", "no thread can be started")
+BEFORE = ("the disk is full from the start", "the folder cannot be made", "the heartbeat cannot wait")
 
 
 def train(fault: str, weights: str) -> None:
@@ -145,7 +145,7 @@ def run_job(mode: str, fault: str, folder: Path, watched: bool) -> tuple[int, st
         ]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     if fault == BEFORE[2]:
-        variables["WINDTUNNEL_FLEET_BEAT"] = "1e11"  # no thread waits for so long: the monitor's cannot run
+        variables["WINDTUNNEL_FLEET_BEAT"] = "1e11"  # Python refuses to wait for so long
     ran = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     return ran.returncode, weights.read_text() if weights.exists() else "", ran.stderr
 
