@@ -223,7 +223,10 @@ def test_a_token_is_found_only_while_its_collector_runs(tmp_path: Path, monkeypa
     assert local_token("http://127.0.0.1:8470") is None
     path.chmod(0o600)
     path.parent.chmod(0o755)
-    assert local_token("http://127.0.0.1:8470") is None and publish_token("http://127.0.0.1:8470", "secret") is None
+    assert local_token("http://127.0.0.1:8470") is None  # a folder that others may enter is none of the user's
+    elsewhere = publish_token("http://127.0.0.1:8470", "other")
+    assert elsewhere is not None and elsewhere.parent != path.parent and stat.S_IMODE(elsewhere.parent.stat().st_mode) == 0o700
+    assert local_token("http://127.0.0.1:8470") == "other"
     for damaged in ("", "{", "[]", '{"pid": "x"}'):
         path.parent.chmod(0o700)
         path.write_text(damaged)

@@ -14,7 +14,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.failures import failure_of, failure_text
 from windtunnel.fleet.findings.liveness import Beat, HangWatch, diagnose_failure, diagnose_stall, group_labels
 from windtunnel.fleet.findings.mismatch import find_mismatches
-from windtunnel.fleet.ring import RingReader, RingWriter, append_end
+from windtunnel.fleet.ring import RingMeta, RingReader, RingWriter, append_end
 from windtunnel.fleet.rings import ring_path, ring_sections
 from windtunnel.fleet.watch.ends import describe_exception, write_error_file
 from windtunnel.records.ends import LONGEST, EndKind, end_line, parse_end
@@ -203,18 +203,36 @@ def test_a_launcher_says_how_its_child_ended_in_the_childs_ring(tmp_path: Path, 
     assert [table.names[number] for number in table.name[-2:]] == ["signal: SIGSEGV", "thread: late"] and len(table) == 8
 
 
-def test_a_kill_is_put_down_to_memory_where_the_kernel_has_killed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_is_put_down_to_memory_where_the_kernel_says_so_of_its_process_or_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other jobs of the machine run out of memory too: their kills, in other cgroups, say nothing of this one."""
     from windtunnel.fleet.watch import children
 
-    monkeypatch.setattr(children, "oom_kills", lambda: 8)
+    events, log = tmp_path / "memory.events", tmp_path / "kmsg"
+    events.write_text("oom 3\noom_kill 2\n")
+    log.write_text("6,1,1,-;Out of memory: Killed process 4242 (python) total-vm:1kB\n")
+    facts = children.memory_facts(events)
     path = tmp_path / "rank-000000.ring"
-    assert "the kernel has killed 1 of this machine's processes since, because memory ran out" in children._signal_text(
-        path, signal.SIGKILL, {"oom_kills": 7}
-    )
-    assert children._signal_text(path, signal.SIGKILL, {"oom_kills": 8}) == "SIGKILL"
-    assert children._signal_text(path, signal.SIGKILL, {}) == "SIGKILL"
+    monkeypatch.setattr(children, "_KERNEL_LOG", log)
+    assert children._memory_text(4242, facts, log) == "the kernel killed it because memory ran out"
+    assert children._memory_text(424, facts, log) == ""  # another process of the machine, and none of the cgroup
+    events.write_text("oom 4\noom_kill 3\n")
+    told = "the kernel has killed a process of its cgroup since it began, because memory ran out"
+    assert children._memory_text(424, facts, log) == children._memory_text(424, facts, tmp_path / "none") == told
+    assert children._memory_text(424, {}, log) == "" and children.memory_facts(tmp_path / "none") == {}
+    meta = RingMeta("job", 0, 1, 0, "here", 424, "cpu", 0, 64, facts)
+    assert children._signal_text(path, signal.SIGKILL, meta) == f"SIGKILL ({told})"
     path.with_suffix(".fault").write_text(
         'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "/srv/job/train.py", line 10 in load\n'
         '  File "/srv/job/train.py", line 65 in <module>\n'
     )
-    assert children._signal_text(path, signal.SIGABRT, {}) == "SIGABRT (train.py:10 in load)"
+    assert children._signal_text(path, signal.SIGABRT, meta) == "SIGABRT (train.py:10 in load)"
+
+
+def test_a_launcher_s_signals_are_no_cause_of_a_rank_that_did_not_find_the_others() -> None:
+    """Rank 2 cannot resolve the store's name; the launcher then ends the three others."""
+    never = "DistNetworkError: The client socket has failed to connect to any network address of (nohost, 29500)"
+    table = job([(2, 6.0, EndKind.RAISED, never), *((rank, 6.3, EndKind.SIGNAL, "SIGTERM") for rank in (0, 1, 3))])
+    failure = failure_of(table, beats(), 12.0)
+    assert failure is not None and [end.rank for end in failure.causes] == [2] and failure.others == (0, 1, 3)

@@ -292,3 +292,38 @@ def test_where_a_culprit_is_known_no_rank_is_called_stuck() -> None:
     states[2] = RankState(2, begun={"dp": 6}, finished={"dp": 6}, doing="forward", since=4.0)
     report = hang_report(states, ALL)
     assert report.culprits and report.stuck == () and report.cycle == ()
+
+
+def joining(rank: int, number: int, name: str) -> RankState:
+    """A rank that comes together with all others in call `number`."""
+    call = PendingCall("start-up", number, Comm.NONE, name, joins=True)
+    return RankState(rank, (call,), {"start-up": number}, {"start-up": number - 1} if number else {}, doing=name)
+
+
+def test_a_rank_that_was_never_started_is_named_in_the_first_minute() -> None:
+    """WORLD_SIZE is 5, and 4 ranks were started: rank 0, which serves the store, waits there, and is not to blame."""
+    states = {0: joining(0, 0, "store"), **{rank: joining(rank, 1, "init_process_group") for rank in (1, 2, 3)}}
+    report = hang_report(states, {"start-up": (0, 1, 2, 3, 4)})
+    assert list(report.culprits) == [4]
+    assert report.text.startswith("rank 4: it wrote no record: it was not started") and "WORLD_SIZE" in report.text
+    assert "ranks 0, 1, 2 and 3 wait for it" in report.text
+
+
+def test_a_machine_that_sees_its_own_ranks_only_says_which_it_waits_for() -> None:
+    states = {rank: joining(rank, 1, "init_process_group") for rank in range(2)}
+    report = hang_report(states, {"start-up": tuple(range(16))})
+    assert list(report.culprits) == list(range(2, 16)) and "ranks 2, 3, 4 … (14 of them): it wrote no record" in report.text
+
+
+def test_a_rank_that_does_not_reach_the_store_is_named_and_not_its_victims() -> None:
+    states = {rank: joining(rank, 1, "init_process_group") for rank in (1, 3)}
+    states |= {0: joining(0, 0, "store"), 2: joining(2, 0, "store")}
+    report = hang_report(states, {"start-up": (0, 1, 2, 3)})
+    assert list(report.culprits) == [2] and "MASTER_ADDR resolves" in report.culprits[2]
+
+
+def test_a_new_group_that_a_rank_skips_names_it() -> None:
+    states = {rank: joining(rank, 3, "new_group") for rank in (0, 1, 2)}
+    states[3] = RankState(3, (), {"start-up": 2}, {"start-up": 2}, doing="Python between sections", since=11.0)
+    report = hang_report(states, {"start-up": (0, 1, 2, 3)})
+    assert list(report.culprits) == [3] and "has not begun new_group 3 of start-up" in report.culprits[3]

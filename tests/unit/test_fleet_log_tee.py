@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.fleet.agent.process_title import room_argument
-from windtunnel.fleet.driver.serve import LONGEST, LogTee
+from windtunnel.fleet.driver.node_logs import LONGEST, LogTee
 
 
 @pytest.fixture

@@ -91,9 +91,10 @@ def monitor_run(
     largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
     what is known of the run's steps. FileError where there is no run.
     """
-    from windtunnel.fleet.monitor import Monitor, has_ended
+    from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
     from windtunnel.fleet.sources import align_clocks, read_run
 
+    disk = DiskWatch(Path(kept.parent if kept is not None else run))
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
@@ -108,7 +109,7 @@ def monitor_run(
                 raise
             time.sleep(every)
             continue
-        yield monitor.look(recorded)
+        yield [*disk.look(time.time()), *monitor.look(recorded)]
         if has_ended(recorded) and not stay:
             return
         time.sleep(every)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
+from windtunnel.fleet.fence import describe, tell
 
 
 def append_event(
@@ -15,7 +16,7 @@ def append_event(
     source: str = "storage", why: str = "",
 ) -> None:  # fmt: skip
     """Appends an event if `windtunnel fleet run` monitors the job (WINDTUNNEL_FLEET_DIR and _RUN are set); otherwise does nothing.
-    Seconds are measured by this process. OSError if the folder cannot be written.
+    Seconds are measured by this process. What cannot be written is told once: it must not end a save, or the job.
     """
     if event in ("load", "began"):
         _told.add(os.getpid())
@@ -24,15 +25,25 @@ def append_event(
         return
     line = {"event": event, "step": step, "unix": time.time(), "blocking_seconds": blocking_seconds, "seconds": seconds,
             "bytes": bytes, "source": source, **({"why": why} if why else {})}  # fmt: skip
-    path = Path(folder) / run
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path / f"checkpoints-{rank}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        _append(Path(folder) / run, f"checkpoints-{rank}.jsonl", json.dumps(line) + "\n")
+    except OSError as error:
+        if os.getpid() not in _lost:
+            _lost.add(os.getpid())
+            tell(f"what this rank saves and loads is not recorded: {describe(error)}")
+
+
+def _append(folder: Path, name: str, line: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line.encode())
     finally:
         os.close(descriptor)
 
 
+_lost: set[int] = set()
+"""Processes that have told that an event was not written."""
 _told: set[int] = set()
 """Processes that have told what they loaded: forked children inherit the set, and have other ids."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.disk import low_space
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, is_silent
 from windtunnel.fleet.findings.history import StepHistory
@@ -170,6 +172,23 @@ def _waits_for_cores(pids: Mapping[int, int]) -> dict[int, float]:
 
 def _key_of(finding: Finding) -> _Key:
     return finding.verdict, finding.ranks, finding.hosts, finding.part
+
+
+@dataclass
+class DiskWatch:
+    """Tells once when the disk of a run's folder is nearly full, and when it is not any more."""
+
+    folder: Path
+    _low: Alarm | None = None
+
+    def look(self, now: float) -> list[Alarm]:
+        """The alarm that is new. `now`: unix seconds."""
+        text = low_space(self.folder)
+        if bool(text) == (self._low is not None):
+            return []
+        told = Alarm(now, Verdict.DISK, (), (socket.gethostname(),), text) if text else None
+        told, self._low = told or (replace(self._low, seconds=now, cleared=True) if self._low else None), told
+        return [told] if told else []
 
 
 def _last_step(recorded: Recorded) -> int:

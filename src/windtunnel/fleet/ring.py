@@ -229,14 +229,14 @@ def append_end(path: Path, section: int, line: str) -> None:
     reader.close()
     raw = f'["name",{json.dumps(line)}]\n'.encode()
     try:
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as area:
+        with path.open("r+b", buffering=0) as file:  # no map: a page without room would end this process, a launcher
             name = len(known) if used + len(raw) <= TEXT_BYTES else -1
             if name >= 0:
-                area[HEADER_BYTES + used : HEADER_BYTES + used + len(raw)] = raw
-                _WORD.pack_into(area, TEXT_USED, used + len(raw))
+                os.pwrite(file.fileno(), raw, HEADER_BYTES + used)
+                os.pwrite(file.fileno(), _WORD.pack(used + len(raw)), TEXT_USED)
             row = (now, 0, 0, -1, -1, step, -1, name, -1, -1, section, 0, RowState.DONE, 0, head & 0xFFFFFFFF)
-            PACK.pack_into(area, _ROWS_AT + head % size * PACK.size, *row)
-            _WORD.pack_into(area, HEAD, head + 1)
+            os.pwrite(file.fileno(), PACK.pack(*row), _ROWS_AT + head % size * PACK.size)
+            os.pwrite(file.fileno(), _WORD.pack(head + 1), HEAD)
     except OSError as error:
         raise FileError(str(path), error.strerror or str(error), "a ring that can be written") from error
 

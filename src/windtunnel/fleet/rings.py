@@ -52,9 +52,13 @@ def open_rings(folder: Path) -> Iterator[list[RingReader]]:
 
 
 def newest_run_of(readers: Sequence[RingReader]) -> list[RingReader]:
-    """The rings of the run that wrote last: a run in a used folder may have fewer ranks than the one before it."""
+    """The rings of the run that wrote last, and of its last attempt: a run in a used folder may have fewer ranks than the one
+    before it, and of ranks that a launcher starts again some may not have come yet.
+    """
     last = max(readers, key=lambda reader: reader.read(1 << 62).beat_ns).meta
-    return [reader for reader in readers if reader.meta.run == last.run and reader.meta.rank < last.world]
+    of_run = [reader for reader in readers if reader.meta.run == last.run and reader.meta.rank < last.world]
+    attempt = max(int(reader.meta.facts.get("attempt", 0)) for reader in of_run)
+    return [reader for reader in of_run if int(reader.meta.facts.get("attempt", 0)) == attempt]
 
 
 def has_all_ranks(folder: Path) -> bool:

@@ -28,8 +28,12 @@ class Section(IntEnum):
     HOST_GAP = 7  # the host was busy with none of the above: Python, garbage collection
     INFERENCE = 8  # a forward without gradients: of a teacher, a target network, an evaluation
     RANGE = 9  # a range that the user named
+    JOIN = 11  # a call in which all ranks come together: the store, init_process_group, new_group; its group is START_UP
     END = 10  # how the process or a thread of it ended; takes no time. Its name says it (`records.ends`)
 
+
+START_UP = "start-up"
+"""Name of the group of all ranks in which `Section.JOIN` counts its calls."""
 
 NO_CORE = "no core"
 """Name of a gap in which the process could run and had no core. One row stands for all such waits of a section, at its tail."""

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,8 +72,8 @@ def command(
                 if json == "-":
                     print(line, flush=True)
                 elif target is not None:
-                    with open(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
-                        file.write(line + "\n")
+                    with suppress(OSError):  # on a full disk the terminal has it all the same
+                        _append(target, line + "\n")
                 if json != "-":
                     stamp = time.strftime("%H:%M:%S", time.localtime(alarm.seconds))
                     state = "over: " if alarm.cleared else ""
@@ -82,6 +83,11 @@ def command(
     finally:
         if hook is not None:
             hook.close()
+
+
+def _append(path: Path, line: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
+        file.write(line)
 
 
 def _against(job: str | None, steps: int, profile: str | None) -> Callable[[Recorded], Sequence[Finding]]:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -139,6 +140,7 @@ def _run_watched(
     webhook: str,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
+    from windtunnel.fleet.fence import tell
     from windtunnel.fleet.launch.command import environment, run_command
     from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
     from windtunnel.fleet.launch.run_folder import RunFolder
@@ -157,18 +159,22 @@ def _run_watched(
         connection_to(collector, 1.0)
     if webhook:
         webhook_address(webhook)
-    claimed = RunFolder(run)
+    try:
+        claimed = RunFolder(run)
+    except WindtunnelError as error:  # a folder that cannot be written is no reason not to train
+        tell(f"the job is not watched: {' '.join(str(error).split())}")
+        return run_command(program, os.environ)
     if claimed.moved is not None:
-        typer.echo(f"windtunnel fleet: the records of an earlier run {run.name} are in {claimed.moved} now", err=True)
+        tell(f"the records of an earlier run {run.name} are in {claimed.moved} now")
     summary = PreparedAnswer(_modules_of_summary(agents.takes_other_nodes), lambda told: _summary_lines(run, **told))
     code = 0
     agents.on_complete = lambda: summary.ask({"url": agents.url if collector else "", "code": code})
     try:
         with agents:
             at = f", collected at {agents.url}" if agents.url else ""
-            typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+            tell(f"records in {run}{at}")
             if agents.token and sys.stderr.isatty():
-                typer.echo(f"windtunnel fleet: in a browser: {agents.url}/?token={agents.token}", err=True)
+                tell(f"in a browser: {agents.url}/?token={agents.token}")
             code = run_command(program, environment(run.parent, run.name, policy, agents.url))
         claimed.end()
         _tell_summary(summary, agents, agents.url if collector else str(run))
@@ -206,8 +212,9 @@ def _tell_summary(summary: PreparedAnswer, agents: Sidecars, where: str) -> None
     except EOFError:
         lines = [f"windtunnel fleet: no summary: the process that reads the records has ended. {later}"]
     console = notes()
-    for line in [*(f"windtunnel fleet: {one}" for one in agents.given_up), *lines]:
-        console.print(line, markup=False, soft_wrap=True)
+    with suppress(OSError):  # standard error may be a file on a full disk
+        for line in [*(f"windtunnel fleet: {one}" for one in agents.given_up), *lines]:
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def _modules_of_summary(collected: bool) -> list[Callable[[], object]]:

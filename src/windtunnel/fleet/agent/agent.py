@@ -22,12 +22,12 @@ from windtunnel.fleet.agent.node_probes import (
     LogTail,
     RingProbe,
     link_drops,
-    memory_kills,
     nic_bytes,
     own_addresses,
     process_state,
 )
 from windtunnel.fleet.agent.rank_status import read_rank_status
+from windtunnel.fleet.memory_groups import memory_kills
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect
 from windtunnel.fleet.wire.guard import refusal
@@ -88,6 +88,7 @@ class Agent:
 
     async def serve(self) -> None:
         """Sends heartbeats until the driver releases the agent. FileError if no keeper starts."""
+        logging.raiseExceptions = False  # a log on a full disk loses lines
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         self._left = asyncio.Event()
         self._lost = asyncio.Event()
@@ -301,10 +302,13 @@ class Agent:
         if fence > self._fence:
             self._fence = fence
             path = self._fence_file()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            new = path.with_suffix(".new")
-            new.write_text(str(fence), encoding="ascii")
-            new.replace(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                new = path.with_suffix(".new")
+                new.write_text(str(fence), encoding="ascii")
+                new.replace(path)
+            except OSError as error:  # a later agent would obey an older driver; the ranks go on
+                LOG.warning("the number of the driver cannot be kept: %s", error)
 
     def _fence_file(self) -> Path:
         return self.folder / "nodes" / f"{self.node}.fence"

@@ -23,10 +23,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from windtunnel.fleet.agent.process_title import set_title
+from windtunnel.fleet.fence import lose_output_on_full_disk, open_log
 
 IDLE_SECONDS = 60.0
 """A keeper without ranks and without an agent exits after this time."""
@@ -154,9 +154,8 @@ class Keeper:
         if attempt <= self.attempt or self._running_ranks():
             return
         self.attempt, self.ranks = attempt, {}
-        Path(logs).mkdir(parents=True, exist_ok=True)
         for name, variables in ranks.items():
-            log = os.path.join(logs, f"rank-{int(name):06d}.log")
+            log = _log_that_opens(os.path.join(logs, f"rank-{int(name):06d}.log"))
             began = time.time()
             pid = _fork_rank(argv, variables, log, cwd) if self.warm and is_python(argv) else _spawn_rank(argv, variables, log, cwd)
             self.ranks[int(name)] = RankProcess(int(name), pid, attempt, began, log)
@@ -215,6 +214,12 @@ class Keeper:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
         os._exit(0)
+
+
+def _log_that_opens(path: str) -> str:
+    """The path of a rank's log; the null device's where the disk has no room for another file: the rank runs all the same."""
+    with open_log(path):
+        return path if os.path.exists(path) else os.devnull
 
 
 def is_python(argv: Sequence[str]) -> bool:
@@ -278,6 +283,7 @@ def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables
         from windtunnel.fleet.agent.script_runner import run_script
 
         set_title(argv)
+        lose_output_on_full_disk()
         code = run_script(argv)
     finally:
         os._exit(code)

@@ -6,16 +6,16 @@ import asyncio
 import hashlib
 import json
 import os
-import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.process_title import room_argument
+from windtunnel.fleet.fence import open_log
+from windtunnel.fleet.wire.runtime_folder import runtime_folder
 
 START_SECONDS = 30.0
 _LIMIT = 16 << 20
@@ -51,9 +51,8 @@ class KeeperClient:
         )
 
     async def _start_keeper(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        with self._log.open("ab") as log:
+        with open_log(self._log) as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "windtunnel.fleet.agent.keeper", self.path, room_argument()], env=variables,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -79,9 +78,4 @@ class KeeperClient:
 
 def socket_path(folder: Path, node: str) -> str:
     """Path of the socket of the keeper of `node` in a run. It is short, because socket paths must be, and in a private folder."""
-    home = Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}"
-    home.mkdir(mode=0o700, exist_ok=True)
-    status = home.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise FileError(str(home), "a folder that others own or may enter", "a private folder", f"Remove {home}.")
-    return str(home / (hashlib.sha256(f"{folder.resolve()}\0{node}".encode()).hexdigest()[:24] + ".sock"))
+    return str(runtime_folder() / (hashlib.sha256(f"{folder.resolve()}\0{node}".encode()).hexdigest()[:24] + ".sock"))

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.fence import tell
 from windtunnel.records.incidents import FILE, Action, Class, Incident, IncidentSeconds, Outcome, append_incident
 
 
@@ -21,6 +23,8 @@ class IncidentLog:
     state: JobState
     tell: Callable[[Incident, bool], object] = lambda incident, over: None
     """Called with an incident that opens (`over` False), and again when it is over or has ended the job."""
+    _loses: bool = False
+    """Whether the last line could not be written."""
 
     def open(self, fault: DetectedFault) -> Incident:
         """Opens an incident. An open one whose ranks had not loaded yet ends where the new one begins."""
@@ -82,7 +86,7 @@ class IncidentLog:
             self.state.incidents, self.run, now, now, what, node, ranks, evidence=text, attempt=self.state.attempt,
             outcome="ignored", seconds=IncidentSeconds(detect=0.0),
         )  # fmt: skip
-        append_incident(self.folder / FILE, noted)
+        self._append(noted)
         self.tell(noted, False)
 
     def record_failed_saves(self, text: str, now: float) -> None:
@@ -99,7 +103,7 @@ class IncidentLog:
                 seconds=IncidentSeconds(detect=0.0),
             )  # fmt: skip
         self.state.unsaved = replace(known, evidence=text)
-        append_incident(self.folder / FILE, self.state.unsaved)
+        self._append(self.state.unsaved)
         if is_new:
             self.tell(self.state.unsaved, False)
 
@@ -108,7 +112,7 @@ class IncidentLog:
         if self.state.unsaved is not None:
             known, self.state.unsaved = self.state.unsaved, None
             over = replace(known, evidence=f"{known.evidence}; {text}")
-            append_incident(self.folder / FILE, over)
+            self._append(over)
             self.tell(over, True)
 
     def close(self, outcome: Outcome) -> None:
@@ -119,12 +123,22 @@ class IncidentLog:
     def close_last(self, outcome: Outcome) -> None:
         """Closes only the last open incident."""
         closed = replace(self.state.open.pop(), outcome=outcome)
-        append_incident(self.folder / FILE, closed)
+        self._append(closed)
         if outcome != "ignored":
             self.tell(closed, True)
+
+    def _append(self, incident: Incident) -> None:
+        """Adds the line to the file. A disk that is full costs the line, not the job: that is told once."""
+        try:
+            append_incident(self.folder / FILE, incident)
+            self._loses = False
+        except FileError as error:
+            if not self._loses:
+                tell(f"the job goes on, but its incidents are not kept: {' '.join(str(error).split())}")
+            self._loses = True
 
     def _write(self, incident: Incident) -> Incident:
         others = [one for one in self.state.open if one.number != incident.number]
         self.state.open = sorted([*others, incident], key=lambda one: one.number)
-        append_incident(self.folder / FILE, incident)
+        self._append(incident)
         return incident

@@ -23,6 +23,7 @@ from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
+AGENT_SECONDS = 1.0  # between two looks at agents that have not come
 FOLLOWERS_SECONDS = 2.0
 """To wait, if only ranks have ended that follow another one, for the other one to appear."""
 STANDS_SECONDS = 5.0
@@ -36,13 +37,11 @@ SAVE_SECONDS = 600.0
 
 
 class Starter(Protocol):
-    """The operations that a job needs of the engine (`fleet.engines.Engine`)."""
+    """The operations that a job needs of the engine (`fleet.engines.Engine`): to restart the agent of a node, and to end it."""
 
-    async def restart(self, node: str) -> None:
-        """Restarts the node's agent."""
+    async def restart(self, node: str) -> None: ...
 
-    async def end(self, node: str) -> None:
-        """Ends the node's agent."""
+    async def end(self, node: str) -> None: ...
 
 
 @dataclass
@@ -60,6 +59,8 @@ class DriverJob:
     """Prints a line for the user."""
     requeue_job: str = ""
     """Number of the Slurm job that is started again when nodes run out; empty for none."""
+    ended_agents: Callable[[Sequence[str]], dict[str, str]] = lambda nodes: {}
+    """The last line of each node's agent that has ended."""
     _start_ordered_at: float = 0.0
     _slow_reported: bool = False
 
@@ -87,9 +88,14 @@ class DriverJob:
     async def _await_agents(self, resumed: bool) -> None:
         """Waits for the agents of the job's nodes; tells them, and the spares that are connected, to preload modules."""
         limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
-        until = self._monotonic() + limit
-        while self._monotonic() < until and not all(self.roster.is_responsive(node) for node in self.state.nodes):
+        until, told, look_at = self._monotonic() + limit, set[str](), self._monotonic() + AGENT_SECONDS
+        while self._monotonic() < until and (away := [one for one in self.state.nodes if not self.roster.is_responsive(one)]):
             await self._wait_for_change(0.1)
+            if self._monotonic() >= look_at:
+                look_at = self._monotonic() + AGENT_SECONDS
+                for node, words in (await asyncio.to_thread(self.ended_agents, [one for one in away if one not in told])).items():
+                    told.add(node)
+                    self.say(f"the agent of {node} has ended: {words}")
         await asyncio.gather(*(self._warm_node(node) for node in [*self.state.nodes, *self.state.spares]))
 
     async def _start_first(self) -> DetectedFault | None:

@@ -3,8 +3,6 @@ one continues its job.
 
 Ownership of a job by lease: which driver holds it in the database, and its renewal.
 
-Ranks' output on the driver's terminal, line by line, as `--tee` asks.
-
 Persistent state of a driver in SQLite or PostgreSQL: who owns the job, and its state.
 
 If the database server is unavailable, the store waits for it: no order is given that a later driver would not know of.
@@ -16,12 +14,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,16 +27,17 @@ import msgspec
 import sqlalchemy as sa
 
 from windtunnel.base.errors import FileError, WindtunnelError
-from windtunnel.base.text import clean
+from windtunnel.fleet.driver.environment import keep_environment, restore_environment
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
+from windtunnel.fleet.driver.node_logs import LogTee, ended_agents
 from windtunnel.fleet.driver.plan import JobPlan, JobState, requeued_state
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
 from windtunnel.fleet.wire.connect import UNIX, listen
-from windtunnel.fleet.wire.secrets import FILE, make_secrets
+from windtunnel.fleet.wire.secrets import FILE, make_secrets, write_private
 from windtunnel.records.incidents import Incident
 
 META = sa.MetaData()
@@ -217,14 +216,20 @@ class Driver:
                 )
             elif state is not None:
                 raise FileError(str(self.folder), "a job that has ended", "a new folder for a new job")
-            (self.folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+            write_private(self.folder / "plan.json", msgspec.json.encode(plan))
+            keep_environment(self.folder)
+        except OSError as error:
+            raise FileError(str(self.folder), error.strerror or str(error), "a folder that can be written") from error
         finally:
             store.close()
 
     def run(self) -> int:
         """Runs the job; its exit status, 130 after SIGINT, 143 after SIGTERM, or 75 (EX_TEMPFAIL) if Slurm starts the job again.
         FencedError if another driver takes over."""
-        code = asyncio.run(self._serve())
+        try:
+            code = asyncio.run(self._serve())
+        except OSError as error:
+            raise FileError(str(self.folder), error.strerror or str(error), "a folder that the driver can write") from error
         if code == os.EX_TEMPFAIL and (job := requeueable_job()) and not requeue(job):
             self.say(f"Slurm does not requeue job {job}: submit it again with the same --run to go on")
         return code
@@ -237,7 +242,9 @@ class Driver:
 
     async def _serve(self) -> int:
         plan = msgspec.json.decode(_read_plan(self.folder), type=JobPlan)
-        logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
+        logging.raiseExceptions = False  # a log on a full disk loses lines
+        with contextlib.suppress(OSError):
+            logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
         last = _last_alive(self.folder)
         store = self._store(plan.run)
         lease = Lease(store)
@@ -251,6 +258,9 @@ class Driver:
                 IncidentLog(Path(plan.folder), plan.run, state, self.tell).open(fault)
         if state is None:
             state = JobState()
+        elif state.phase != "ENDED":
+            for line in restore_environment(self.folder):
+                self.say(line)
         if state.phase == "ENDED":  # its driver may have been killed before it released the agents
             engine = self.engine(
                 AgentCommand(_reachable_address(state.address), self.folder / FILE, Path(plan.folder)), self.folder
@@ -279,9 +289,10 @@ class Driver:
         for name in [*state.nodes, *state.spares]:
             roster.nodes.setdefault(name, AgentNode(name))
         store.put(lease.fence, "state", state)
+        save = _or_told(lambda: store.put(lease.fence, "state", state), self.say)
         job = DriverJob(
             plan, state, roster, _AsyncEngine(engine), IncidentLog(Path(plan.folder), plan.run, state, self.tell),
-            lambda: store.put(lease.fence, "state", state), self.say, await asyncio.to_thread(requeueable_job),
+            save, self.say, await asyncio.to_thread(requeueable_job), partial(ended_agents, engine, self.folder / "agents"),
         )  # fmt: skip
         await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)
         fenced = False
@@ -294,7 +305,7 @@ class Driver:
             self.say(f"ended by {signal.Signals(stop.number).name}")
             state.phase, state.code = "ENDED", 128 + stop.number
             job.incident_log.close("stopped")
-            store.put(lease.fence, "state", state)
+            save()
             await job.leave()
             return state.code
         finally:
@@ -348,6 +359,23 @@ def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> Non
     """
     if missing := [node for node in nodes if node not in state.blocked and not engine.is_running(node)]:
         engine.start(missing)
+
+
+def _or_told(write: Callable[[], object], say: Callable[[str], None]) -> Callable[[], None]:
+    """`write`, whose FileError (a full disk) is told, once in a row: the ranks go on without what a later driver would read."""
+    lost = False
+
+    def write_or_tell() -> None:
+        nonlocal lost
+        try:
+            write()
+            lost = False
+        except FileError as error:
+            if not lost:
+                say(f"the job goes on, but its driver's state is not kept: {' '.join(str(error).split())}")
+            lost = True
+
+    return write_or_tell
 
 
 class _StopRequested(Exception):
@@ -419,55 +447,16 @@ class Lease:
         """Renews the lease until it is cancelled. FencedError if another driver holds it."""
         while True:
             await asyncio.sleep(self.seconds / 4)
-            if not self.store.renew(self.fence, self.seconds, time.time()):
+            try:
+                renewed = self.store.renew(self.fence, self.seconds, time.time())
+            except FileError:
+                if self.store.patience > 0:  # a server that has been gone for so long; another driver may have reached it
+                    raise
+                continue  # a file on a full disk: no other driver can take the job there
+            if not renewed:
                 raise FencedError(f"driver {self.fence} has lost its lease")
 
     def release(self) -> None:
         """Releases the lease, so that the next driver need not wait."""
-        self.store.release(self.fence)
-
-
-READ_AT_ONCE = 1 << 18
-LONGEST = 4096
-"""Longest line that is printed, in characters; of a longer one the first."""
-_ENDS = re.compile(rb"\r\n|\n|\r")
-
-
-@dataclass
-class LogTee:
-    """Follows the logs of all ranks in the shared folder of a run. Escape sequences are removed: what a rank prints cannot drive
-    the terminal."""
-
-    folder: Path
-    """Folder of the run."""
-    emit: Callable[[str], object]
-    _at: dict[Path, int] = field(default_factory=dict)
-    _rest: dict[Path, bytes] = field(default_factory=dict)
-
-    def skip(self, attempt: int) -> None:
-        """Leaves out what the ranks of `attempt` have printed so far: an earlier driver has shown it."""
-        for path, _ in self._logs(attempt):
-            with contextlib.suppress(OSError):
-                self._at[path] = path.stat().st_size
-
-    def look(self, attempt: int, ended: bool = False) -> None:
-        """Prints what was written since the last call; with `ended` also a last line without an end."""
-        for path, rank in self._logs(attempt):
-            with contextlib.suppress(OSError), path.open("rb") as file:
-                while os.fstat(file.fileno()).st_size > self._at.get(path, 0):
-                    file.seek(self._at.get(path, 0))
-                    raw = file.read(READ_AT_ONCE)
-                    self._at[path] = self._at.get(path, 0) + len(raw)
-                    *lines, self._rest[path] = _ENDS.split(self._rest.get(path, b"") + raw)
-                    self._print(rank, lines)
-            if ended and self._rest.get(path):
-                self._print(rank, [self._rest.pop(path)])
-
-    def _print(self, rank: int, lines: list[bytes]) -> None:
-        for line in lines:
-            if text := clean(line[: 4 * LONGEST].decode("utf-8", "replace"))[:LONGEST]:
-                self.emit(f"[rank {rank}] {text}")
-
-    def _logs(self, attempt: int) -> list[tuple[Path, int]]:
-        found = sorted((self.folder / "logs" / f"attempt-{attempt:04d}").glob("rank-*.log"))
-        return [(path, int(path.stem.partition("-")[2])) for path in found if path.stem.partition("-")[2].isdigit()]
+        with contextlib.suppress(FileError):
+            self.store.release(self.fence)

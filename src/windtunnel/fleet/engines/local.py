@@ -15,6 +15,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.engines.engine import AgentCommand
+from windtunnel.fleet.fence import describe, open_log, tell
 
 PATIENCE = 5.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -56,7 +57,7 @@ class LocalEngine:
     def start(self, nodes: Sequence[str]) -> None:
         for node in nodes:
             self.stop(node)
-            with self._log(node).open("ab") as log:
+            with open_log(self._log(node)) as log:
                 child = subprocess.Popen(
                     self.command.of(node), env=self.command.variables(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     start_new_session=True,
@@ -104,8 +105,11 @@ class LocalEngine:
 
     def _write_process(self, node: str, process: Process) -> None:
         new = self._file(node).with_suffix(".new")
-        new.write_text(json.dumps({"pid": process.pid, "started": process.started}), encoding="utf-8")
-        new.replace(self._file(node))
+        try:
+            new.write_text(json.dumps({"pid": process.pid, "started": process.started}), encoding="utf-8")
+            new.replace(self._file(node))
+        except OSError as error:
+            tell(f"a later driver will not know the agent of {node}: {describe(error)}")
 
     def _read_process(self, node: str) -> Process | None:
         try:

@@ -25,6 +25,11 @@ LOST_CONNECTION = re.compile(
     r"Application timeout caused pair closure|wait timeout after"
 )
 """Messages of a rank whose peer has gone."""
+NEVER_CONNECTED = re.compile(
+    r"failed to connect to any network address|could not be resolved|getaddrinfo|Name or service not known|"
+    r"Temporary failure in name resolution|No route to host|Network is unreachable|client socket has timed out"
+)
+"""Of a rank that did not come to its peers at all: no peer's end has caused them where only launchers' signals followed."""
 ASKED_TO_END = ("SIGTERM", "SIGINT", "SIGHUP", "KeyboardInterrupt")
 """How launchers and people end ranks."""
 SETTLED = 2.0
@@ -104,7 +109,7 @@ def failure_of(sections: Sections, beats: Mapping[int, Any], now: float) -> JobF
     asked = not causes and not left and not lost and any(end.asked for end in failed)
     if asked:
         causes = failed
-    causes = causes or left or [end for end in failed if end.silent] or _signalled_first(failed)
+    causes = causes or left or [end for end in failed if end.silent] or _never_connected(failed) or _signalled_first(failed)
     causes = sorted(causes, key=lambda end: (np.isnan(end.seconds), end.seconds, end.rank))
     others = tuple(end.rank for end in failed if end not in causes)
     latest = max((end.seconds for end in failed if np.isfinite(end.seconds)), default=float("-inf"))
@@ -164,6 +169,13 @@ def _final_rows(rows: Sequence[EndRow]) -> list[EndRow]:
     if len(final) > 1 and final[0][1] is EndKind.EXIT and final[0][2].startswith("exit status 0"):
         return final[1:]
     return final
+
+
+def _never_connected(failed: Sequence[RankEnd]) -> list[RankEnd]:
+    """Ranks that did not reach the others, where nothing else ended a rank than a launcher that asked it to end."""
+    if any(end.signalled and not end.asked for end in failed):
+        return []
+    return [end for end in failed if not end.asked and NEVER_CONNECTED.search(end.why)]
 
 
 def _signalled_first(failed: Sequence[RankEnd]) -> list[RankEnd]:

@@ -26,6 +26,7 @@ class Verdict(StrEnum):
     NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"
     UNEXPECTED = "not as predicted"
+    DISK = "disk nearly full"  # that of the run's own folder: its records, and often checkpoints
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,14 @@ ONE_SIDED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER, Comm.SEND_R
 """Calls that one rank may finish before another has begun."""
 
 
+NOT_STARTED = (
+    "it wrote no record: it was not started, has not imported torch yet, or its records are on another machine. Check that "
+    "WORLD_SIZE is the number of ranks that were started, and what its launcher and its log say"
+)
+NO_STORE = (
+    "it does not reach the job's store. Check there that the name in MASTER_ADDR resolves, and that no firewall closes MASTER_PORT"
+)
+
 NO_LIFE = ("stopped", "zombie", "gone")
 """Process states from which a process does not recover on its own."""
 
@@ -48,6 +56,8 @@ class PendingCall:
     sends: bool = False
     begin: float = float("nan")
     """Unix seconds, or NaN."""
+    joins: bool = False
+    """Whether it is one with which all ranks come together, before or between others (`Section.JOIN`)."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +139,22 @@ def hang_report(
         culprits.update({rank: why for rank, why in one.reasons.items() if rank not in culprits})
     everyone = {rank for ranks in groups.values() for rank in ranks}
     unknown = everyone - set(states)
-    if states and len(unknown) <= len(states):
+    joining = any(call.joins for state in states.values() for call in state.pending)
+    if joining and states:
+        culprits.update(dict.fromkeys(sorted(unknown), NOT_STARTED))
+    elif states and len(unknown) <= len(states):
         culprits.update({rank: "nothing is known of it: it wrote no record" for rank in sorted(unknown)})
     else:
         unknown = set()
     if not moving:
         agreeing = {name: ranks for name, ranks in groups.items() if name not in {one.group for one in apart}}
         culprits.update({rank: why for rank, why in _held_by_device(states, agreeing, silent).items() if rank not in culprits})
+        culprits.update({rank: why for rank, why in _held_at_store(states, agreeing).items() if rank not in culprits})
     waits = {rank: on for rank, state in states.items() if (on := _waits_for(state, states, groups, unknown, silent))}
     awaited = {other for on in waits.values() for other in on}
     for rank in sorted(awaited - set(waits) - set(culprits)):
-        if not moving and not apart:
+        serves = rank == 0 and any(call.joins for call in states[0].pending) if rank in states else False
+        if not moving and not apart and not (serves and culprits):  # it serves the store, until the last has come
             culprits[rank] = _absence_reason(rank, states.get(rank), waits)
     cycle = () if culprits else _cycle(waits)
     if cycle:
@@ -147,7 +162,7 @@ def hang_report(
     stuck = () if culprits or cycle else _stuck_calls(states, groups)
     chain = _chain(waits, set(culprits))
     culprits = dict(sorted(culprits.items()))
-    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck, states))
+    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck, states, groups))
 
 
 def _outside_the_usual_call(states: Mapping[int, RankState], waits: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
@@ -179,7 +194,7 @@ def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[
     held = {}
     for rank, state in states.items():
         for call in state.pending:
-            if call.peer >= 0 or call.comm in ONE_SIDED or _silent_inside(call, states, groups, silent):
+            if call.joins or call.peer >= 0 or call.comm in ONE_SIDED or _silent_inside(call, states, groups, silent):
                 continue
             past = [
                 other for other in groups.get(call.group, ())
@@ -190,6 +205,23 @@ def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[
                 held[rank] = f"has not finished {_describe_call(call)}, {passed}: its own device or host blocks it"
                 break
     return held
+
+
+def _held_at_store(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> dict[int, str]:
+    """Ranks that are still in a call with which all ranks come together while others have finished it, if all have begun it. Rank
+    0, which serves the store, ends there last: it is named only if no other is.
+    """
+    held = {}
+    for rank, state in states.items():
+        for call in state.pending:
+            others = [states.get(other) for other in groups.get(call.group, ()) if other != rank]
+            come = all(other is not None and other.begun.get(call.group, -1) >= call.number for other in others)
+            past = [o for o in others if o is not None and o.finished.get(call.group, -1) >= call.number]
+            if call.joins and come and past:
+                passed = f"which {format_ranks([other.rank for other in past])} finished"
+                why = NO_STORE if call.name == "store" else "its own host blocks it"
+                held[rank] = f"has not finished {_describe_call(call)}, {passed}: {why}"
+    return {rank: why for rank, why in held.items() if rank or len(held) == 1}
 
 
 def _silent_inside(
@@ -299,10 +331,15 @@ def _stuck_calls(states: Mapping[int, RankState], groups: Mapping[str, tuple[int
 
 def _report_text(
     culprits: Mapping[int, str], waits: Mapping[int, Mapping[int, str]], chain: tuple[int, ...], cycle: tuple[int, ...],
-    stuck: tuple[str, ...], states: Mapping[int, RankState],
+    stuck: tuple[str, ...], states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]],
 ) -> str:  # fmt: skip
     if culprits:
-        lines = [f"rank {rank}: {why}" for rank, why in culprits.items()]
+        same = [rank for rank, why in culprits.items() if why == NOT_STARTED]
+        lines = [f"rank {rank}: {why}" for rank, why in culprits.items() if len(same) < 2 or rank not in same]
+        if len(same) > 1:
+            lines.append(f"{format_ranks(same)}: {NOT_STARTED}")
+        if same and waits:
+            lines.append(f"{format_ranks(sorted(waits))} wait for {'it' if len(same) == 1 else 'them'}")
         if len(chain) > 2:
             lines.append("chain of waiting: " + " → ".join(str(rank) for rank in chain))
         return "\n".join(lines)
@@ -313,11 +350,25 @@ def _report_text(
         return "all ranks have begun, but none finishes: " + "; ".join(stuck) + ". Suspect the network or the communication library"
     if waits:
         return "ranks wait, but no culprit can be named"
-    open_ranks = [
-        rank for rank, state in states.items()
-        if any(state.finished.get(group, -1) < number for group, number in state.begun.items())
-    ]  # fmt: skip
-    if open_ranks:
-        who = format_ranks(sorted(open_ranks))
+    unclear = unclear_ranks(states, groups)
+    if not states:
+        return "no rank has a record, so it is not known whether one waits for another"
+    if unclear:
+        who = format_ranks(unclear)
         return f"no rank is seen to wait for another, but the last calls of {who} are not known to have ended"
     return "no rank waits for another"
+
+
+def unclear_ranks(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> list[int]:
+    """Ranks of which it is not known that their last call has ended: it is open, or there is no record of one, or none in a group
+    in which others have made calls.
+    """
+    used = {group for state in states.values() for group in state.begun}
+    found = {rank for ranks in groups.values() for rank in ranks} - set(states)
+    for rank, state in states.items():
+        member = {name for name, ranks in groups.items() if rank in ranks and name in used}
+        is_open = any(state.finished.get(group, -1) < number for group, number in state.begun.items())
+        silent = not (state.begun or state.finished) or bool(member - {*state.begun, *state.finished})
+        if state.pending or is_open or (silent and state.process != "ended"):
+            found.add(rank)
+    return sorted(found)

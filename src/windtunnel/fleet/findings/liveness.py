@@ -72,13 +72,18 @@ def rank_states(
             state = _state(sections, by_rank.get(rank, np.zeros(0, np.int64)), labels, beat, now)
             told = [text for _, kind, text, _ in ends.get(rank, []) if kind is EndKind.THREAD]
             states[rank] = replace(state, threads="".join(f"; its {text}" for text in told))
-    groups = {label: ranks for label, ranks in zip(labels, sections.groups, strict=True) if all(rank in beats for rank in ranks)}
+    joining = {call.group for state in states.values() for call in state.pending if call.joins}
+    groups = {
+        label: ranks for label, ranks in zip(labels, sections.groups, strict=True)
+        if label in joining or all(rank in beats for rank in ranks)
+    }  # fmt: skip
     return states, groups
 
 
 def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now: float) -> RankState:
     is_open = ~np.isfinite(sections.seconds[rows])
-    collective = (sections.section[rows] == Section.CALL) & (sections.peer[rows] < 0) & (sections.group[rows] >= 0)
+    is_call = (sections.section[rows] == Section.CALL) | (sections.section[rows] == Section.JOIN)
+    collective = is_call & (sections.peer[rows] < 0) & (sections.group[rows] >= 0)
     begun = _last_calls(sections, rows[collective], labels)
     finished = _last_calls(sections, rows[collective & ~is_open], labels)
     pending = []
@@ -86,12 +91,13 @@ def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now:
     for row in rows[is_open]:
         kind = Section(int(sections.section[row]))
         name = sections.names[sections.name[row]] if 0 <= sections.name[row] < len(sections.names) else ""
-        if kind is Section.CALL:
+        if kind in (Section.CALL, Section.JOIN):
             label = labels[sections.group[row]] if sections.group[row] >= 0 else ""
             comm, number, peer = Comm(int(sections.comm[row])), int(sections.call[row]), int(sections.peer[row])
-            pending.append(PendingCall(label, number, comm, name, peer, bool(sections.sends[row]), float(sections.begin[row])))
+            sends, began = bool(sections.sends[row]), float(sections.begin[row])
+            pending.append(PendingCall(label, number, comm, name, peer, sends, began, kind is Section.JOIN))
         if kind is not Section.STEP:
-            named = kind in (Section.CALL, Section.RANGE, Section.INFERENCE) and bool(name)
+            named = kind in (Section.CALL, Section.JOIN, Section.RANGE, Section.INFERENCE) and bool(name)
             inner = name if named else kind.name.lower().replace("_", " ")
             doing, since = f"{doing} > {inner}" if doing else inner, now - (sections.zero + float(sections.begin[row]))
     doing = doing or "Python between sections"

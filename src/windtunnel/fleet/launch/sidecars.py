@@ -1,5 +1,5 @@
 """Processes beside a training command on its node: optionally a collector, a shipper and a monitor. They end with the command; if
-`fleet run` itself is killed, the kernel signals them.
+`fleet run` itself is killed, the kernel signals them. One that does not start is told, and the command runs without it.
 
 How long the processes beside a job may take.
 """
@@ -15,14 +15,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
+from windtunnel.fleet.fence import tell
 from windtunnel.fleet.launch.webhook import VARIABLE as WEBHOOK
 from windtunnel.fleet.rings import has_all_ranks
 from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token
@@ -63,7 +64,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Sidecars:
-    """Processes beside a command, as a context manager. FileError if the collector does not start."""
+    """Processes beside a command, as a context manager. What does not start is told once on standard error."""
 
     folder: Path
     """Folder of the run, with the rings of this node."""
@@ -93,55 +94,75 @@ class Sidecars:
 
     def __enter__(self) -> Sidecars:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError("--dir", str(self.folder), "a folder that can be written", f"{error.strerror}.") from error
-        try:
-            if self.listen is not None:
-                host, port = self.listen
-                where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
-                where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
-                collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
-                self.url = self._address(collector)
-                if self.secrets is None:
-                    self.token = os.environ.get(TOKEN_VARIABLE) or folder_token(self.folder / COLLECTED)
-            if self.url:
-                self._start("shipper", ["windtunnel.fleet.ship", str(self.folder), self.url, "inf"])
-            if self.monitor:
-                run = self.url if self.listen is not None else str(self.folder)
-                arguments = [run, "--json", str(self.folder / ALARMS), "--stay", "--share", "0.02"]
-                self._start("monitor", ["windtunnel", "fleet", "monitor", *arguments], stderr=None)
+            with self._or_without("collector"):
+                if self.listen is not None:
+                    self._start_collector(*self.listen)
+            with self._or_without("shipper"):
+                if self.url:
+                    self._start("shipper", ["windtunnel.fleet.ship", str(self.folder), self.url, "inf"])
+            with self._or_without("monitor"):
+                if self.monitor:
+                    run = self.url if self.listen is not None and self.url else str(self.folder)
+                    arguments = [run, "--json", str(self.folder / ALARMS), "--stay", "--share", "0.02"]
+                    self._start("monitor", ["windtunnel", "fleet", "monitor", *arguments], stderr=None)
         except BaseException:
             self._kill()
             raise
         return self
 
+    def _start_collector(self, host: str, port: int) -> None:
+        where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
+        where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
+        collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
+        url = self._address(collector)
+        if self.secrets is None:
+            self.token = os.environ.get(TOKEN_VARIABLE) or folder_token(self.folder / COLLECTED)
+        self.url = url
+
+    @contextlib.contextmanager
+    def _or_without(self, name: str) -> Iterator[None]:
+        """What cannot be started beside the command is told, and not there."""
+        try:
+            yield
+        except Exception as error:
+            tell(f"the job runs without a {name}: {' '.join(str(error).split())}")
+            child = self._processes.pop(name, None)
+            if child is not None:
+                child.kill()
+                child.wait()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            ended = time.monotonic()
-            for name in ("monitor", "shipper"):
-                self._ask_to_end(name)
-            self._has_ended("monitor", ended + self.limits.monitor_seconds)
-            alone = not self.takes_other_nodes or has_all_ranks(self.folder)
-            if alone and kind is None:
-                self.on_complete()
-            sent = self._has_ended("shipper", ended + self.limits.ship_seconds)
-            if not sent:
-                self.given_up.append(
-                    f"the collector did not take the last records in {self.limits.ship_seconds:g} s; the rings in {self.folder} "
-                    "have them"
-                )
-            if "collector" in self._processes:
-                if sent and not alone:
-                    self._wait_for_other_nodes()
-                self._ask_to_end("collector")
-                until = time.monotonic() + self.limits.collector_seconds
-                if not alone and kind is None:
-                    self.on_complete()
-                if not self._has_ended("collector", until):
-                    self.given_up.append("the collector did not end by itself and was killed; what it has acknowledged is kept")
+            self._end(kind is None)
+        except Exception as fault:  # the command's exit status is what counts
+            self.given_up.append(f"not all of what ran beside the job was waited for: {fault}")
         finally:
             self._kill()
+
+    def _end(self, well: bool) -> None:
+        """Lets the processes end, in the order in which each has what it needs, and for a limited time."""
+        ended = time.monotonic()
+        for name in ("monitor", "shipper"):
+            self._ask_to_end(name)
+        self._has_ended("monitor", ended + self.limits.monitor_seconds)
+        alone = not self.takes_other_nodes or has_all_ranks(self.folder)
+        if alone and well:
+            self.on_complete()
+        sent = self._has_ended("shipper", ended + self.limits.ship_seconds)
+        if not sent:
+            self.given_up.append(
+                f"the collector did not take the last records in {self.limits.ship_seconds:g} s; the rings in {self.folder} "
+                "have them"
+            )
+        if "collector" in self._processes:
+            if sent and not alone:
+                self._wait_for_other_nodes()
+            self._ask_to_end("collector")
+            until = time.monotonic() + self.limits.collector_seconds
+            if not alone and well:
+                self.on_complete()
+            if not self._has_ended("collector", until):
+                self.given_up.append("the collector did not end by itself and was killed; what it has acknowledged is kept")
 
     def _start(
         self, name: str, module: Sequence[str], stdout: Any = None, stderr: Any = subprocess.DEVNULL
@@ -150,14 +171,20 @@ class Sidecars:
         variables["WINDTUNNEL_FLEET_RUN"] = self.folder.name
         variables |= {WEBHOOK: self.webhook} if self.webhook else {}
         variables |= {TOKEN_VARIABLE: self.token} if self.token else {}
-        file = os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with open(file, "a", encoding="utf-8") as log:
+        with self._log() as log:
             self._processes[name] = child = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", *module], env=variables, stdin=subprocess.DEVNULL, stdout=stdout or log,
                 stderr=log if stderr == subprocess.DEVNULL else stderr, text=True, start_new_session=True,
                 preexec_fn=_end_with_parent(os.getpid()),
             )  # fmt: skip
         return child
+
+    def _log(self) -> IO[str]:
+        """The file that takes the output of the processes; nowhere, on a full disk."""
+        try:
+            return open(os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8")
+        except OSError:
+            return open(os.devnull, "a", encoding="utf-8")
 
     def _address(self, collector: subprocess.Popen[str]) -> str:
         """The address that the collector prints when it listens."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from windtunnel.fleet.fence import Fence, is_of_signal, tell
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings, settings_of
 from windtunnel.records.sections import Section
@@ -64,12 +63,16 @@ def active() -> bool:
 def section(name: str) -> Iterator[None]:
     """Records a named range of the script (Section.RANGE)."""
     session = _Monitor.session
-    mark = session.recorder.open_range(Section.RANGE, session.recorder.name(name)) if session is not None else None
+    mark = session.fence.hook(_open_section)(session.recorder, name) if session is not None else None
     try:
         yield
     finally:
         if mark is not None:
-            session.recorder.close(mark)
+            session.fence.hook(session.recorder.close)(mark)
+
+
+def _open_section(recorder: Any, name: str) -> Any:
+    return recorder.open_range(Section.RANGE, recorder.name(name))
 
 
 def micro_batch(index: int) -> None:
@@ -82,7 +85,7 @@ def step() -> None:
     """Marks the end of a step, for loops that do not use torch.optim. After the first call, optimizers no longer end steps."""
     if _Monitor.session is not None:
         _Monitor.session.steps.by_hand = True
-        _Monitor.session.steps.end_step()
+        _Monitor.session.fence.hook(_Monitor.session.steps.end_step)()
 
 
 def auto_start() -> None:
@@ -97,7 +100,9 @@ def _goes_on_unwatched() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        print(f"windtunnel fleet: this rank is not watched: {error}", file=sys.stderr)
+        if is_of_signal(error):
+            raise
+        tell(f"this rank is not watched: {error}")
 
 
 def _begin(settings: WatchSettings) -> None:
@@ -108,7 +113,7 @@ def _begin(settings: WatchSettings) -> None:
         _Monitor.waiting = None
     if not _Monitor.fork_seen:
         _Monitor.fork_seen = True
-        os.register_at_fork(after_in_child=_leave_parent_ring)
+        os.register_at_fork(after_in_child=Fence("a forked child may be watched as its parent").hook(_leave_parent_ring))
     _Monitor.session = WatchSession(settings)
     os.environ[_OWNER] = str(os.getpid())
 
@@ -137,7 +142,7 @@ def _wait_for_rank(settings: WatchSettings) -> None:
             with _goes_on_unwatched():
                 _begin(settings)
 
-    patches.on_restore(optimizer.register_optimizer_step_pre_hook(partial(begin_now)).remove)
+    patches.on_restore(optimizer.register_optimizer_step_pre_hook(patches.fence.hook(begin_now)).remove)
 
 
 def _leave_parent_ring() -> None:

@@ -124,9 +124,10 @@ class CallWatch:
     def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
         import torch.distributed as dist
 
-        self.recorder, self.groups = recorder, groups
+        self.recorder, self.groups, self._fence = recorder, groups, patches.fence
         self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; the reference keeps the id valid
         self._coalescing: list[Mark] | None = None
+        self._completed = patches.fence.hook(self._close_completed)
         # For all-reduces of DDP's reducers: PyTorch's own method, taken before it is replaced.
         self.buckets = BucketCalls(recorder.rows, dist.ProcessGroup.allreduce, _ALL_REDUCE, recorder.name("all_reduce"))
         for method, (comm, name, size) in COLLECTIVES.items():
@@ -181,12 +182,14 @@ class CallWatch:
         """Function (group, tensors, options) → Work that issues the all-reduces of DDP's reducer through compiled code, because
         caches are cold there.
         """
-        recorder, entry_of, reduce = self.recorder, self.groups.entry, self.buckets.reduce
+        recorder, reduce = self.recorder, self.buckets.reduce
+        entry_of = self._fence.hook(self.groups.entry)  # what follows it is PyTorch's, and compiled
 
         def reduce_bucket(group: Any, tensors: Any, options: Any) -> Any:
             if self._coalescing is None and recorder.events is None:
                 entry = entry_of(group)
-                return reduce(group, tensors, options, entry.number, entry.next_call())
+                if entry is not None:
+                    return reduce(group, tensors, options, entry.number, entry.next_call())
             return group.allreduce(tensors, options)
 
         return reduce_bucket
@@ -250,7 +253,7 @@ class CallWatch:
     def _close_on_completion(self, work: Any, mark: Mark) -> bool:
         """Records the end of `mark` on the stream of the work's future. False for a backend whose works have none."""
         try:
-            work.get_future().add_done_callback(partial(self._close_completed, mark))
+            work.get_future().add_done_callback(partial(self._completed, mark))
         except RuntimeError:
             return False
         return True

@@ -13,12 +13,14 @@ from typing import Any
 class AfterImport:
     """Import finder that runs before all others, delegates to them, and calls the registered actions after the module has run."""
 
-    def __init__(self) -> None:
+    def __init__(self, guarded: Callable[..., Callable[..., Any]] = lambda action, **options: action) -> None:
+        self._guarded = guarded  # `Fence.hook`: an action that fails must not fail the import
         self._actions: dict[str, list[Callable[[Any], object]]] = {}
         self._finding: set[str] = set()
 
     def when(self, name: str, action: Callable[[Any], object]) -> None:
         """Calls `action(module)` after the import of `name`, or immediately if it has been imported."""
+        action = self._guarded(action, name=f"import of {name}")
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             action(module)
@@ -40,6 +42,8 @@ class AfterImport:
         self._finding.add(name)
         try:
             spec = importlib.util.find_spec(name)
+        except Exception:  # the import itself reports it
+            return None
         finally:
             self._finding.discard(name)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.watch.recorder import Mark
 from windtunnel.fleet.watch.steps import StepWatch
 from windtunnel.records.sections import Section
@@ -21,7 +22,7 @@ class ModuleWatch:
     search that finds nothing is repeated after 64 steps.
     """
 
-    def __init__(self, steps: StepWatch, tell: Callable[[Any], object] = lambda _: None) -> None:
+    def __init__(self, steps: StepWatch, fence: Fence, tell: Callable[[Any], object] = lambda _: None) -> None:
         from torch import is_grad_enabled
         from torch.compiler import is_dynamo_compiling
         from torch.nn.modules import module as registry
@@ -29,6 +30,8 @@ class ModuleWatch:
         self.steps, self.recorder = steps, steps.recorder
         self._registry, self._gradients, self._is_traced = registry, is_grad_enabled, is_dynamo_compiling
         self._tell = tell  # called with each outermost module, once
+        self._hook_before_any, self._hook_after_any = fence.hook(self._before_any), fence.hook(self._after_any)
+        self._hook_before, self._hook_after = fence.hook(self._before), fence.hook(self._after)
         self._found: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self._trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._global: list[Any] = []
@@ -42,7 +45,7 @@ class ModuleWatch:
         self._left, self._depth, self.steps.attentive = _SEARCH, 0, True
         if not self._global:
             before, after = self._registry.register_module_forward_pre_hook, self._registry.register_module_forward_hook
-            self._global = [before(self._before_any), after(self._after_any)]
+            self._global = [before(self._hook_before_any), after(self._hook_after_any)]
 
     def stop(self) -> None:
         """Removes every hook."""
@@ -75,8 +78,8 @@ class ModuleWatch:
         self._depth += 1
         if self._depth == 1 and module not in self._found and self._gradients() and self._is_trained(module):
             self._found[module] = (
-                module.register_forward_pre_hook(self._before, prepend=True),
-                module.register_forward_hook(self._after),
+                module.register_forward_pre_hook(self._hook_before, prepend=True),
+                module.register_forward_hook(self._hook_after),
             )
             self._tell(module)
             # PyTorch has already collected this call's pre-hooks, so of the new hooks only `_after` runs.

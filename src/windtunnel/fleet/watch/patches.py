@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from windtunnel.fleet.fence import Fence
+
 _ABSENT = object()
 
 
 class Patches:
-    """Replaced attributes, in order. `restore` leaves each owner as it was."""
+    """Replaced attributes, in order. `restore` leaves each owner as it was. Functions are replaced by ones of `fence`."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Fence | None = None) -> None:
+        self.fence = fence or Fence()
         self._done: list[tuple[Any, str, Any, Any]] = []
         self._removals: list[Callable[[], object]] = []
 
@@ -21,7 +24,8 @@ class Patches:
         original = before if before is not _ABSENT else getattr(owner, name, _ABSENT)
         if original is _ABSENT:
             return False
-        replacement = make(original)
+        where = f"{getattr(owner, '__name__', owner)}.{name}"
+        replacement = self.fence.wrap(original, make, where) if callable(original) else make(original)
         for copied in ("__name__", "__qualname__", "__doc__", "__module__"):
             if hasattr(original, copied) and hasattr(replacement, "__dict__"):
                 setattr(replacement, copied, getattr(original, copied))

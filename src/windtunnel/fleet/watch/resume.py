@@ -39,7 +39,7 @@ class ResumeWatch:
         patches.wrap(torch.optim.Optimizer, "load_state_dict", partial(self._around_method, counts=True))
         imports.when("torch.distributed.checkpoint", lambda module: patches.wrap(module, "load", self._around_method))
         imports.when("safetensors.torch", lambda module: patches.wrap(module, "load_file", self._around_method))
-        patches.on_restore(optimizer.register_optimizer_step_post_hook(self._after_optimizer).remove)
+        patches.on_restore(optimizer.register_optimizer_step_post_hook(patches.fence.hook(self._after_optimizer)).remove)
 
     def _around_load(self, original: Any) -> Any:
         def load(*args: Any, **options: Any) -> Any:

@@ -19,17 +19,19 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
 from windtunnel.fleet.watch.calls import CallWatch
-from windtunnel.fleet.watch.children import oom_kills
+from windtunnel.fleet.watch.children import memory_facts
 from windtunnel.fleet.watch.context import WatchContext
 from windtunnel.fleet.watch.ddp_reducer import adopt, watch_reducers
 from windtunnel.fleet.watch.ends import EndWatch
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.import_hooks import AfterImport
+from windtunnel.fleet.watch.joining import JoinWatch
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
@@ -47,12 +49,27 @@ class WatchSession:
     """A running monitor. It needs the process's rank: from RANK, or from an existing process group."""
 
     def __init__(self, settings: WatchSettings) -> None:
-        import torch
-
         self.settings, self.pid = settings, os.getpid()
         self.ring, groups = self._ring()
+        self.fence = Fence(on_fault=self._end_unwatched)
+        self._end_patches = Patches(Fence("how this rank ends is not recorded"))  # what ended the watching leaves it alone
+        self.patches, self.imports = Patches(self.fence), AfterImport(self.fence.hook)
+        self._last_act = self._end_patches.fence.hook(self._at_exit)
+        try:
+            self._install(groups)
+        except BaseException:  # half a monitor is none
+            self.fence.intact = self._end_patches.fence.intact = False
+            self.imports.stop()
+            self._end_patches.restore()
+            self.patches.restore()
+            self.ring.mark_ended(0)
+            raise
+
+    def _install(self, groups: GroupRegistry) -> None:
+        import torch
+
+        settings = self.settings
         self.recorder = Recorder(self.ring, settings)
-        self.patches, self.imports = Patches(), AfterImport()
         self._calls = CallWatch(self.recorder, groups, self.patches)
         self._functional = FunctionalCalls(self.recorder, groups, self.patches)
         self.steps = StepWatch(self.recorder, self._sweep)
@@ -62,16 +79,17 @@ class WatchSession:
         self.steps.watch_optimizers(self.patches)
         self.steps.watch_garbage(self.patches)
         self.patches.wrap(torch.autograd, "backward", self.steps.around_backward)
+        JoinWatch(self.recorder, self.patches, self.imports)
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
-        self.modules = ModuleWatch(self.steps, self._record_unrecorded_work)
+        self.modules = ModuleWatch(self.steps, self.fence, self._record_unrecorded_work)
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
-        self._ends = EndWatch(self.ring, self.patches)
-        self.beat = BeatThread(self.ring, settings.beat_seconds)
-        atexit.register(self._at_exit)
+        self._ends = EndWatch(self.ring, self._end_patches)
+        self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence)
+        atexit.register(self._last_act)
         self.steps.begin()
 
     def stop(self) -> None:
@@ -89,8 +107,18 @@ class WatchSession:
         self.recorder.stop()
         self.imports.stop()
         self.modules.stop()
+        self._end_patches.restore()
         self.patches.restore()
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self._last_act)
+
+    def _end_unwatched(self, why: str) -> None:
+        """After a fault of the monitor: the rank counts as one that the script has stopped watching, so its silence is no hang."""
+        self.recorder.stop()
+        beat = getattr(self, "beat", None)  # a fault may come before it is made
+        if beat is not None:
+            beat.end()
+        self.ring.mark_ended(0)
+        self.ring.text("fact", {"unseen": [f"everything after step {self.recorder.step}: the monitor ended by {why}"]})
 
     def _ring(self) -> tuple[RingWriter, GroupRegistry]:
         import torch
@@ -105,7 +133,8 @@ class WatchSession:
             known[0].mark_resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), "oom_kills": oom_kills()}
+        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), **memory_facts()}
+        facts |= {"attempt": attempt} if (attempt := _attempt()) else {}
         ring = RingWriter(
             path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
@@ -144,9 +173,16 @@ class WatchSession:
     def _at_exit(self) -> None:
         if os.getpid() == self.pid:
             self.recorder.stop()
-            self.steps.finish()
+            self.fence.hook(self.steps.finish)()
             self._ends.finish()
+            self._end_patches.restore()
             self.patches.restore()
+
+
+def _attempt() -> int:
+    """How often the launcher has started the ranks again."""
+    text = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _cores() -> list[list[int]]:
@@ -166,16 +202,20 @@ class BeatThread:
     A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
     """
 
-    def __init__(self, ring: RingWriter, seconds: float) -> None:
+    def __init__(self, ring: RingWriter, seconds: float, fence: Fence | None = None) -> None:
         self._ring, self._seconds = ring, seconds
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="windtunnel-beat", daemon=True)
+        self._thread = threading.Thread(target=(fence or Fence()).hook(self._run), name="windtunnel-beat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread."""
+        """Stops the thread, and waits for it."""
         self._ended.set()
         self._thread.join(timeout=5)
+
+    def end(self) -> None:
+        """Stops the thread soon; it may be the one that calls this."""
+        self._ended.set()
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):

@@ -161,8 +161,9 @@ class StepWatch:
         """Times every torch.optim.Optimizer through global hooks."""
         from torch.optim import optimizer
 
-        patches.on_restore(optimizer.register_optimizer_step_pre_hook(self._before_optimizer).remove)
-        patches.on_restore(optimizer.register_optimizer_step_post_hook(self._after_optimizer).remove)
+        hook, self._around = patches.fence.hook, patches.fence.wrap
+        patches.on_restore(optimizer.register_optimizer_step_pre_hook(hook(self._before_optimizer)).remove)
+        patches.on_restore(optimizer.register_optimizer_step_post_hook(hook(self._after_optimizer)).remove)
 
     def around_optimizer(self, original: Any) -> Any:
         """Wraps a framework's own optimizer; torch.optim optimizers inside it are part of it."""
@@ -191,7 +192,7 @@ class StepWatch:
             if outermost:  # as `_open_update`, in this frame: it runs once a step, with cold caches
                 update.mark, update.backwards = recorder.open(_OPTIMIZER), (recorder.rows.step, self.backwards)
             return None
-        own = partial(self._run_closure, update, closure)
+        own = self._around(closure, partial(partial, self._run_closure, update), "closure")
         return (args, {**options, "closure": own}) if "closure" in options else ((args[0], own, *args[2:]), options)
 
     def _open_update(self, update: _Update) -> None:
@@ -263,8 +264,9 @@ class StepWatch:
                     self._gaps.append((self._collecting, nanos, info["generation"]))
                 self._collecting = 0
 
-        gc.callbacks.append(on_collection)
-        patches.on_restore(partial(_remove_if_present, gc.callbacks, on_collection))
+        callback = patches.fence.hook(on_collection)
+        gc.callbacks.append(callback)
+        patches.on_restore(partial(_remove_if_present, gc.callbacks, callback))
 
     def _write_gaps(self) -> None:
         while self._gaps:

@@ -7,10 +7,11 @@ import json
 import os
 import secrets
 import stat
-import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.wire.runtime_folder import is_private, runtime_folder
 from windtunnel.fleet.wire.secrets import write_private
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -32,16 +33,13 @@ def folder_token(folder: Path) -> str:
 def publish_token(url: str, token: str) -> Path | None:
     """Lets processes of this user find the token of the collector that this process runs at `url`, on loopback; the file, which
     the collector removes at its end. None where there is no private folder for it."""
-    path = _file(url)
-    if path is None:
-        return None
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not _is_private(path.parent, folder=True):
+        path = _file(url, make=True)
+        if path is None:
             return None
         told = {"token": token, "pid": os.getpid(), "started": _start_of(os.getpid())}
         write_private(path, json.dumps(told).encode())
-    except OSError:
+    except (OSError, FileError):
         return None
     return path
 
@@ -50,7 +48,7 @@ def local_token(url: str) -> str | None:
     """The token of a collector at `url`, if this user runs it on this machine, now."""
     path = _file(url)
     try:
-        if path is None or not _is_private(path.parent, folder=True) or not _is_private(path, folder=False):
+        if path is None or not is_private(path.parent) or not _is_private(path):
             return None
         told = json.loads(path.read_bytes())
         alive = told["started"] and _start_of(int(told["pid"])) == told["started"]
@@ -59,7 +57,7 @@ def local_token(url: str) -> str | None:
         return None
 
 
-def _file(url: str) -> Path | None:
+def _file(url: str, make: bool = False) -> Path | None:
     """Where the token of a collector on loopback is; None for another address."""
     try:
         parts = urlsplit(url)
@@ -68,14 +66,13 @@ def _file(url: str) -> Path | None:
         return None
     if parts.scheme != "http" or host not in LOOPBACK:
         return None
-    return Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}" / f"collector-{port}.json"
+    return runtime_folder(make) / f"collector-{port}.json"
 
 
-def _is_private(path: Path, *, folder: bool) -> bool:
-    """Whether a folder or file is this user's, and nobody else's business."""
+def _is_private(path: Path) -> bool:
+    """Whether a file is this user's, and nobody else's business."""
     status = path.lstat()
-    right = stat.S_ISDIR(status.st_mode) if folder else stat.S_ISREG(status.st_mode)
-    return right and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _start_of(pid: int) -> str:

@@ -1,7 +1,8 @@
 """Start-up hook of the processes of `windtunnel fleet run`: Python runs this file because its folder is first on PYTHONPATH.
 
 It waits for the import of torch and then starts the monitor. It notes exceptions that come before, and, in a launcher, how the
-ranks ended that it has started. An existing sitecustomize of the environment is run as well.
+ranks ended that it has started. An existing sitecustomize of the environment is run as well. All of it runs inside a `Fence`: a
+fault of it ends the watching, never the process.
 """
 
 import importlib.util
@@ -34,77 +35,79 @@ def _find_windtunnel() -> None:
 
 def _start(torch: object) -> None:
     _find_windtunnel()
-    try:
-        from windtunnel.fleet import watch
-    except ImportError as error:
-        print(f"windtunnel fleet: this process is not watched: {error}", file=sys.stderr)
-        return
+    from windtunnel.fleet import watch
+
     watch.auto_start()
 
 
-def _note_early_exceptions() -> None:
+def _note_early_exceptions(fence: Any) -> None:
     """An exception before the import of torch is noted; later ones are the monitor's."""
-    original = sys.excepthook
+    started = os.getpid()
 
-    def note(kind: type, error: BaseException, trace: object) -> None:
-        api = sys.modules.get("windtunnel.fleet.watch.api")
-        if (api is None or not api.active()) and os.getpid() == started:
-            try:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def note(kind: type, error: BaseException, trace: Any) -> None:
+            api = sys.modules.get("windtunnel.fleet.watch.api")
+            if (api is None or not api.active()) and os.getpid() == started:
                 _find_windtunnel()
                 from windtunnel.fleet.watch.ends import note_early_exception
 
-                note_early_exception(error, trace)  # type: ignore[arg-type]
-            except Exception:  # whatever is wrong here, the script's own exception is what counts
-                pass
-        original(kind, error, trace)  # type: ignore[arg-type]
+                note_early_exception(error, trace)
+            original(kind, error, trace)
 
-    started = os.getpid()
-    sys.excepthook = note
+        return note
+
+    sys.excepthook = fence.wrap(sys.excepthook, make, "sys.excepthook before torch")
 
 
-def _note_children(owner: type, *names: str) -> None:
+def _note_children(fence: Any, owner: type, *names: str) -> None:
     """How a child ended is noted when its parent learns of it; nothing is imported before a child has failed."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def poll(child: Any, *args: Any, **options: Any) -> Any:
             known = child.returncode
             try:
                 return original(child, *args, **options)
             finally:
                 if known is None and child.returncode:
-                    _note_exit(child.pid, child.returncode)
+                    _find_windtunnel()
+                    from windtunnel.fleet.watch.children import note_exit
+
+                    note_exit(child.pid, child.returncode)
 
         return poll
 
     for name in names:
         if hasattr(owner, name):
-            setattr(owner, name, wrap(getattr(owner, name)))
+            setattr(owner, name, fence.wrap(getattr(owner, name), make, f"{owner.__name__}.{name}"))
 
 
-def _note_exit(pid: int, code: int) -> None:
-    try:
-        _find_windtunnel()
-        from windtunnel.fleet.watch.children import note_exit
-
-        note_exit(pid, code)
-    except Exception:  # an error of the monitor must not end the launcher
-        pass
-
-
-def _wait_for_imports() -> None:
-    spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "import_hooks.py"))
+def _load(*path: str) -> Any:
+    """A module of the monitor that imports nothing of windtunnel."""
+    name = path[-1].removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(f"_windtunnel_{name}", os.path.join(_FLEET, *path))
     if spec is None or spec.loader is None:
-        return
+        raise ImportError(name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    imports = module.AfterImport()
+    return module
+
+
+def _watch() -> None:
+    fences = _load("fence.py")
+    fence = fences.Fence("this process is not watched")
+    if "WINDTUNNEL_FLEET_NODE" in os.environ:  # of a kept job: its output goes to a log of ours
+        fences.lose_output_on_full_disk()
+    imports = _load("watch", "import_hooks.py").AfterImport(fence.hook)
     imports.when("torch", _start)
-    imports.when("subprocess", lambda found: _note_children(found.Popen, "poll", "wait"))
-    imports.when("multiprocessing.popen_fork", lambda found: _note_children(found.Popen, "poll"))
+    imports.when("subprocess", lambda found: _note_children(fence, found.Popen, "poll", "wait"))
+    imports.when("multiprocessing.popen_fork", lambda found: _note_children(fence, found.Popen, "poll"))
+    if "RANK" in os.environ:
+        _note_early_exceptions(fence)
 
 
 if "WINDTUNNEL_FLEET_DIR" in os.environ and "WINDTUNNEL_FLEET_PID" not in os.environ:
-    _wait_for_imports()
-    if "RANK" in os.environ:
-        _note_early_exceptions()
+    try:
+        _watch()
+    except Exception as error:  # files of ours that cannot be read
+        sys.stderr.write(f"windtunnel fleet: this process is not watched: {error}\n")
 _run_the_other()

@@ -49,7 +49,8 @@ def watch_deepspeed(context: WatchContext) -> None:
     around = {"_exec_forward_pass": forward, "_exec_backward_pass": backward, "_exec_optimizer_step": steps.around_optimizer}
 
     def instructions(known: dict[Any, Any]) -> dict[Any, Any]:
-        return {kind: around[call.__name__](call) if call.__name__ in around else call for kind, call in known.items()}
+        fenced = context.patches.fence.wrap
+        return {kind: fenced(call, around[call.__name__]) if call.__name__ in around else call for kind, call in known.items()}
 
     def engine(module: Any) -> None:
         context.patches.wrap(module.DeepSpeedEngine, "step", engine_step)
