@@ -73,7 +73,7 @@ class WatchSession:
         self._calls = CallWatch(self.recorder, groups, self.patches)
         self._functional = FunctionalCalls(self.recorder, groups, self.patches)
         self.steps = StepWatch(self.recorder, self._sweep)
-        self.steps.at_every_step = TraceTaker(settings.folder / settings.run, self.ring.meta.rank).end_step
+        self.steps.at_every_step = self.fence.hook(TraceTaker(settings.folder / settings.run, self.ring.meta.rank).end_step)
         self.context = WatchContext(self.recorder, self.steps, groups, self.patches, self.imports)
         ResumeWatch(self.ring.meta.rank, self.steps, self.patches, self.imports)  # before the next line: it ends steps
         self.steps.watch_optimizers(self.patches)
