@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError, NotInstalled, SpecError
 
-SOURCES = ("device.cpp", "operators.cpp", "groups.cpp", "module.cpp")
+SOURCES = ("operators.cpp", "tensors.cpp", "values.cpp", "operator_log.cpp", "device.cpp", "groups.cpp", "module.cpp")
 _FOLDER = Path(__file__).parent / "device"
 
 
@@ -48,7 +48,7 @@ def device_library(progress: Callable[[str], object] | None = None) -> Path:
 
 
 def _torch() -> tuple[Path, str]:
-    """The folder of the installed PyTorch, and its version."""
+    """The folder of the installed PyTorch, and what tells it from others."""
     spec = importlib.util.find_spec("torch")
     try:
         about = version("torch")
@@ -62,7 +62,7 @@ def _torch() -> tuple[Path, str]:
             "torch", about, "a build of PyTorch for CPUs, whose place for CUDA is empty",
             "Install PyTorch for CPUs in an environment of its own (pytorch.org, Get Started, CPU).",
         )  # fmt: skip
-    return folder, f"{about} {sysconfig.get_config_var('SOABI')}"
+    return folder, f"{about} {sysconfig.get_config_var('SOABI')} {folder}"  # the library names the folder of those that it needs
 
 
 def _compile(torch: Path, library: Path) -> None:

@@ -5,7 +5,10 @@
 #include <cstring>
 
 #include "groups.hpp"
+#include "operator_log.hpp"
 #include "operators.hpp"
+#include "storage.hpp"
+#include "tensors.hpp"
 
 namespace py = pybind11;
 
