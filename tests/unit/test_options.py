@@ -50,6 +50,7 @@ FUNCTIONS = {
 BARE = {
     "serve": "a process: the options are those of its settings, and no function has them",
     "fleet run": "the words behind its own are a command; no function has its options",
+    "fleet trace": "no function has its options",
     "fleet driver": "goes on with what a folder keeps; no function has its options",
     "fleet ship": "no function has its options: a policy has them in other units",
     "fleet incidents": "no function has its options",
