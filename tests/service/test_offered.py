@@ -35,7 +35,8 @@ def test_every_verb_is_offered_or_named_with_a_reason() -> None:
 
 OFFERED = """
 calibrate catalog collective compare design export fit_collectives fit_engines fit_forward fit_host fit_kernels fit_power
-fit_published fit_training fit_transfer fleet_compare fleet_dashboard fleet_hang fleet_incidents fleet_jobset fleet_replay fleet_show
+fit_published fit_training fit_transfer fleet_compare fleet_dashboard fleet_hang fleet_incidents fleet_jobset fleet_replay
+fleet_show
 fleet_startup flows goodput import memory plan predict profile_export profile_fit profile_gains profile_import profile_show
 profile_transfer replay rl-predict runs_show search sensitivity serve-predict serve-search simai validate whatif
 """
