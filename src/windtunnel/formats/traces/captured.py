@@ -7,8 +7,8 @@ the shortest of all steps but the first; a launch of the driver comes on top. A 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,19 @@ from windtunnel.base.arrays import Floats
 from windtunnel.base.comm import Comm
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.traces.kineto.calls import element_bytes
 from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention_of
 from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS, product_of
+from windtunnel.formats.traces.task_columns import TaskColumns
 from windtunnel.records.attention import COLUMNS
 from windtunnel.records.capture_file import KEY, CapturedRank, EntryKind, read_captured, steps_of
+from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 LAUNCH = 2.5e-6
 """Seconds of a launch in the driver. Assumed: cudaLaunchKernel takes 2 to 3 us on servers' processors."""
 
 HOST_LANE = 1 << 24
-_CALLS = {
-    "all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER,
-    "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "reduce": Comm.REDUCE, "gather": Comm.GATHER,
-    "scatter": Comm.SCATTER, "send": Comm.SEND_RECV, "recv": Comm.SEND_RECV,
-}  # fmt: skip
 _READS_ROWS = frozenset(("aten::embedding", "aten::index_select", "aten::index", "aten::gather"))
 """Operators that read as much of their first tensor as they write."""
 _WRITES = frozenset(("aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::copy_"))
@@ -84,7 +82,7 @@ def shapes_of(name: str, signature: str) -> Shapes:
         read -= written
     tensors = [part if isinstance(part, dict) else {} for part in inputs]
     shapes = [part.get("s") for part in tensors]
-    kinds = [f"Tensor({_TYPES.get(part.get('d', ''), '')})" for part in tensors]
+    kinds = [f"Tensor({part.get('d', '')})" for part in tensors]
     product = product_of(plain, shapes, kinds) if plain in PRODUCTS else None
     shape = None
     if plain in ATTENTIONS:
@@ -93,25 +91,10 @@ def shapes_of(name: str, signature: str) -> Shapes:
     return Shapes(max(read, 0.0) + written, product or (0,) * 5, shape)
 
 
-_TYPES = {
-    "BFloat16": "c10::BFloat16", "Half": "c10::Half", "Float": "float", "Double": "double", "Long": "long int", "Int": "int",
-    "Float8_e4m3fn": "c10::Float8_e4m3fn", "Float8_e5m2": "c10::Float8_e5m2",
-}  # fmt: skip
-_ELEMENTS = {
-    "BFloat16": 2,
-    "Half": 2,
-    "Float": 4,
-    "Double": 8,
-    "Long": 8,
-    "Int": 4,
-    "Short": 2,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-}
-
-
 def _element(tensor: dict[str, Any]) -> int:
-    return _ELEMENTS.get(tensor.get("d", ""), 1)
+    """Bytes of an element; 1 for a type that is not known."""
+    size = element_bytes(tensor.get("d", ""))
+    return int(size) if size == size else 1
 
 
 def _bytes(value: Any) -> float:
@@ -124,87 +107,30 @@ def _bytes(value: Any) -> float:
     return float(_element(value) * (count if count is not None else np.prod(value["s"], dtype=np.float64)))
 
 
-@dataclass
-class _Tasks:
-    """Tasks of all ranks, in columns."""
-
-    names: dict[str, int] = field(default_factory=dict)
-    groups: dict[tuple[int, ...], int] = field(default_factory=dict)
-    name: list[int] = field(default_factory=list)
-    kind: list[int] = field(default_factory=list)
-    on_host: list[bool] = field(default_factory=list)
-    lane: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    bytes: list[float] = field(default_factory=list)
-    comm: list[int] = field(default_factory=list)
-    group: list[int] = field(default_factory=list)
-    peer: list[int] = field(default_factory=list)
-    tag: list[int] = field(default_factory=list)
-    deps: list[list[int]] = field(default_factory=list)
-    products: list[tuple[int, ...]] = field(default_factory=list)
-    attentions: list[tuple[int, ...]] = field(default_factory=list)
-
-    def add(
-        self, name: str, kind: TaskKind, lane: int, deps: Sequence[int], *, seconds: float = np.nan, size: float = np.nan,
-        comm: Comm = Comm.NONE, group: tuple[int, ...] = (), peer: int = -1, tag: int = -1, on_host: bool = False,
-        product: tuple[int, ...] = (0,) * 5,
-    ) -> int:  # fmt: skip
-        """Appends a task; its number."""
-        self.name.append(self.names.setdefault(name, len(self.names)))
-        self.kind.append(kind)
-        self.on_host.append(on_host)
-        self.lane.append(lane)
-        self.seconds.append(seconds)
-        self.bytes.append(size)
-        self.comm.append(comm)
-        self.group.append(self.groups.setdefault(group, len(self.groups)) if group else -1)
-        self.peer.append(peer)
-        self.tag.append(tag)
-        self.deps.append(sorted(set(deps)))
-        self.products.append(product)
-        return len(self.name) - 1
-
-
 def graph_of_captured(ranks: Sequence[CapturedRank]) -> TraceGraph:
     """The last step of each rank as one graph. Seconds of kernels and calls are NaN: nobody has run them."""
-    tasks = _Tasks()
-    starts = [0]
+    columns, shapes = TaskColumns(), dict[int, Shapes]()
     for rank in ranks:
-        _RankTasks(rank, tasks).add_step()
-        starts.append(len(tasks.name))
-    return TraceGraph(
-        rank_start=np.array(starts, np.int64),
-        name=np.array(tasks.name, np.int32),
-        kind=np.array(tasks.kind, np.uint8),
-        on_host=np.array(tasks.on_host, bool),
-        lane=np.array(tasks.lane, np.int32),
-        seconds=np.array(tasks.seconds, np.float64),
-        flops=np.where(np.array(tasks.products, np.float64).reshape(-1, 5)[:, 0] > 0, _flops(tasks), np.nan),
-        bytes=np.array(tasks.bytes, np.float64),
-        comm=np.array(tasks.comm, np.uint8),
-        group=np.array(tasks.group, np.int32),
-        peer=np.array(tasks.peer, np.int32),
-        tag=np.array(tasks.tag, np.int64),
-        dep_start=np.concatenate(([0], np.cumsum([len(before) for before in tasks.deps]))).astype(np.int64),
-        deps=np.array([task for before in tasks.deps for task in before], np.int64),
-        names=tuple(tasks.names),
-        groups=tuple(tasks.groups),
-        rank_ids=np.array([int(rank.about["rank"]) for rank in ranks], np.int64),
-        products=np.array(tasks.products, np.int64).reshape(-1, 5),
-        attentions=np.array(tasks.attentions, np.int64).reshape(-1, len(COLUMNS)),
+        columns.rank(int(rank.about["rank"]))
+        _RankTasks(rank, columns, shapes).add_step()
+    products = np.zeros((len(columns), 5), np.int64)
+    for task, shape in shapes.items():
+        products[task] = shape.product
+    attentions = [(task, task, *shape.attention) for task, shape in shapes.items() if shape.attention is not None]
+    return replace(
+        columns.graph(),
+        flops=np.where(products[:, 0] > 0, 2.0 * np.prod(products[:, :4].astype(np.float64), axis=1), np.nan),
+        products=products,
+        attentions=np.array(attentions, np.int64).reshape(-1, len(COLUMNS)),
     )
-
-
-def _flops(tasks: _Tasks) -> Floats:
-    shapes = np.array(tasks.products, np.float64).reshape(-1, 5)
-    return np.asarray(2.0 * np.prod(shapes[:, :4], axis=1), np.float64)
 
 
 class _RankTasks:
     """Writes the last step of a rank as tasks."""
 
-    def __init__(self, rank: CapturedRank, tasks: _Tasks) -> None:
-        self._rank, self._tasks = rank, tasks
+    def __init__(self, rank: CapturedRank, tasks: TaskColumns, shapes: dict[int, Shapes]) -> None:
+        self._rank, self._tasks, self._shapes = rank, tasks, shapes
+        self._known: dict[tuple[int, int], Shapes] = {}  # by name and signature
         self._last: dict[int, int] = {}  # of each stream
         self._waits: dict[int, list[int]] = {}  # what a stream waits for, beside its own last task
         self._events: dict[int, int] = {}
@@ -227,24 +153,16 @@ class _RankTasks:
             EntryKind.RECORD: self._record, EntryKind.BLOCK: self._block, EntryKind.HOST_WAIT: self._host_wait,
             EntryKind.COPY: self._copy, EntryKind.READ: self._read,
         }  # fmt: skip
-        known: dict[tuple[int, int], Shapes] = {}
         for entry, seconds in zip(self._rank.entries[window], host, strict=True):
             self._seconds += float(seconds)
             handler = handlers.get(EntryKind(int(entry["kind"])))
-            if handler is None:
-                continue
-            if handler == self._operator:
-                key = int(entry["name"]), int(entry["signature"])
-                if key not in known:
-                    known[key] = shapes_of(self._rank.texts[key[0]], self._rank.texts[key[1]])
-                self._operator(entry, known[key])
-            else:
+            if handler is not None:
                 handler(entry)
 
     def _launch(self, name: str, seconds: float = LAUNCH) -> int:
         before = [task for task in (self._host, *self._host_waits) if task >= 0]
         self._host = self._tasks.add(
-            name, TaskKind.COMPUTE, HOST_LANE, before, seconds=self._seconds + seconds, on_host=True
+            name, TaskKind.COMPUTE, self._seconds + seconds, lane=HOST_LANE, deps=in_order(before), host=True
         )  # fmt: skip
         self._seconds, self._host_waits = 0.0, []
         return self._host
@@ -252,16 +170,15 @@ class _RankTasks:
     def _before(self, stream: int) -> list[int]:
         return self._waits.pop(stream, [])
 
-    def _operator(self, entry: Any, shapes: Shapes | None = None) -> None:
-        name, stream = self._rank.texts[int(entry["name"])], int(entry["stream"])
-        assert shapes is not None
-        launch = self._launch(f"launch {name}")
-        task = self._tasks.add(
-            name, TaskKind.COMPUTE, stream, [launch, *self._before(stream)], size=shapes.bytes, product=shapes.product
-        )  # fmt: skip
-        if shapes.attention is not None:
-            self._tasks.attentions.append((task, task, *shapes.attention))
-        self._last[stream] = task
+    def _operator(self, entry: Any) -> None:
+        key = int(entry["name"]), int(entry["signature"])
+        name, stream = self._rank.texts[key[0]], int(entry["stream"])
+        if key not in self._known:
+            self._known[key] = shapes_of(name, self._rank.texts[key[1]])
+        shapes = self._known[key]
+        before = in_order([self._launch(f"launch {name}"), *self._before(stream)])
+        task = self._last[stream] = self._tasks.add(name, TaskKind.COMPUTE, size=shapes.bytes, lane=stream, deps=before)
+        self._shapes[task] = shapes
 
     def _call(self, entry: Any) -> None:
         name, stream, current = self._rank.texts[int(entry["name"])], int(entry["stream"]), int(entry["signature"])
@@ -269,18 +186,21 @@ class _RankTasks:
         ranks = self._ranks_of_group[number]
         before = [self._launch(f"launch {name}"), *self._before(stream), *self._waits.get(current, ())]
         before += [self._last[current]] if current in self._last else []
-        comm = _CALLS[name]
+        comm = comm_of(name)
         size = float(entry["b"])
         if comm is Comm.SEND_RECV:
             sends, other = name == "send", ranks[peer]
             key = (number, other, sends)
             tag = self._numbers[key] = self._numbers.get(key, -1) + 1
             kind = TaskKind.SEND if sends else TaskKind.RECEIVE
-            task = self._tasks.add(name, kind, -1, before, size=size, comm=Comm.NONE, peer=other, tag=tag)
+            task = self._tasks.add(name, kind, size=size, peer=other, tag=tag, deps=in_order(before))
         else:
             key = (number, -1, False)
             tag = self._numbers[key] = self._numbers.get(key, -1) + 1
-            task = self._tasks.add(name, TaskKind.COLLECTIVE, stream, before, size=size, comm=comm, group=ranks, tag=tag)
+            task = self._tasks.add(
+                name, TaskKind.COLLECTIVE, size=size, comm=comm, group=self._tasks.group_of(ranks), tag=tag, lane=stream,
+                deps=in_order(before),
+            )  # fmt: skip
             self._last[stream] = task
         self._calls[int(entry["a"])] = task
 
@@ -315,13 +235,19 @@ class _RankTasks:
         kind = TaskKind.STORE if down else TaskKind.LOAD
         name = "copy to the host" if down else "copy to the device"
         launch = self._launch(f"launch {name}")
-        self._last[stream] = self._tasks.add(name, kind, stream, [launch, *self._before(stream)], size=float(entry["b"]))
+        before = in_order([launch, *self._before(stream)])
+        self._last[stream] = self._tasks.add(name, kind, size=float(entry["b"]), lane=stream, deps=before)
         if int(entry["c"]):
             self._wait_for_stream(stream)
 
     def _read(self, entry: Any) -> None:
         self._wait_for_stream(int(entry["stream"]))
         self._launch("read a value")
+
+
+def in_order(tasks: Iterable[int]) -> list[int]:
+    """Each of the tasks once, by number."""
+    return sorted(set(tasks))
 
 
 def host_seconds(rank: CapturedRank) -> Floats:
