@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,6 @@ from windtunnel.fleet import watch  # noqa: E402
 from windtunnel.fleet.watch import api  # noqa: E402
 
 AROUND, HOOK = fence.Fence.wrap, fence.Fence.hook
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("RANK", "0")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield tmp_path
-    watch.stop()
-    dist.destroy_process_group()
 
 
 def train(folder: Path) -> list[Any]:

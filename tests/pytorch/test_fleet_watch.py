@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,16 +31,6 @@ from windtunnel.fleet import watch  # noqa: E402
 from windtunnel.fleet.watch import api  # noqa: E402
 from windtunnel.fleet.watch.calls import COLLECTIVES, TRANSFERS  # noqa: E402
 from windtunnel.fleet.watch.functional_collectives import FUNCTIONS  # noqa: E402
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A group of one rank, and the folder of its ring; the monitor is off before and after."""
-    monkeypatch.setenv("RANK", "0")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield tmp_path
-    watch.stop()
-    dist.destroy_process_group()
 
 
 def start(folder: Path, **changes: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,6 @@ import torch.distributed as dist  # noqa: E402
 from windtunnel.fleet import watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A group of one rank, and the folder of its ring."""
-    monkeypatch.setenv("RANK", "0")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield tmp_path
-    watch.stop()
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

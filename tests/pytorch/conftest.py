@@ -1,0 +1,22 @@
+"""What tests of the monitor in one process share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A group of one rank, and the folder of its ring; the monitor is off before and after."""
+    import torch.distributed as dist  # here: a machine without torch collects these tests too
+
+    from windtunnel.fleet import watch
+
+    monkeypatch.setenv("RANK", "0")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield tmp_path
+    watch.stop()
+    dist.destroy_process_group()
