@@ -116,6 +116,17 @@ def test_tests_of_torch_lie_in_the_folder_that_make_test_torch_runs() -> None:
     assert {path.parent.name for path in marked} == {"pytorch"}
 
 
+def test_tests_that_may_be_skipped_are_not_imported_by_others() -> None:
+    """A module that asks for torch, ray or a server fails the collection of whoever imports it where there is none."""
+    imports = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in sorted((ROOT / "tests" / "pytorch").rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(from|import) tests\.[\w.]*test_", line)
+    ]
+    assert not imports, f"put what they share into a module that is no test: {imports}"
+
+
 def test_nothing_below_the_doors_reads_clock_environment_or_network() -> None:
     """A prediction depends on the job alone."""
     forbidden = {"time", "datetime", "random", "socket", "urllib", "requests", "secrets", "uuid"}

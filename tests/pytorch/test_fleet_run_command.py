@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.pytorch.watched_runs import EXAMPLE, LONG, ended, started, training
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.sources import alarms_of, read_run
 from windtunnel.fleet.wire.ports import free_port
@@ -20,34 +20,6 @@ from windtunnel.records.sections import Section
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
 pytestmark = pytest.mark.torch
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "training" / "fleet_ddp.py"
-LONG = 240
-"""Seconds for what takes ten on an idle machine."""
-
-
-def started(folder: Path, *rest: str, options: tuple[str, ...] = ("--collect",)) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(folder), "--run", "job", *options, "--", *rest]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def training(*arguments: str) -> list[str]:
-    return [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE), *arguments
-    ]  # fmt: skip
-
-
-def ended(child: subprocess.Popen[str], timeout: float = LONG) -> tuple[int, str, str]:
-    try:
-        said, errors = child.communicate(timeout=timeout)
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)  # what it started holds its pipes open
-            child.communicate()
-    return child.returncode, said, errors
 
 
 def beside(folder: Path) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pytorch.test_fleet_run_command import LONG, ended, started, training
+from tests.pytorch.watched_runs import LONG, ended, started, training
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.tracing import FOLDER, ask_path, failed_path
 
