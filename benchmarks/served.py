@@ -17,6 +17,8 @@ speculative. A measured token that takes less than its bytes need is proof of dr
 mtp,drafts=1,rate=0.85` predicts models with such a layer as if they drafted: DeepSeek-V3's report (arXiv 2412.19437, 5.4.3) states
 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
+`--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
+
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
 `is_held_out` picks take no part in it. The catalogue's lines are of `--every 8:2,37,41` (every 8th row from number 2 on, with every
 37th and every 41st), and of `--mode disagg --most 256 --each 3`.
@@ -37,11 +39,13 @@ from statistics import median
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.serving import Served, ServePlan, serve, server_of
+from windtunnel.compute.engines.file import choose_carried
+from windtunnel.serving import Served, ServePlan, answer, serve, server_of, step_times
 from windtunnel.serving.drafting import times_of as drafting_times
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.predict import serve_sides
 from windtunnel.serving.published import (
+    CARRIED,
     FIGURES,
     PublishedServers,
     ServerKind,
@@ -234,11 +238,11 @@ def score(
                 raise KeyError("the row leaves its numbers of workers open")
             if users_of(row) > most:
                 continue
-            answer = predict_row(row, speculate, each)
+            served = predict_row(row, speculate, each)
         except (WindtunnelError, KeyError) as error:
             yield ServedRow(row, 0.0, 0.0, str(error) or type(error).__name__)
         else:
-            yield ServedRow(row, answer.ttft.mean, answer.tpot.mean, floor=answer.floor_tpot, kind=answer.kind)
+            yield ServedRow(row, served.ttft.mean, served.tpot.mean, floor=served.floor_tpot, kind=served.kind)
 
 
 def errors_of(rows: list[ServedRow], name: str) -> list[float]:
@@ -312,11 +316,15 @@ def main() -> None:
     parser.add_argument("--speculate", default="")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--most", type=int, default=10**9, help="users")
+    parser.add_argument("--carried", action="store_true")
     parser.add_argument("--each", type=int, default=USERS, help="requests of a user")
     options = parser.parse_args()
     if options.table is None or not options.table.is_file():
         print("no table of measured servers: nothing to score")
         sys.exit(0)
+    if options.carried:
+        step_times.choose_engine = choose_carried
+        answer.is_carried = lambda gpu: True
     rows = list(score(options.table, options.every, options.mode, options.speculate, options.most, options.each))
     show(rows, options.worst)
     record = record_of(rows)
@@ -324,7 +332,12 @@ def main() -> None:
     shares = ", ".join(f"{name} {100 * inside[name]:.0f} %" for name in FIGURES)
     print(f"{inside['rows']} rows of servers that the record leaves out; inside what it states: {shares}")
     if options.record is not None:
-        others = [line for line in catalogue_servers().values() if line.kind.sides != SIDES[options.mode]]
+        others = [
+            line
+            for line in catalogue_servers().values()
+            if line.kind.sides != SIDES[options.mode] or (line.kind.gpu == CARRIED) != options.carried
+        ]
+        record = {kind: line for kind, line in record.items() if (kind.gpu == CARRIED) == options.carried}
         lines = sorted([*record.values(), *others], key=lambda line: tuple(vars(line.kind).values()))
         options.record.write_text(record_text(lines, SOURCE), encoding="utf-8")
 

@@ -18,7 +18,9 @@ def test_the_matrix_is_in_step() -> None:
     [
         ("h100-sxm-80gb", "vllm", "dense", "fp8", "measured"),
         ("h100-sxm-80gb", "vllm", "mixture with latent attention", "fp8_block", "near"),
-        ("h200-sxm-141gb", "sglang", "mixture", "bf16", "near"),
+        ("h200-sxm-141gb", "sglang", "mixture", "bf16", "measured"),
+        ("h800-sxm-80gb", "sglang", "mixture", "bf16", "near"),
+        ("mi355x", "vllm", "dense", "fp8_block", "carried"),
         ("mi300x", "vllm", "dense", "bf16", "carried"),
         ("h100-sxm-80gb", "vllm", "dense", "nvfp4", "carried"),
         ("b200-sxm-180gb", "vllm", "dense", "int4", "carried"),

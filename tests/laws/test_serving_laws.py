@@ -41,7 +41,7 @@ def as_times(times: CountedTimes) -> StepTimes:
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=25)
 LIMITS = st.builds(
     lambda name, tokens, running, block, reserves, keeps: ServeEngine(
-        name, tokens, tokens, running, block, 0.9, False, 512, False, False, reserves_prompt=reserves, keeps_blocks=keeps
+        name, tokens, tokens, running, block, 0.9, 512, False, False, reserves_prompt=reserves, keeps_blocks=keeps
     ),
     st.sampled_from(list(ENGINES)), st.integers(20, 90), st.integers(1, 12), st.sampled_from([1, 4, 16]), st.booleans(),
     st.booleans(),

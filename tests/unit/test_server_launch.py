@@ -221,7 +221,8 @@ def test_a_format_of_the_server_and_of_the_checkpoint(tmp_path: Path) -> None:
 
 def test_a_context_that_no_cache_holds_is_refused() -> None:
     with pytest.raises(WindtunnelError, match="--max-model-len"):
-        wt.serve_predict("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 --max-model-len 131072", "h100-ib", isl=128, osl=8)
+        line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 --max-num-seqs 64 --max-model-len 131072"
+        wt.serve_predict(line, "h100-ib", isl=128, osl=8)
 
 
 @pytest.mark.parametrize("text", ["python train.py --model x --tp 2\n", "echo vllm is nice\n", "vllm bench serve --model x\n"])

@@ -144,7 +144,7 @@ def test_attention_over_prompts_by_hand() -> None:
 
 
 def test_a_model_that_fits_nowhere_says_what_would_do() -> None:
-    with pytest.raises(PlanError, match=r"weights below 7\d GB a GPU .* these are 141 GB. Write --tp 2 --gpus 2 or --weights fp8"):
+    with pytest.raises(PlanError, match=r"weights below 70 GB a GPU .* these are 141 GB. Write --tp 4 --gpus 4 or --weights fp8"):
         serve(server_of(load_model("llama3.1-70b"), "h100-ib", 1, "vllm", ServePlan()), drawn_load(8, 8, concurrency=1))
 
 

@@ -20,7 +20,7 @@ Passes = list[dict[int, int]]
 
 
 def engine(name: str, step_tokens: int, running: int, block: int, chunk: int = 0) -> ServeEngine:
-    return ServeEngine(name, step_tokens, chunk, running, block, 0.9, False, 512, False, False)
+    return ServeEngine(name, step_tokens, chunk, running, block, 0.9, 512, False, False)
 
 
 def lane_of(prompts: list[int], outputs: list[int], blocks: int, block: int, names: tuple[tuple[int, ...], ...] = ()) -> Lane:

@@ -210,7 +210,7 @@ def test_engines_reserve_and_give_back_by_their_rules() -> None:
     blocks, which stay. SGLang and TensorRT-LLM have 4 + 4, all of them filled by accepted tokens."""
     for name, held in (("vllm", 11), ("sglang", 8), ("trtllm", 8)):
         lane = lane_of(Speculation("eagle", 3, 4.0), 64, 1, [4], [20])
-        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, False, 512, False, False))
+        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, 512, False, False))
         for counts in ([4], [4]):
             step = rules.next_step(lane)
             assert step is not None and step.counts.tolist() == counts
@@ -223,7 +223,7 @@ def test_rejected_drafts_give_their_blocks_back() -> None:
     """No draft is right: of 4 + 4 blocks 5 stay in SGLang and TensorRT-LLM, in vLLM 11 for the tokens to come."""
     for name, held in (("vllm", 11), ("sglang", 5), ("trtllm", 5)):
         lane = lane_of(Speculation("eagle", 3, 1.0), 64, 1, [4], [20])
-        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, False, 512, False, False))
+        rules = rules_of(ServeEngine(name, 64, 64, 4, 1, 0.9, 512, False, False))
         for _ in range(2):
             step = rules.next_step(lane)
             assert step is not None
@@ -236,7 +236,7 @@ def test_rejected_drafts_give_their_blocks_back() -> None:
 def test_a_budget_cuts_drafts() -> None:
     """vLLM with 6 tokens a pass: two requests decode, the first with 4 tokens, the second with the 2 that are left."""
     lane = lane_of(Speculation("eagle", 3, 4.0), 64, 1, [2, 2], [20, 20])
-    rules = rules_of(ServeEngine("vllm", 6, 0, 4, 1, 0.9, False, 512, False, False))
+    rules = rules_of(ServeEngine("vllm", 6, 0, 4, 1, 0.9, 512, False, False))
     for counts in ([2, 2], [4, 2]):
         step = rules.next_step(lane)
         assert step is not None and step.counts.tolist() == counts

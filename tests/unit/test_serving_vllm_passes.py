@@ -43,7 +43,7 @@ def lane_and_limits(case: dict[str, Any]) -> tuple[Lane, ServeEngine]:
     prompt, output = (np.array([stated[side] for stated in requests], np.int64) for side in ("prompt", "output"))
     load = ServeLoad(prompt, output, np.zeros(0), count, named_blocks(case) if case["caches"] else (), case["part"])
     limits = ServeEngine(
-        "vllm", case["step_tokens"], 0, case["running"], BLOCK, 0.9, False, 512, True, False,
+        "vllm", case["step_tokens"], 0, case["running"], BLOCK, 0.9, 512, True, False,
         reserves_prompt=case["reserves"], keeps_blocks=case["caches"],
     )  # fmt: skip
     return Lane(load, PagedCache(case["blocks"], BLOCK, count)), limits

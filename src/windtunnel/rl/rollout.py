@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,9 @@ MOST = 16384
 SIMULATED = 12
 """Lanes that are simulated of a larger batch: half of them those with the longest sample, half those with most tokens."""
 
+FEWER = (256, 128, 64)
+"""Seats that are tried where the memory beside a trainer does not hold those of the engine's default."""
+
 DEGREES = (1, 2, 4, 8, 16, 32)
 
 
@@ -76,7 +80,8 @@ class RolloutResult:
 
 def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutServer:
     """The copy of the engine of `rl.rollout`, with the fewest tensor-parallel ranks that hold a request of `longest` tokens if none
-    are stated. `memory`: the share of a GPU that it may use, if the job states none. PlanError if nothing holds it."""
+    are stated, and the most seats that leave room where these are not. `memory`: the share of a GPU that it may use, if the job
+    states none. PlanError if nothing holds it."""
     asked, cluster = whole.rl.rollout, part_of(whole.job.cluster, whole.rollout_gpus)
     rest = asked.pp * asked.dp
     fitting = [tp for tp in DEGREES if whole.model.heads % tp == 0 and cluster.gpus % (tp * rest) == 0]
@@ -85,10 +90,11 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
     if asked.speculate is not None:
         drafted = speculation_of(asked.speculate, whole.model, load_model, "rl.rollout.speculate")
     refused: PlanError | None = None
-    for tp in degrees:
+    seats = [asked.running] if asked.running is not None else [None, *FEWER]
+    for tp, running in itertools.product(degrees, seats):
         server = server_of(
             whole.model, cluster, cluster.gpus, asked.engine, ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep),
-            weights=asked.weights, kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running,
+            weights=asked.weights, kv=asked.kv, step_tokens=asked.step_tokens, running=running,
             memory=asked.memory if asked.memory is not None else memory, speculation=drafted,
         )  # fmt: skip
         block = NAMED if server.engine.block == 1 else server.engine.block

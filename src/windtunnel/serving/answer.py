@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.compute.engines.file import is_carried
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
-from windtunnel.serving.published import FigureErrors, PublishedServers, ServerKind, servers_like
+from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
@@ -150,8 +151,9 @@ class Served:
     def kind(self) -> ServerKind:
         """What published servers have to be to be like this one."""
         trained = "experts" if self.server.model.experts else "dense"
-        gpu = self.server.job.cluster.gpu.name
-        return ServerKind(gpu, self.server.engine.name, trained, "together" if self.prefill is None else "apart")
+        gpu = self.server.job.cluster.gpu
+        name, sides = CARRIED if is_carried(gpu) else gpu.name, "together" if self.prefill is None else "apart"
+        return ServerKind(name, self.server.engine.name, trained, sides)
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:

@@ -25,8 +25,8 @@ class ServeEngine:
     """Limits of an engine's scheduler.
 
     `step_tokens`: most tokens of one forward pass; `prefill_chunk`: most prompt tokens of one pass of prefill (SGLang);
-    `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory for weights,
-    activations and cache, or of what weights leave (`memory_after_weights`); `graph_tokens`: largest batch that runs as a CUDA
+    `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory, of which
+    each engine says what it holds (`InferenceEngine.cache_bytes`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
     `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
     decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
@@ -47,7 +47,6 @@ class ServeEngine:
     running: int
     block: int
     memory: float
-    memory_after_weights: bool
     graph_tokens: int
     fuses_quantising: bool
     fuses_reduction: bool
@@ -72,10 +71,16 @@ class InferenceEngine(ABC):
     """Its name as people write it."""
     kernels: ClassVar[str]
     """Whose measured kernels price its passes: an engine of `catalog/kernels/engines`."""
+    sampler: ClassVar[float] = 4.0
+    """Bytes for each logit of a seat while tokens are sampled: one copy in fp32."""
 
     @abstractmethod
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         """Its defaults on `gpu` with `tp` ranks of a copy."""
+
+    def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
+        """Bytes of the cache on a GPU of `usable` ones: what weights and a profile run of the largest pass leave of its share."""
+        return limits.memory * usable - weights - activations - context
 
     @abstractmethod
     def rules(self, limits: ServeEngine) -> Any:

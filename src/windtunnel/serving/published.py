@@ -19,6 +19,9 @@ from windtunnel.predict.published import widening
 from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 
+CARRIED = "carried"
+"""The GPU of servers whose kernels nobody measured on their architecture: shares of peak and bandwidth are those of another one."""
+
 FIGURES = ("ttft", "tpot", "throughput")
 """Figures with errors of their own: seconds to the first token, for each further one, and output tokens a second."""
 
@@ -98,6 +101,8 @@ def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
     """`kind`, and the wider ones that stand in for it, the nearest first. Sides always agree."""
     gpu, engine, trained, sides = kind.gpu, kind.engine, kind.trained, kind.sides
     ordered = [(gpu, engine, trained), ("", engine, trained), (gpu, "", trained), ("", "", trained), ("", engine, ""), ("", "", "")]
+    if gpu == CARRIED:  # rather other engines and models than measured GPUs
+        ordered = [(gpu, engine, trained), (gpu, "", trained), (gpu, "", ""), *ordered]
     return tuple(ServerKind(*one, sides) for one in ordered)
 
 

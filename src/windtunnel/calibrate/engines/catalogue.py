@@ -1,12 +1,12 @@
-"""The catalogue's curves of inference engines from aiconfigurator's tables, and the table of their errors.
+"""The catalogue's curves of inference engines from aiconfigurator's tables, of AMD's GPUs from AITER's, and the table of errors.
 
-The command is `windtunnel fit engines [FOLDER] --write`. H200, GB300 and RTX PRO 6000 are never fitted: their tables show how well
-curves carry to GPUs that no fit saw.
+The command is `windtunnel fit engines [FOLDER] --write`. GB300 and RTX PRO 6000 are never fitted: their tables show how well curves
+carry to GPUs that no fit saw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,26 @@ from typing import Any
 import numpy as np
 
 from windtunnel.calibrate.engines.columns import HELD, held_out
-from windtunnel.calibrate.engines.fit import EngineFit, EngineFitter, statistics_of
+from windtunnel.calibrate.engines.fit import LEAST, EngineFit, EngineFitter, statistics_of
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.compute.engines.curves import PointwiseCurve, ReduceCurve
 from windtunnel.compute.engines.file import FOLDER, engines_text
 from windtunnel.compute.engines.seconds import engine_device, reduce_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, MeasuredTables, read_measured
 from windtunnel.formats.machines.kernels.measured.tables import version_key
+from windtunnel.formats.machines.kernels.measured.tuned import ENGINE, is_tuned, read_tuned
 from windtunnel.serving.engine import ENGINES
 from windtunnel.spec import load_gpu
 
-SYSTEMS = ("a100_sxm", "h100_sxm", "b200_sxm", "b300_sxm", "gb200", "l40s")
+SYSTEMS = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "l40s")
 """Systems that are fitted."""
 
 SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit engines"
+
+TUNED = "ROCm/aiter, aiter/configs, MIT: windtunnel fit engines"
+
+LEAST_TUNED = 40
+"""Rows that a class of a tuner's tables needs: each is the best kernel for its shape, and there are fewer."""
 
 LINKS = {"ampere": 300e9, "hopper": 450e9, "blackwell": 900e9}
 """B/s of a GPU's NVLink each way, by architecture."""
@@ -44,11 +50,12 @@ class GpuEngines:
 
     gpu: str
     engines: dict[str, EngineFit]
+    source: str
 
     def text(self) -> str:
         """The catalogue's file."""
         curves = {name: one.curves for name, one in self.engines.items()}
-        return engines_text(self.gpu, load_gpu(self.gpu).architecture, SOURCE, curves)
+        return engines_text(self.gpu, load_gpu(self.gpu).architecture, self.source, curves)
 
     def as_dict(self) -> dict[str, Any]:
         """Errors of held-out rows by engine and class, per cent."""
@@ -59,6 +66,8 @@ def fit_engines(
     folder: str | Path | None = None, systems: Sequence[str] = SYSTEMS, report: Callable[[float], object] = lambda share: None
 ) -> list[GpuEngines]:
     """Curves of all engines on the GPUs of `systems`, from a folder of tables or the wheel. Raises as `read_measured`."""
+    if folder is not None and is_tuned(folder):
+        return [fit_gpu(replace(read, engines=(one,)), (ENGINE,), TUNED) for read in [read_tuned(folder)] for one in read.engines]
     made = []
     for count, system in enumerate(systems):
         report(count / len(systems))
@@ -67,20 +76,22 @@ def fit_engines(
     return made
 
 
-def fit_gpu(read: MeasuredTables) -> GpuEngines:
+def fit_gpu(read: MeasuredTables, names: Iterable[str] = tuple(ENGINES), source: str = SOURCE) -> GpuEngines:
     """The engines of one system's tables."""
     gpu = read.engines[0].gpu
     engines: dict[str, EngineFit] = {}
-    for name in ENGINES:
+    for name in names:
         parts = [one for one in read.engines if one.engine == name]
         newest = sorted(parts, key=lambda one: version_key(one.release), reverse=True)
         data = [one.data for one in newest if one.data is not None]
-        fitter = EngineFitter(engine_device(load_gpu(gpu)), load_gpu(gpu).architecture, data)
+        whole = name in ENGINES
+        dev, least = engine_device(load_gpu(gpu)), LEAST if whole else LEAST_TUNED
+        fitter = EngineFitter(dev, load_gpu(gpu).architecture, data, least, whole)
         fitted = fitter.fit() if data else None
         if fitted is not None:
             reduced = _fit_reduce(parts, load_gpu(gpu).architecture, fitted)
             engines[name] = with_shared(fitted, reduced, fitter.fit_pointwise())
-    return GpuEngines(gpu, _share_fastest(engines))
+    return GpuEngines(gpu, _share_fastest(engines), source)
 
 
 def _share_fastest(engines: dict[str, EngineFit]) -> dict[str, EngineFit]:

@@ -44,6 +44,8 @@ TILES = {
     "ada": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
     "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
     "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+    "cdna3": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+    "cdna4": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
 }
 """Output tiles of libraries' products by architecture, as in `calibrate.kernels.fit`."""
 
@@ -104,11 +106,14 @@ class EngineFit:
 
 @dataclass
 class EngineFitter:
-    """Fits the classes of one engine on one GPU. `data`: its releases, the newest first."""
+    """Fits the classes of one engine on one GPU. `data`: its releases, the newest first; `least`: rows that a class needs;
+    `whole`: tables of an engine, with attention, of which some wait for the host; else kernels that a tuner timed."""
 
     dev: Device
     architecture: str
     data: list[Any]
+    least: int = LEAST
+    whole: bool = True
     errors: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def fit(self) -> EngineFit | None:
@@ -116,7 +121,7 @@ class EngineFitter:
         linear = self._linear()
         caches = {form: cached for form in ("bf16", "fp8") if (cached := self._decode(form, False)) is not None}
         prompts = {form: ahead for form in ("bf16", "fp8") if (ahead := self._prefill(form, "prefill")) is not None}
-        if not linear or not caches or not prompts:
+        if not linear or (self.whole and not (caches and prompts)):
             return None
         latent = {form: cached for form in ("bf16", "fp8") if (cached := self._decode(form, True)) is not None}
         latent_prompts = {form: ahead for form in ("bf16",) if (ahead := self._prefill(form, "latent prefill")) is not None}
@@ -127,7 +132,7 @@ class EngineFitter:
 
     def _best(self, read: Callable[[Any], EngineRows | None]) -> EngineRows | None:
         """The rows of the newest release that has enough of them."""
-        return next((rows for one in self.data if (rows := read(one)) is not None and len(rows) >= LEAST), None)
+        return next((rows for one in self.data if (rows := read(one)) is not None and len(rows) >= self.least), None)
 
     def _fit(
         self, what: str, rows: EngineRows, start: Any, bounds: Bounds, predict: Callable[[Any, EngineRows], Floats]
@@ -147,7 +152,7 @@ class EngineFitter:
         start = replace(FIRST, tiles=TILES.get(self.architecture, TILES["hopper"]))
         for form in FITTED:
             rows = self._best(lambda one, form=form: linear_rows(one, form))  # type: ignore[misc]
-            if rows is None or host_bound(rows):
+            if rows is None or (self.whole and host_bound(rows)):
                 continue
             if form == "bf16":
                 flat, found = self._fit("linear bf16", rows, QuantisedProduct.of(start), GEMM, self._linear_of("bf16"))
@@ -195,7 +200,7 @@ class EngineFitter:
     def _prefill(self, form: str, kind: str) -> PrefillCurve | None:
         rows = self._best(lambda one: prefill_rows(one, form, kind))
         rows = rows.usual_kernel() if rows is not None else None
-        if rows is None or len(rows) < LEAST:
+        if rows is None or len(rows) < self.least:
             return None
         start = PrefillCurve(0.7, 128, 0.6, 0.7, 150.0, 60.0, 0.1, 0.05, 8e-6)
         curve: PrefillCurve
@@ -206,7 +211,7 @@ class EngineFitter:
     def _experts(self, form: str) -> ExpertsCurve | None:
         rows = self._best(lambda one: expert_rows(one, form))
         rows = rows.usual_kernel() if rows is not None else None
-        if rows is None or len(rows) < LEAST:
+        if rows is None or len(rows) < self.least:
             return None
         start = ExpertsCurve(3e-5, 0.8, 0.6, 20.0, 0.4, 5.0, 2.5)
 

@@ -38,6 +38,9 @@ NEAREST = {
     "hopper": ("h100-sxm-80gb",),
     "blackwell": ("b200-sxm-180gb", "b300-sxm", "gb200-nvl72"),
     "blackwell-rtx": ("l40s",),
+    "cdna2": ("mi300x", "mi355x"),
+    "cdna3": ("mi300x", "mi355x"),
+    "cdna4": ("mi355x", "mi300x"),
 }
 """Architecture -> measured GPUs whose shares of peak and bandwidth another GPU of it takes."""
 
@@ -82,6 +85,18 @@ def choose_other(gpu: GPU, engine: str) -> tuple[EngineCurves, str]:
     """What `choose_engine` would give if the GPU had not been measured, and the GPU whose curves come first."""
     near = [name for name in _nearest(gpu) if name != gpu.id]
     return _merge_engines(near, [name for name in (DEFAULT, *measured_gpus()) if name != gpu.id], engine)
+
+
+def choose_carried(gpu: GPU, engine: str) -> EngineCurves:
+    """What `choose_engine` would give if no GPU of its architecture had been measured."""
+    others = [name for name in (DEFAULT, *measured_gpus()) if load_gpu(name).architecture != gpu.architecture]
+    return _merge_engines([], others, engine)[0]
+
+
+def is_carried(gpu: GPU) -> bool:
+    """Whether attention was measured on no GPU of its architecture, so that its kernels are carried from another one."""
+    same = (name for name in measured_gpus() if load_gpu(name).architecture == gpu.architecture)
+    return not any(curves.decode for name in same for curves in load_engines(name).values())
 
 
 CLASSES: dict[str, tuple[str, ...]] = {

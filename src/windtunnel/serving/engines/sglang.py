@@ -150,7 +150,11 @@ class SglangEngine(InferenceEngine):
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         gigabytes = gpu.memory / 1e9
         chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
-        return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, False, 256 if tp < 4 else 512, False, False)
+        return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, 256 if tp < 4 else 512, False, False)
+
+    def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
+        """Its share is of weights and cache; passes and graphs lie in the rest."""
+        return limits.memory * usable - weights
 
     def rules(self, limits: ServeEngine) -> Sglang:
         return Sglang(limits)

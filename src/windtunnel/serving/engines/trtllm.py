@@ -87,7 +87,11 @@ class TrtllmEngine(InferenceEngine):
     kernels = "trtllm"
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
-        return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, True, 2048, True, True)
+        return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, 2048, True, True)
+
+    def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
+        """Its share is of what weights and the largest pass leave."""
+        return limits.memory * (usable - weights - activations - context)
 
     def rules(self, limits: ServeEngine) -> Trtllm:
         return Trtllm(limits)

@@ -122,7 +122,8 @@ def read_cells(path: Path, where: str, kind: TableKind) -> Cells:
 def _read_engine(
     gpu: str, engine: str, version: str, files: Sequence[tuple[TableFile, TableKind]]
 ) -> tuple[MeasuredEngine, list[str]]:
-    parts: list[pa.Table] = []
+    parts: list[Converted] = []
+    sources: list[str] = []
     calls: list[InnerCall] = []
     ignored: list[str] = []
     for file, kind in files:
@@ -135,22 +136,31 @@ def _read_engine(
             calls += found
             ignored += left
         elif kind.kernels is not None:
-            for made in kind.kernels(cells):
-                ignored += made.ignored
-                if made.rows:
-                    parts.append(_table(made, file, engine))
-    data = None
-    if parts:
-        import pyarrow as pa
+            made = kind.kernels(cells)
+            parts += made
+            sources += [f"aiconfigurator {file.where}"] * len(made)
+    data, lines = dataset_of_cells(gpu, engine, version, parts, f"aiconfigurator {engine} {version}", LICENCE, sources)
+    return MeasuredEngine(gpu, engine, version, data, tuple(calls)), [*ignored, *lines]
 
-        about = About(
-            gpu=gpu, device=load_gpu(gpu).names[0] if gpu in names("gpus") and load_gpu(gpu).names else "",
-            architecture=load_gpu(gpu).architecture, libraries={LIBRARIES.get(engine, engine): version},
-            source=f"aiconfigurator {engine} {version}", licence=LICENCE,
-        )  # fmt: skip
-        data, lines = _plausible_rows(about, pa.concat_tables(parts), f"{gpu} {engine} {version}")
-        ignored += lines
-    return MeasuredEngine(gpu, engine, version, data, tuple(calls)), ignored
+
+def dataset_of_cells(
+    gpu: str, engine: str, version: str, parts: Sequence[Converted], source: str, licence: str, sources: Sequence[str] = ()
+) -> tuple[Dataset | None, list[str]]:
+    """The parts as one dataset, and a line for what is left out; None without a row. `sources`: of each part."""
+    import pyarrow as pa
+
+    ignored = [line for made in parts for line in made.ignored]
+    named = sources or [source] * len(parts)
+    tables = [_table(made, where, engine) for made, where in zip(parts, named, strict=True) if made.rows]
+    if not tables:
+        return None, ignored
+    about = About(
+        gpu=gpu, device=load_gpu(gpu).names[0] if gpu in names("gpus") and load_gpu(gpu).names else "",
+        architecture=load_gpu(gpu).architecture, libraries={LIBRARIES.get(engine, engine): version},
+        source=source, licence=licence,
+    )  # fmt: skip
+    data, lines = _plausible_rows(about, pa.concat_tables(tables), f"{gpu} {engine} {version}")
+    return data, [*ignored, *lines]
 
 
 def _plausible_rows(about: About, table: pa.Table, where: str) -> tuple[Dataset, list[str]]:
@@ -194,7 +204,7 @@ def _is_gpu(device: str, gpu: str) -> bool:
     return found.id == gpu
 
 
-def _table(made: Converted, file: TableFile, engine: str) -> pa.Table:
+def _table(made: Converted, source: str, engine: str) -> pa.Table:
     """The columns of a dataset."""
     import pyarrow as pa
 
@@ -204,7 +214,7 @@ def _table(made: Converted, file: TableFile, engine: str) -> pa.Table:
     columns: dict[str, Any] = dict(made.columns)
     stated = columns.get("library")
     columns["library"] = [word or library for word in stated] if stated is not None else np.full(made.rows, library, np.object_)
-    columns["source"] = np.full(made.rows, f"aiconfigurator {file.where}", np.object_)
+    columns["source"] = np.full(made.rows, source, np.object_)
     schema = arrow_schema()
     arrays = [
         pa.array(columns[one.name], type=one.type, from_pandas=True) if one.name in columns else pa.nulls(made.rows, one.type)
