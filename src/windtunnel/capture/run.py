@@ -68,7 +68,8 @@ def capture(
         "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments,
         "launcher": script.launcher,
         "steps": steps,
-        "world": world, "command": list(command), "cluster": cluster.id, "card": asdict(card_of(cluster)),
+        "world": world, "command": list(command), "cluster": cluster.id,
+        "machine": cluster.model_dump(mode="json", exclude_none=True), "card": asdict(card_of(cluster)),
     }  # fmt: skip
     for rank in ranks:
         if not 0 <= rank < world:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.captured import is_capture, load_captured
 from windtunnel.cli.shared.common import fault_sets, notes, show_spinner
 from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
@@ -55,6 +56,13 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
         from windtunnel.base.errors import SpecError
 
         raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
+    if is_capture(source.job):
+        others_said = (asked.trace, asked.profile, asked.kernels, asked.calibration, asked.fault, asked.beside, asked.background)
+        from windtunnel.api.capture_sheet import capture_sheet
+
+        captured = load_captured(source, fidelity, "predict", others_said)
+        outputs.show(capture_sheet(captured), captured.as_dict)
+        return
     if asked.kernels is not None:
         from windtunnel.compute.kernel_file import is_path, load
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
@@ -107,12 +107,17 @@ def _bytes(value: Any) -> float:
     return float(_element(value) * (count if count is not None else np.prod(value["s"], dtype=np.float64)))
 
 
-def graph_of_captured(ranks: Sequence[CapturedRank]) -> TraceGraph:
-    """The last step of each rank as one graph. Seconds of kernels and calls are NaN: nobody has run them."""
+def graph_of_captured(ranks: Sequence[CapturedRank], launches: list[Int64s] | None = None) -> TraceGraph:
+    """The last step of each rank as one graph. Seconds of kernels and calls are NaN: nobody has run them.
+
+    `launches` grows by an array for each rank: the last task of the host before each entry of its step, -1 none.
+    """
     columns, shapes = TaskColumns(), dict[int, Shapes]()
     for rank in ranks:
         columns.rank(int(rank.about["rank"]))
-        _RankTasks(rank, columns, shapes).add_step()
+        launched = _RankTasks(rank, columns, shapes).add_step()
+        if launches is not None:
+            launches.append(np.array(launched, np.int64))
     products = np.zeros((len(columns), 5), np.int64)
     for task, shape in shapes.items():
         products[task] = shape.product
@@ -144,8 +149,9 @@ class _RankTasks:
     def _ranks_of_group(self) -> list[tuple[int, ...]]:
         return [tuple(int(rank) for rank in group["ranks"]) for group in self._rank.about["groups"]]
 
-    def add_step(self) -> None:
-        """The tasks of the last step."""
+    def add_step(self) -> list[int]:
+        """Adds the tasks of the last step. Returns the last task of the host at each of its entries."""
+        launched = []
         window = steps_of(self._rank)[-1]
         host = host_seconds(self._rank)
         handlers = {
@@ -158,6 +164,8 @@ class _RankTasks:
             handler = handlers.get(EntryKind(int(entry["kind"])))
             if handler is not None:
                 handler(entry)
+            launched.append(self._host)
+        return launched
 
     def _launch(self, name: str, seconds: float = LAUNCH) -> int:
         before = [task for task in (self._host, *self._host_waits) if task >= 0]
