@@ -14,6 +14,9 @@ import numpy as np
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
 
+OWN_UPDATE = "a step ends where the script has written its parameters, since no optimizer of torch has stepped"
+
+
 class CaptureSession:
     """Watches the script of one rank, and writes what was recorded. `about`: what the file says of the job."""
 
@@ -23,7 +26,7 @@ class CaptureSession:
         self._stacks = threading.local()
         self._paths: dict[int, str] = {}
         self._steps = 0
-        self._begun = self._stepped = False
+        self._begun = self._stepped = self._optimizers = False
         self.notes: list[str] = []
 
     def start(self) -> None:
@@ -38,8 +41,12 @@ class CaptureSession:
 
     def _enter(self, module: Any, _: Any) -> None:
         stack = self._stacks.__dict__.setdefault("stack", [])
-        if not stack and not self._in_backward() and (self._stepped or not self._begun):
-            self._next_step()
+        if not stack and not self._in_backward():
+            if self._begun and not self._stepped and not self._optimizers and self._device.take_watched():
+                self._note_own_update()
+            if self._stepped or not self._begun:
+                self._watch(module)
+                self._next_step()
         path = self._paths.get(id(module))
         if path is None:
             self._name(module)
@@ -60,7 +67,23 @@ class CaptureSession:
         for path, module in root.named_modules():
             self._paths.setdefault(id(module), path or type(root).__name__)
 
+    def _watch(self, root: Any) -> None:
+        """Parameters whose change ends a step of a script that has no optimizer of torch."""
+        if not self._optimizers:
+            for parameter in root.parameters():
+                local = getattr(parameter, "_local_tensor", parameter)
+                if parameter.requires_grad and local.device.type == "cuda":
+                    self._device.watch(local)
+            self._device.take_watched()
+
+    def _note_own_update(self) -> None:
+        if OWN_UPDATE not in self.notes:
+            self.notes.append(OWN_UPDATE)
+        self._device.mark(OPTIMIZER_END)
+        self._stepped = True
+
     def _note_update(self, *_: Any) -> None:
+        self._optimizers = True
         self._device.mark(OPTIMIZER_END)
         self._stepped = True
 

@@ -83,6 +83,7 @@ class DefaultGenerator:
 def put_in(torch: Any, device: Any, card: Card) -> None:
     """Puts the stand-ins into `torch.cuda` and what lies beside it. `device`: the module of the recorder."""
     device.set_device_count(card.count)
+    ReplayedGraph.device = device
     names = _names(torch, device, card)
     cuda = torch.cuda
     for module in (cuda, cuda.memory, cuda.random, cuda.streams, cuda.graphs):
@@ -140,23 +141,39 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 class ReplayedGraph:
-    """A CUDA graph. What is captured runs once, as it is written; a replay is not recorded."""
+    """A CUDA graph. What is captured runs once, as it is written; a replay records its operators and calls again, as one launch."""
+
+    device: Any = None
+    """The recorder."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+        self._begin = self._end = 0
 
     def capture_begin(self, *_: Any, **__: Any) -> None:
+        self._begin = self._end = self.device.count_entries()
+
+    def capture_end(self) -> None:
+        self._end = self.device.count_entries()
+
+    def replay(self) -> None:
+        self.device.replay_entries(self._begin, self._end)
+
+    def reset(self, *_: Any, **__: Any) -> None:
         pass
 
-    capture_end = replay = reset = enable_debug_mode = debug_dump = instantiate = capture_begin
+    enable_debug_mode = debug_dump = instantiate = reset
 
     def pool(self) -> tuple[int, int]:
         return (0, 0)
 
 
 @contextlib.contextmanager
-def _graph(*_: Any, **__: Any) -> Iterator[None]:
+def _graph(cuda_graph: Any = None, *_: Any, **__: Any) -> Iterator[None]:
+    if cuda_graph is not None:
+        cuda_graph.capture_begin()
     yield
+    if cuda_graph is not None:
+        cuda_graph.capture_end()
 
 
 def _memory(device: Any, card: Card) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class EntryKind(IntEnum):
     MARK = 10
 
 
+REPLAYED = 4
+"""Bit of `flag`: an operator or a call of a CUDA graph's replay, which the host does not launch."""
+
+
 @dataclass(frozen=True)
 class CapturedRank:
     """Entries of a rank in their order; `name`, `signature` and `module` are numbers of `texts`, -1 none."""

@@ -78,6 +78,40 @@ void Log::add(Entry entry) {
   left = now();
 }
 
+size_t Log::count() {
+  std::lock_guard<std::mutex> guard(lock);
+  return entries.size();
+}
+
+void Log::repeat(size_t begin, size_t end) {
+  Away away;
+  if (!on || is_quiet()) return;
+  std::lock_guard<std::mutex> guard(lock);
+  std::unordered_map<int64_t, int64_t> calls;
+  bool launches = true;  // one launch of the host, that of the graph
+  for (size_t i = begin; i < end && i < entries.size(); ++i) {
+    Entry entry = entries[i];
+    if (entry.kind == Kind::kCall) {
+      entry.a = calls[entry.a] = number_call();
+    } else if (entry.kind == Kind::kCallWait && calls.count(entry.a)) {
+      entry.a = calls[entry.a];
+    } else if (entry.kind != Kind::kOperator && entry.kind != Kind::kRecord && entry.kind != Kind::kBlock) {
+      continue;
+    }
+    entry.host = 0;
+    entry.module = module_now;
+    entry.thread = thread_number;
+    if (!launches) entry.flag |= kReplayed;
+    if (entry.kind == Kind::kOperator || entry.kind == Kind::kCall) launches = false;
+    entries.push_back(entry);
+  }
+}
+
+int64_t number_call() {
+  static std::atomic<int64_t> next{0};
+  return next++;
+}
+
 Away::Away(bool quiet) : quiet_(quiet) {
   if (away_depth++ == 0) host_since += now() - left;
   quiet_depth += quiet_;

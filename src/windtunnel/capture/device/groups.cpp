@@ -5,8 +5,6 @@
 #include <torch/csrc/distributed/c10d/FakeProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
-#include <atomic>
-
 #include "groups.hpp"
 #include "storage.hpp"
 
@@ -15,8 +13,6 @@ namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-std::atomic<int64_t> next_call{0};
 
 struct Recorded final : c10d::FakeWork {
   Recorded(int64_t call, int64_t stream, Tensors outputs) : call(call), stream(stream), outputs(std::move(outputs)) {}
@@ -174,7 +170,7 @@ class Group final : public c10d::FakeProcessGroup {
     Entry entry;
     entry.kind = Kind::kCall;
     entry.name = log.number_of(name);
-    entry.a = next_call++;
+    entry.a = number_call();
     entry.b = bytes;
     entry.c = (int64_t{number_} << 32) | static_cast<int64_t>(peer + 1);
     entry.signature = static_cast<int32_t>(current_stream());
