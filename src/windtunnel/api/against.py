@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from windtunnel.spec import Job
 from windtunnel.workload import build
 from windtunnel.workload.blocks.core import visible
 
+STATE = ("weights", "gradients", "optimizer")
 SMALL = 4096
 """Bytes of a call up to which it is a number or a few, such as a loss or a norm."""
 
@@ -192,17 +192,15 @@ def _our_shapes(nodes: list[StepNode]) -> Counts:
 
 
 def _memory(captured: Captured, place: int, ours: StageMemory) -> list[Beside]:
-    """Bytes at the highest moment by content; ours of temporary tensors are buffers and the workspace of cuBLAS."""
+    """Bytes at the highest moment by content; ours of temporary tensors are buffers and the workspace of cuBLAS. Weights, gradients
+    and states are one: a framework that holds gradients and master weights in buffers makes them before the first step."""
     moments = captured.moments[place]
-    tensors = Counter[str]()
-    for held in moments.highest:
-        tensors[held.content] += held.tensors
     highest = int(moments.moments.allocated.argmax())
     there = {part: float(size) for part, size in zip(PARTS, moments.moments.parts[highest], strict=True)}
-    written = {
-        "weights": ours.weights, "gradients": ours.gradients, "optimizer": ours.optimizer,
-        "activations": ours.activations + ours.logits, "temporary": ours.buffers + ours.workspace,
-    }  # fmt: skip
-    rows = [Beside(moments.rank, part, tensors[part], there[part], 0, size) for part, size in written.items()]
-    peak = captured.memory[place]
-    return [*rows, Beside(moments.rank, "all tensors", sum(tensors.values()), float(peak.allocated), 0, ours.allocated)]
+    rows = (
+        ("weights, gradients, states", sum(there[part] for part in STATE), ours.weights + ours.gradients + ours.optimizer),
+        ("activations and logits", there["activations"], ours.activations + ours.logits),
+        ("temporary", there["temporary"], ours.buffers + ours.workspace),
+        ("all tensors", float(moments.moments.allocated[highest]), ours.allocated),
+    )
+    return [Beside(moments.rank, what, 0, size, 0, our_size) for what, size, our_size in rows]

@@ -141,22 +141,39 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 class ReplayedGraph:
-    """A CUDA graph. What is captured runs once, as it is written; a replay records its operators and calls again, as one launch."""
+    """A CUDA graph. What is captured runs on no stream; each replay records its operators and calls, as one launch."""
 
     device: Any = None
     """The recorder."""
+    capturing = False
+    session: Any = None
+    """Whoever counts steps: `passes` are forward passes of whole models and updates so far."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self._begin = self._end = 0
+        self._begin, self._graph = 0, -1
+        self._passes = (0, 0)
+
+    def _passes_so_far(self) -> tuple[int, int]:
+        return self.session.passes if self.session is not None else (0, 0)
 
     def capture_begin(self, *_: Any, **__: Any) -> None:
-        self._begin = self._end = self.device.count_entries()
+        self._begin, self._graph = self.device.count_entries(), -1
+        self._passes = self._passes_so_far()
+        ReplayedGraph.capturing = True
 
     def capture_end(self) -> None:
-        self._end = self.device.count_entries()
+        self._graph = self.device.keep_graph(self._begin)
+        ReplayedGraph.capturing = False
+        forwards, updates = self._passes_so_far()
+        self._passes = forwards - self._passes[0], updates - self._passes[1]
 
     def replay(self) -> None:
-        self.device.replay_entries(self._begin, self._end)
+        if self._passes[0] and self.session is not None:
+            self.session.begin_pass()
+        if self._graph >= 0:
+            self.device.replay_graph(self._graph)
+        if self._passes[1] and self.session is not None:
+            self.session.note_update()
 
     def reset(self, *_: Any, **__: Any) -> None:
         pass

@@ -83,14 +83,27 @@ size_t Log::count() {
   return entries.size();
 }
 
-void Log::repeat(size_t begin, size_t end) {
+size_t Log::keep_graph(size_t begin) {
+  auto name = number_of("in a CUDA graph");
+  std::lock_guard<std::mutex> guard(lock);
+  graphs_.emplace_back();
+  for (size_t i = begin; i < entries.size(); ++i) {
+    auto& entry = entries[i];
+    if (entry.kind == Kind::kAllocate || entry.kind == Kind::kFree || entry.kind == Kind::kMark) continue;
+    graphs_.back().push_back(entry);
+    entry.kind = Kind::kMark;
+    entry.name = name;
+  }
+  return graphs_.size() - 1;
+}
+
+void Log::repeat(size_t graph) {
   Away away;
   if (!on || is_quiet()) return;
   std::lock_guard<std::mutex> guard(lock);
   std::unordered_map<int64_t, int64_t> calls;
   bool launches = true;  // one launch of the host, that of the graph
-  for (size_t i = begin; i < end && i < entries.size(); ++i) {
-    Entry entry = entries[i];
+  for (Entry entry : graphs_.at(graph)) {
     if (entry.kind == Kind::kCall) {
       entry.a = calls[entry.a] = number_call();
     } else if (entry.kind == Kind::kCallWait && calls.count(entry.a)) {

@@ -54,11 +54,14 @@ class Log {
   // Adds an entry of the current thread, stream and module. `begun`: when the recorder was entered, see `Away`.
   void add(Entry entry);
   size_t count();
-  // Adds what happened on streams from one entry to another once more: a CUDA graph's replay, whose work the host does not launch.
-  void repeat(size_t begin, size_t end);
+  // Takes what happened on streams since an entry out, as a CUDA graph: its capture runs nothing. Returns the graph's number.
+  size_t keep_graph(size_t begin);
+  // A graph's replay, whose work the host does not launch.
+  void repeat(size_t graph);
 
  private:
   std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<std::vector<Entry>> graphs_;
 };
 
 Log& the_log();

@@ -84,7 +84,8 @@ PYBIND11_MODULE(windtunnel_capture_device, module) {
   module.def("watch", &watch);
   module.def("take_watched", &take_watched);
   module.def("count_entries", [] { return the_log().count(); });
-  module.def("replay_entries", [](size_t begin, size_t end) { the_log().repeat(begin, end); });
+  module.def("keep_graph", [](size_t begin) { return the_log().keep_graph(begin); });
+  module.def("replay_graph", [](size_t graph) { the_log().repeat(graph); });
   module.def("site_of_call", &site_of_call);
   module.def("resize_storage", [](const py::object& storage, int64_t bytes) {
     resize_storage(torch::createStorage(storage.ptr()), bytes);
