@@ -205,6 +205,11 @@ def read_capture(
     return _replayed(paths[0].parent, ranks, on, network)
 
 
+def on_cluster(captured: Captured, cluster: Cluster) -> Captured:
+    """The captured job on another cluster of as many GPUs."""
+    return _replayed(captured.folder, captured.ranks, cluster, captured.replayed.network)
+
+
 def _replayed(folder: Path, ranks: tuple[CapturedRank, ...], cluster: Cluster, network: str) -> Captured:
     from windtunnel.formats.traces.captured import graph_of_captured
     from windtunnel.replay.options import ReplayOptions
