@@ -73,7 +73,7 @@ def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float) -> Ca
     pool = CachingAllocator(limit=math.inf)
     live: dict[int, tuple[PoolBlock, int]] = {}  # by address: the block, and the entry that made it
     parts = np.zeros(len(PARTS))
-    times, levels, reserved = [0.0], [], []
+    times, levels, reserved = [0.0], list[Floats](), list[float]()
     peak, at_peak = -1.0, list[int]()
     for number in memory.tolist():
         address, size = int(entries["a"][number]), int(entries["b"][number])

@@ -127,7 +127,8 @@ def over_time_picture(stages: Sequence[OverTime], name: str, said: str = OF_STAG
     for stage in (whole.thin(MOMENTS) for whole in stages):
         highest = int(stage.allocated.argmax())
         title = Sentence(
-            said, stage=stage.stage, allocated=f"{stage.allocated[highest] / 2.0**30:.1f}", time=say.seconds(float(stage.time[highest])),
+            said, stage=stage.stage,
+            allocated=f"{stage.allocated[highest] / 2.0**30:.1f}", time=say.seconds(float(stage.time[highest])),
             reserved=f"{stage.reserved.max() / 2.0**30:.1f}", shown=f"{stage.shown.max() / 2.0**30:.1f}",
         )  # fmt: skip
         lack = stage.no_room

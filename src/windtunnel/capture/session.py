@@ -14,7 +14,6 @@ import numpy as np
 from windtunnel.capture.torch_cuda import ReplayedGraph
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
-
 OWN_UPDATE = "a step ends where the script has written its parameters, since no optimizer of torch has stepped"
 
 

@@ -57,10 +57,10 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
 
         raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
     if is_capture(source.job):
-        others_said = (asked.trace, asked.profile, asked.kernels, asked.calibration, asked.fault, asked.beside, asked.background)
+        said = (asked.trace, asked.profile, asked.kernels, asked.calibration, asked.fault, asked.beside, asked.background)
         from windtunnel.api.capture_sheet import capture_sheet
 
-        captured = load_captured(source, fidelity, "predict", others_said)
+        captured = load_captured(source, fidelity, "predict", said)
         outputs.show(capture_sheet(captured), captured.as_dict)
         return
     if asked.kernels is not None:

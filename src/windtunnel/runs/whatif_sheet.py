@@ -12,6 +12,8 @@ from windtunnel.sheet.numbers import measured_seconds as seconds
 from windtunnel.sheet.numbers import signed_seconds
 from windtunnel.sheet.sentence import Sentence, quote
 
+ALONE = "Each change is applied alone to the measured step, whose other times stay as they were measured."
+
 
 def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = (), captured: bool = False) -> Sheet:
     """What `whatif` shows. `rows`: of one run, one or more; `broken`: what of it could not be read; `captured`: of a capture, of
@@ -38,7 +40,7 @@ def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = (), captured: b
                 Tornado("seconds that each change gives", changes, detail=True), Lines((about,), mood="soft", detail=True))),
             Section("What each answer rests on", _table(rows)),
         ),
-        (headline,) if captured else ("Each change is applied alone to the measured step, whose other times stay as they were measured.",),
+        (headline if captured else ALONE,),
         titled=True,
     )  # fmt: skip
 

@@ -28,7 +28,8 @@ def load_captured(source: JobSource, network: str, verb: str, said: Sequence[obj
     from windtunnel.api.capture import read_capture
 
     if any(said) or source.model is not None or source.megatron is not None:
-        raise SpecError("JOB", source.job, f"a job beside these options: {verb} takes of a capture --on, --set cluster.…, --network")
+        allowed = f"a job beside these options: {verb} takes of a capture --on, --set cluster.…, --network"
+        raise SpecError("JOB", source.job, allowed)
     for text in source.sets:
         if not text.startswith("cluster."):
             raise SpecError("--set", text, "fields of the cluster", "What the job does is in its script: capture it again.")

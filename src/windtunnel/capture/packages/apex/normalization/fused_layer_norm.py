@@ -9,7 +9,9 @@ from windtunnel.capture.fused import Norm, add_note, norm_backward, norm_forward
 
 class FusedLayerNormAffineFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float, memory_efficient: bool = False) -> Any:
+    def forward(
+        ctx: Any, input: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float, memory_efficient: bool = False
+    ) -> Any:
         add_note("apex is not installed: its kernels are stood in for by their shapes")
         return Norm.forward(ctx, input, weight, bias)
 

@@ -11,7 +11,9 @@ from windtunnel.capture.fused import kernel
 
 def _bytes_of(tensor: Any) -> tuple[Any, Any]:
     rows, columns = tensor.shape
-    return tensor.new_empty((rows, columns), dtype=torch.float8_e4m3fn), tensor.new_empty((columns, rows), dtype=torch.float8_e4m3fn)
+    return tensor.new_empty((rows, columns), dtype=torch.float8_e4m3fn), tensor.new_empty(
+        (columns, rows), dtype=torch.float8_e4m3fn
+    )
 
 
 quantise = kernel("transformer_engine::quantize(Tensor tensor) -> (Tensor, Tensor)", _bytes_of)
@@ -56,7 +58,9 @@ class FP8GlobalStateManager:
 
 
 @contextlib.contextmanager
-def fp8_autocast(enabled: bool = True, calibrating: bool = False, fp8_recipe: Any = None, fp8_group: Any = None, **_: Any) -> Iterator[None]:
+def fp8_autocast(
+    enabled: bool = True, calibrating: bool = False, fp8_recipe: Any = None, fp8_group: Any = None, **_: Any
+) -> Iterator[None]:
     before = FP8GlobalStateManager.get_fp8_autocast_state()
     FP8GlobalStateManager.set_fp8_autocast_state((enabled, fp8_recipe))
     try:
@@ -68,5 +72,7 @@ def fp8_autocast(enabled: bool = True, calibrating: bool = False, fp8_recipe: An
 @contextlib.contextmanager
 def fp8_model_init(enabled: bool = True, **_: Any) -> Iterator[None]:
     if enabled:
-        raise NotImplementedError("weights kept in 8 bits (fp8_model_init, --fp8-param-gather) have no stand-in: capture without it")
+        raise NotImplementedError(
+            "weights kept in 8 bits (fp8_model_init, --fp8-param-gather) have no stand-in: capture without it"
+        )
     yield

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+
 from transformer_engine.pytorch.fp8 import FP8GlobalStateManager, quantise
 from transformer_engine.pytorch.linear import product, weight_gradient
 from transformer_engine.pytorch.module.base import TransformerEngineBaseModule

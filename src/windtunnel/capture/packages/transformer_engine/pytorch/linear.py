@@ -3,10 +3,10 @@
 from typing import Any
 
 import torch
+
 from transformer_engine.pytorch.fp8 import FP8GlobalStateManager, quantise
 from transformer_engine.pytorch.module.base import TransformerEngineBaseModule, get_dummy_wgrad
 from transformer_engine.pytorch.norms import make_parameter
-
 from windtunnel.capture.fused import accumulate, add_note, gather, norm_backward, norm_forward, reduce_scatter
 
 _NOTE = (
@@ -24,7 +24,7 @@ def product(left: Any, right: Any, out_dtype: Any = None) -> Any:
 
 
 def weight_gradient(grad: Any, rows: Any, weight: Any, fused: bool) -> Any:
-    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one, and None."""
+    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one."""
     if fused and getattr(weight, "main_grad", None) is not None:
         accumulate(grad, rows, weight.main_grad)
         if hasattr(weight, "grad_added_to_main_grad"):

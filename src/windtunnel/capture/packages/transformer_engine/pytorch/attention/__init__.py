@@ -22,7 +22,12 @@ class DotProductAttention(torch.nn.Module):
         window_size: Any = None, **_: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.qkv_format, self.attn_mask_type, self.scale, self.dropout = qkv_format, attn_mask_type, softmax_scale, attention_dropout
+        self.qkv_format, self.attn_mask_type, self.scale, self.dropout = (
+            qkv_format,
+            attn_mask_type,
+            softmax_scale,
+            attention_dropout,
+        )
         self.num_splits = None
         self.set_context_parallel_group(cp_group)
 
