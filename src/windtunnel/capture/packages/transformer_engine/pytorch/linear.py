@@ -15,10 +15,15 @@ _NOTE = (
 )
 
 
+_scales: list[Any] = []
+
+
 def product(left: Any, right: Any, out_dtype: Any = None) -> Any:
     """A matrix product, of 8 bits where both operands are."""
     if left.dtype == torch.float8_e4m3fn:
-        scale = left.new_ones((), dtype=torch.float32)
+        if not _scales:
+            _scales.append(left.new_ones((), dtype=torch.float32))
+        scale = _scales[0]
         return torch._scaled_mm(left, right, scale_a=scale, scale_b=scale, out_dtype=out_dtype)
     return torch.mm(left, right)
 
