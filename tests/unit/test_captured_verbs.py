@@ -14,6 +14,7 @@ from windtunnel.api.captured_memory import passes_of_entries
 from windtunnel.api.captured_whatif import what_if_captured
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
+from windtunnel.formats.traces.captured import shapes_of
 from windtunnel.records.capture_file import (
     ENTRY,
     OPTIMIZER,
@@ -120,6 +121,17 @@ def test_a_replayed_graph_is_not_launched_operator_by_operator(tmp_path: Path) -
     graph = read_capture(captured(tmp_path / "captured")).replayed.graph
     launched = [graph.names[name] for name in graph.name[graph.on_host].tolist()]
     assert launched == ["launch aten::mm", "launch all_reduce"]
+
+
+def test_an_update_in_one_kernel_counts_what_it_reads_and_writes() -> None:
+    """AdamW of fp32 reads a parameter, its gradient and two averages, and writes all but the gradient: 28 bytes."""
+    tensor = '{"d":"Float","s":[1000]}'
+    step = '{"d":"Float","s":[]}'
+    written = f"[{tensor}],[{tensor}],[{tensor}],[{tensor}],[]"
+    signature = f"[{written},[{step}],0.1,0.9,0.95,0.1,1e-8,false,false,null,null]>[{written}]"
+    assert shapes_of("aten::_fused_adamw_", signature).bytes == 28 * 1000 + 4
+    copied = f"[[{tensor}],[{tensor}],false]>[[{tensor}]]"
+    assert shapes_of("aten::_foreach_copy_", copied).bytes == 8 * 1000
 
 
 def test_a_capture_beside_our_graph_lists_calls_products_and_memory(tmp_path: Path) -> None:

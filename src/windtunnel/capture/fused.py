@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from windtunnel.base.errors import SpecError
+
 notes: list[str] = []
 """What was stood in for: the session's notes."""
 _libraries: dict[str, Any] = {}
@@ -19,6 +21,11 @@ def add_note(text: str) -> None:
     """Says once that something is stood in for."""
     if text not in notes:
         notes.append(text)
+
+
+def refuse(what: str) -> SpecError:
+    """The error for what no stand-in has."""
+    return SpecError("Transformer Engine", what, "what its stand-in has (docs/capture.md)", "Capture without it.")
 
 
 def kernel(schema: str, shapes: Callable[..., Any]) -> Callable[..., Any]:

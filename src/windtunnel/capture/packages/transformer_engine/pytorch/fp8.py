@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from windtunnel.capture.fused import kernel
+from windtunnel.capture.fused import kernel, refuse
 
 
 def _bytes_of(tensor: Any) -> tuple[Any, Any]:
@@ -72,7 +72,5 @@ def fp8_autocast(
 @contextlib.contextmanager
 def fp8_model_init(enabled: bool = True, **_: Any) -> Iterator[None]:
     if enabled:
-        raise NotImplementedError(
-            "weights kept in 8 bits (fp8_model_init, --fp8-param-gather) have no stand-in: capture without it"
-        )
+        raise refuse("weights kept in 8 bits (fp8_model_init, --fp8-param-gather)")
     yield

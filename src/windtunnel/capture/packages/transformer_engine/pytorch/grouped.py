@@ -8,6 +8,7 @@ from transformer_engine.pytorch.fp8 import FP8GlobalStateManager, quantise
 from transformer_engine.pytorch.linear import product, weight_gradient
 from transformer_engine.pytorch.module.base import TransformerEngineBaseModule
 from transformer_engine.pytorch.norms import make_parameter
+from windtunnel.capture.fused import refuse
 
 
 class _Grouped(torch.autograd.Function):
@@ -57,7 +58,7 @@ class GroupedLinear(TransformerEngineBaseModule):
     ) -> None:  # fmt: skip
         super().__init__()
         if bias or (parallel_mode is not None and tp_size > 1):
-            raise NotImplementedError("a grouped linear layer with a bias or tensor parallelism of its own has no stand-in")
+            raise refuse("a grouped linear layer with a bias or tensor parallelism of its own")
         self.num_gemms, self.in_features, self.out_features = num_gemms, in_features, out_features
         self.fuse_wgrad_accumulation, self.use_bias, self.return_bias = fuse_wgrad_accumulation, bias, return_bias
         self.fp8_meta: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import torch
 from transformer_engine.pytorch.fp8 import FP8GlobalStateManager, quantise
 from transformer_engine.pytorch.module.base import TransformerEngineBaseModule, get_dummy_wgrad
 from transformer_engine.pytorch.norms import make_parameter
-from windtunnel.capture.fused import accumulate, add_note, gather, norm_backward, norm_forward, reduce_scatter
+from windtunnel.capture.fused import accumulate, add_note, gather, norm_backward, norm_forward, reduce_scatter, refuse
 
 _NOTE = (
     "Transformer Engine is not installed: its products, norms and fused attention (cuDNN's) are stood in for by their shapes, "
@@ -110,7 +110,7 @@ class Linear(TransformerEngineBaseModule):
         super().__init__()
         add_note(_NOTE)
         if left.get("delay_wgrad_compute"):
-            raise NotImplementedError("delay_wgrad_compute has no stand-in: capture without it")
+            raise refuse("delay_wgrad_compute")
         self.tp_group = tp_group
         self.tp_size = tp_group.size() if tp_group is not None else tp_size
         self.in_features = in_features // (self.tp_size if parallel_mode == "row" else 1)
@@ -146,7 +146,7 @@ class LayerNormLinear(Linear):
         **given: Any,
     ) -> None:  # fmt: skip
         if return_layernorm_output:
-            raise NotImplementedError("return_layernorm_output has no stand-in")
+            raise refuse("return_layernorm_output")
         super().__init__(in_features, out_features, params_dtype=params_dtype, device=device, **given)
         self.eps, self.normalization, self.zero_centered_gamma = eps, normalization, zero_centered_gamma
         self.layer_norm_weight = make_parameter((in_features,), params_dtype, device)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from windtunnel.capture.fused import refuse
+
 
 class FusibleOperation:
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("fusible operations of Transformer Engine have no stand-in: capture without them")
+        raise refuse("fusible operations of Transformer Engine")
 
 
 class Sequential(FusibleOperation): ...

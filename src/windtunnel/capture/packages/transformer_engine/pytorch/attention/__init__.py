@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from windtunnel.capture.fused import fused_attention
+from windtunnel.capture.fused import fused_attention, refuse
 
 
 class _SplitAlongDim:
@@ -33,7 +33,7 @@ class DotProductAttention(torch.nn.Module):
 
     def set_context_parallel_group(self, group: Any, *_: Any) -> None:
         if group is not None and group.size() > 1:
-            raise NotImplementedError("context parallelism of Transformer Engine has no stand-in yet")
+            raise refuse("context parallelism of Transformer Engine")
 
     def forward(
         self, query: Any, key: Any, value: Any, attention_mask: Any = None, qkv_format: str | None = None,
