@@ -90,14 +90,14 @@ def against(captured: Captured, job: Job) -> Against:
         if stage in seen:
             continue
         seen.add(stage)
-        calls += _beside(number, _captured_calls(captured, place), _our_calls(stages[stage], number, groups))
-        products += _beside(number, _captured_classes(captured, place), _our_classes(stages[stage]))
-        shapes += _beside(number, _captured_shapes(captured, place), _our_shapes(stages[stage]))
+        calls += _rows_beside(number, _captured_calls(captured, place), _our_calls(stages[stage], number, groups))
+        products += _rows_beside(number, _captured_classes(captured, place), _our_classes(stages[stage]))
+        shapes += _rows_beside(number, _captured_shapes(captured, place), _our_shapes(stages[stage]))
         held += _memory(captured, place, memory[stage])
     return Against(captured, job, tuple(calls), tuple(products), tuple(shapes), tuple(held))
 
 
-def _beside(rank: int, there: Counts, ours: Counts) -> list[Beside]:
+def _rows_beside(rank: int, there: Counts, ours: Counts) -> list[Beside]:
     rows = [Beside(rank, what, *there.get(what, (0, 0.0)), *ours.get(what, (0, 0.0))) for what in dict.fromkeys([*there, *ours])]
     return sorted(rows, key=lambda row: -max(row.size, row.our_size))
 

@@ -182,7 +182,7 @@ def capture(asked: CaptureOptions) -> Captured:
     sets = [] if asked.gpus is None else [f"gpus={asked.gpus}"]
     cluster = load_cluster(asked.cluster, sets) if isinstance(asked.cluster, str) else asked.cluster
     done = run(asked.command, cluster, Path(asked.out), steps=asked.steps, ranks=asked.ranks, progress=asked.progress)
-    return _replayed(done.folder, done.ranks, cluster, asked.network)
+    return _replay_ranks(done.folder, done.ranks, cluster, asked.network)
 
 
 def read_capture(
@@ -202,15 +202,15 @@ def read_capture(
     if isinstance(on, str) or on is None:
         source = on or ranks[0].about.get("machine") or str(ranks[0].about["cluster"])
         on = load_cluster(source, [f"gpus={world}", *(text.removeprefix("cluster.") for text in sets)])
-    return _replayed(paths[0].parent, ranks, on, network)
+    return _replay_ranks(paths[0].parent, ranks, on, network)
 
 
 def on_cluster(captured: Captured, cluster: Cluster) -> Captured:
     """The captured job on another cluster of as many GPUs."""
-    return _replayed(captured.folder, captured.ranks, cluster, captured.replayed.network)
+    return _replay_ranks(captured.folder, captured.ranks, cluster, captured.replayed.network)
 
 
-def _replayed(folder: Path, ranks: tuple[CapturedRank, ...], cluster: Cluster, network: str) -> Captured:
+def _replay_ranks(folder: Path, ranks: tuple[CapturedRank, ...], cluster: Cluster, network: str) -> Captured:
     from windtunnel.formats.traces.captured import graph_of_captured
     from windtunnel.replay.options import ReplayOptions
     from windtunnel.replay.run import replay

@@ -99,7 +99,7 @@ def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float) -> Ca
     moments = OverTime(
         int(rank.about["rank"]), np.maximum.accumulate(np.array(times)), np.array(levels), np.array(reserved), 0.0, capacity
     )
-    return CapturedMoments(int(rank.about["rank"]), moments, _held(rank, at_peak, contents))
+    return CapturedMoments(int(rank.about["rank"]), moments, _held_by_module(rank, at_peak, contents))
 
 
 def _contents(entries: np.ndarray, passes: Int64s, memory: Int64s) -> dict[int, int]:
@@ -127,7 +127,7 @@ def _content(made: int, freed: int) -> int:
     return stays[made]
 
 
-def _held(rank: CapturedRank, made: list[int], contents: dict[int, int]) -> tuple[HeldByModule, ...]:
+def _held_by_module(rank: CapturedRank, made: list[int], contents: dict[int, int]) -> tuple[HeldByModule, ...]:
     sizes, counts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for number in made:
         module = int(rank.entries["module"][number])

@@ -25,10 +25,10 @@ _KEPT = "operators, calls and their order, as captured; seconds of the host as o
 
 def what_if_captured(captured: Captured, changes: Sequence[str]) -> tuple[WhatIf, ...]:
     """Each change alone. SpecError for one that is not understood, and for degrees of parallelism, which the script sets."""
-    return tuple(_changed(captured, text) for text in changes)
+    return tuple(_answer_change(captured, text) for text in changes)
 
 
-def _changed(captured: Captured, text: str) -> WhatIf:
+def _answer_change(captured: Captured, text: str) -> WhatIf:
     head, _, value = text.partition("=")
     before, graph = captured.seconds, captured.replayed.graph
     if head in DEGREES:
@@ -43,14 +43,14 @@ def _changed(captured: Captured, text: str) -> WhatIf:
         altered, modelled = np.where(graph.on_host, np.minimum(seconds, LAUNCH), seconds), "the host does nothing but launch"
     else:
         change = change_of(text, TracedMachine(captured.cluster.gpu, captured.cluster))
-        classed = replace(graph, seconds=seconds, names=_classed(graph))
+        classed = replace(graph, seconds=seconds, names=_names_of_classes(graph))
         altered, modelled = change.apply(classed, seconds.copy()), change.modelled
     again = replay(replace(graph, seconds=altered), captured.cluster, ReplayOptions(network=captured.replayed.network))
     touched = int(np.count_nonzero(np.nan_to_num(altered) != np.nan_to_num(seconds)))
     return WhatIf(text, before, before, again.end, touched, _KEPT, modelled)
 
 
-def _classed(graph: TraceGraph) -> tuple[str, ...]:
+def _names_of_classes(graph: TraceGraph) -> tuple[str, ...]:
     """Names that tell the class of products, as our kernels' do."""
     products = set(graph.name[graph.products[:, 0] > 0].tolist()) if len(graph.products) else set()
     return tuple(kernel_name(Kind.GEMM, name) if number in products else name for number, name in enumerate(graph.names))

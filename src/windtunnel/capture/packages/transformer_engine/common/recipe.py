@@ -10,14 +10,11 @@ class Format(Enum):
     HYBRID = "hybrid"
 
 
-class Recipe:
+class AnyRecipe:
     """Any recipe: what it is made with."""
 
     def __init__(self, **given: Any) -> None:
         self.__dict__.update(given)
-
-    def delayed(self) -> bool:
-        return isinstance(self, DelayedScaling)
 
     def mxfp8(self) -> bool:
         return isinstance(self, MXFP8BlockScaling)
@@ -29,16 +26,16 @@ class Recipe:
         return isinstance(self, Float8BlockScaling)
 
 
-class DelayedScaling(Recipe): ...
+class DelayedScaling(AnyRecipe): ...
 
 
-class Float8CurrentScaling(Recipe): ...
+class Float8CurrentScaling(AnyRecipe): ...
 
 
-class Float8BlockScaling(Recipe): ...
+class Float8BlockScaling(AnyRecipe): ...
 
 
-class MXFP8BlockScaling(Recipe): ...
+class MXFP8BlockScaling(AnyRecipe): ...
 
 
-class NVFP4BlockScaling(Recipe): ...
+class NVFP4BlockScaling(AnyRecipe): ...
