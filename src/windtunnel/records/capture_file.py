@@ -71,8 +71,11 @@ def captured_files(sources: Sequence[str | Path]) -> list[Path]:
     """Files of captured ranks that the sources name or, as folders, hold; none where one of them is anything else."""
     files: list[Path] = []
     for path in map(Path, sources):
-        inside = sorted(path.glob("rank-*.parquet")) if path.is_dir() else [path]
-        if not inside or not all(is_captured(file) for file in inside):
+        try:
+            inside = sorted(path.glob("rank-*.parquet")) if path.is_dir() else [path]
+            if not inside or not all(is_captured(file) for file in inside):
+                return []
+        except (OSError, ValueError):  # a text that is no path
             return []
         files += inside
     return files
