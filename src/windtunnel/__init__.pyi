@@ -7,6 +7,7 @@ from . import runs as runs
 from .api.answer import Answer as Answer
 from .api.capture import Captured as Captured
 from .api.capture import capture as capture
+from .api.capture import read_capture as read_capture
 from .api.choices import design as design
 from .api.choices import plan as plan
 from .api.choices import search as search

@@ -115,6 +115,49 @@ def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path)
     assert max(held) < 2 << 20
 
 
+def test_stand_ins_make_the_kernels_and_calls_of_what_they_stand_for(tmp_path: Path) -> None:
+    """Forward a gather before the norm's product and a sum after the other one; backward both again, and the norm's output gathered
+    once more for its weight's gradient. Gradients of weights are added to fp32 ones by the product itself."""
+    job = captured("fused", 2, tmp_path, ranks=[0])
+    calls = {calls.op: (calls.count, calls.bytes) for calls in job.calls}
+    rows = 2 * 64 * 256 * 2
+    assert calls == {"all_gather": (3, 3 * rows), "reduce_scatter": (2, 2 * rows)}
+    operators = job.operators
+    assert operators["aten::mm"] == 4
+    assert operators["fused_weight_gradient::wgrad_gemm_accum"] == 2
+    assert operators["transformer_engine::norm_fwd"] == operators["transformer_engine::norm_bwd"] == 1
+    assert operators["aten::_scaled_dot_product_flash_attention"] == 1
+    assert operators["multi_tensor::adam"] == 1
+    products = job.replayed.graph.products
+    sides = sorted(tuple(sorted(row[1:4])) for row in products[products[:, 0] > 0].tolist())
+    assert sides == [(128, 256, 512)] * 6
+    said = " ".join(job.ranks[0].about["notes"])
+    assert "flash-attn is not installed" in said
+    assert "Transformer Engine is not installed" in said
+
+
+def test_a_replayed_graph_is_one_launch_and_has_a_step_of_its_own(tmp_path: Path) -> None:
+    job = captured("graphs", 1, tmp_path, steps=4)
+    rank = job.ranks[0]
+    assert rank.about["steps"] == 4
+    assert "torch.compile: the code runs as it is written, without fusion" in rank.about["notes"]
+    graph = job.replayed.graph
+    names = [graph.names[name] for name in graph.name[graph.on_host].tolist()]
+    assert [name for name in names if name.startswith("launch")] == [
+        "launch aten::normal_", "launch aten::copy_", names[-1],
+    ]  # fmt: skip
+    assert job.operators["aten::addmm"] == 2
+    assert job.operators["aten::mm"] == 3
+
+
+def test_steps_of_a_script_without_an_optimizer_end_where_it_writes_its_parameters(tmp_path: Path) -> None:
+    job = captured("own_update", 1, tmp_path)
+    assert job.ranks[0].about["steps"] == 3
+    assert job.operators["aten::addmm"] == 2 * 2
+    assert job.operators["aten::sub_.Tensor"] == 4
+    assert any("no optimizer of torch" in note for note in job.ranks[0].about["notes"])
+
+
 def test_a_script_that_breaks_says_its_own_line_and_reaches_nobody(tmp_path: Path) -> None:
     with pytest.raises(wt.EngineError, match=r"broken\.py, line 12: model") as raised:
         captured("broken", 1, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from windtunnel.api.captured_memory import CapturedMoments, moments_of
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import SpecError
+from windtunnel.base.fidelity import CLOSED
 from windtunnel.base.options import asks
 from windtunnel.capture.options import CaptureOptions
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
-from windtunnel.records.capture_file import CapturedRank, EntryKind, steps_of
+from windtunnel.records.capture_file import CapturedRank, EntryKind, captured_files, read_captured, steps_of
 
 if TYPE_CHECKING:
     from windtunnel.replay.result import ReplayResult
+    from windtunnel.spec.machine.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,9 @@ class Captured:
     ranks: tuple[CapturedRank, ...]
     world: int
     replayed: ReplayResult
+    cluster: Cluster
+    launches: tuple[Int64s, ...]
+    """Of each rank, by entry of its last step: the task of the replayed graph that the host launched last; -1 none."""
 
     @property
     def seconds(self) -> float:
@@ -102,6 +111,28 @@ class Captured:
     def memory(self) -> tuple[MemoryPeak, ...]:
         """The highest point of each captured rank, by a replay of its allocations."""
         return tuple(map(peak_of, self.ranks))
+
+    @cached_property
+    def moments(self) -> tuple[CapturedMoments, ...]:
+        """Memory of each captured rank over its last step."""
+        found = []
+        for rank, launches in zip(self.ranks, self.launches, strict=True):
+            ends = np.nan_to_num(self.replayed.times.end)
+            seconds = np.where(launches >= 0, ends[launches], 0.0)
+            found.append(moments_of(rank, seconds, float(self.cluster.gpu.memory)))
+        return tuple(found)
+
+    def memory_dict(self) -> dict[str, Any]:
+        """What `memory` writes: bytes and seconds."""
+        return {
+            "world": self.world,
+            "memory": [vars(peak) for peak in self.memory],
+            "over_time": [
+                {"rank": moments.rank} | {key: value for key, value in moments.moments.as_dict().items() if key != "stage"}
+                for moments in self.moments
+            ],
+            "highest": [{"rank": moments.rank, "held": [vars(held) for held in moments.highest]} for moments in self.moments],
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units."""
@@ -151,9 +182,40 @@ def capture(asked: CaptureOptions) -> Captured:
     sets = [] if asked.gpus is None else [f"gpus={asked.gpus}"]
     cluster = load_cluster(asked.cluster, sets) if isinstance(asked.cluster, str) else asked.cluster
     done = run(asked.command, cluster, Path(asked.out), steps=asked.steps, ranks=asked.ranks, progress=asked.progress)
+    return _replay_ranks(done.folder, done.ranks, cluster, asked.network)
+
+
+def read_capture(
+    files: str | Path | Sequence[str | Path], on: str | Cluster | None = None, sets: Sequence[str] = (), network: str = CLOSED
+) -> Captured:
+    """A captured job from its folder or its files, on the cluster that it was captured on or another one of as many GPUs.
+
+    SpecError for files of something else. What the job chose by its GPU stays as it was captured.
+    """
+    from windtunnel.spec.loading.load import load_cluster
+
+    paths = captured_files([files] if isinstance(files, (str, Path)) else files)
+    if not paths:
+        raise SpecError("CAPTURE", str(files), "a folder that `windtunnel capture` wrote, or its files")
+    ranks = tuple(sorted(map(read_captured, paths), key=lambda rank: int(rank.about["rank"])))
+    world = int(ranks[0].about["world"])
+    if isinstance(on, str) or on is None:
+        source = on or ranks[0].about.get("machine") or str(ranks[0].about["cluster"])
+        on = load_cluster(source, [f"gpus={world}", *(text.removeprefix("cluster.") for text in sets)])
+    return _replay_ranks(paths[0].parent, ranks, on, network)
+
+
+def on_cluster(captured: Captured, cluster: Cluster) -> Captured:
+    """The captured job on another cluster of as many GPUs."""
+    return _replay_ranks(captured.folder, captured.ranks, cluster, captured.replayed.network)
+
+
+def _replay_ranks(folder: Path, ranks: tuple[CapturedRank, ...], cluster: Cluster, network: str) -> Captured:
     from windtunnel.formats.traces.captured import graph_of_captured
     from windtunnel.replay.options import ReplayOptions
     from windtunnel.replay.run import replay
 
-    options = ReplayOptions(network=asked.network, compute="kernels")
-    return Captured(done.folder, done.ranks, done.world, replay(graph_of_captured(done.ranks), cluster, options))
+    launches: list[Int64s] = []
+    graph = graph_of_captured(ranks, launches)
+    replayed = replay(graph, cluster, ReplayOptions(network=network, compute="kernels"))
+    return Captured(folder, ranks, int(ranks[0].about["world"]), replayed, cluster, tuple(launches))

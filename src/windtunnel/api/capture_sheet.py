@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from windtunnel.api.capture import Captured
+from windtunnel.api.captured_memory import CapturedMoments
+from windtunnel.api.memory_sheet import OF_RANK, over_time_picture
 from windtunnel.base.units import show_size
 from windtunnel.fleet.findings.finding import format_ranks
+from windtunnel.memory.over_time import PARTS
 from windtunnel.replay.sheet import replay_sheet
 from windtunnel.sheet import numbers as say
-from windtunnel.sheet.blocks import Cell, Column, Figure, Section, Sheet, Table
+from windtunnel.sheet.blocks import Cell, Column, Figure, Picture, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote
 
 MOST_OPERATORS, MOST_LINES = 60, 12
@@ -38,6 +41,61 @@ def capture_sheet(captured: Captured) -> Sheet:
         ),
         (headline,), titled=True,
     )  # fmt: skip
+
+
+def memory_of_capture_sheet(captured: Captured) -> Sheet:
+    """What `memory` shows of a captured job."""
+    most = max(captured.memory, key=lambda peak: peak.reserved)
+    headline = Sentence(
+        "{allocated} allocated at the peak, {reserved} reserved, on rank {rank} of {world}", allocated=show_size(most.allocated),
+        reserved=show_size(most.reserved), rank=most.rank, world=f"{captured.world:,}",
+    )  # fmt: skip
+    fullest = next(moments for moments in captured.moments if moments.rank == most.rank)
+    capacity = float(captured.cluster.gpu.memory)
+    fits = Sentence("fits") if most.reserved <= capacity else Sentence("does not fit")
+    return Sheet(
+        "Memory of a captured job", headline,
+        (
+            Figure("reserved_bytes", "reserved at the peak", most.reserved, "B", None, show_size(most.reserved)),
+            Figure("capacity_bytes", "of", capacity, "B", None, show_size(capacity)),
+            Figure("fits", "memory", float(most.reserved <= capacity), "", None, fits),
+        ),
+        (
+            Section("Memory", (_memory(captured),)),
+            Section("Highest moment of the step", (_contents(captured), _modules(fullest))),
+            Section("Memory over one step", (memory_picture(captured),)),
+        ),
+        (headline,), titled=True,
+    )  # fmt: skip
+
+
+def memory_picture(captured: Captured) -> Picture:
+    """Memory of each captured rank over its step."""
+    return over_time_picture([whole.moments for whole in captured.moments], captured.folder.name, OF_RANK)
+
+
+def _contents(captured: Captured) -> Table:
+    """What each rank holds at the highest moment of its step."""
+    rows = []
+    for moments in (whole.moments for whole in captured.moments):
+        highest = int(moments.allocated.argmax())
+        sizes = [float(moments.allocated[highest]), *map(float, moments.parts[highest])]
+        after = float(moments.time[highest])
+        rows.append((Cell(str(moments.stage)), Cell(say.seconds(after), after), *(Cell(show_size(size), size) for size in sizes)))
+    heads = ("after", "tensors", *PARTS)
+    return Table("contents", (Column("rank", True), *(Column(head, True) for head in heads)), tuple(rows))
+
+
+def _modules(moments: CapturedMoments) -> Table:
+    rows = tuple(
+        (
+            Cell(quote(held.module or "-")), Cell(held.content), Cell(f"{held.tensors:,}", float(held.tensors)),
+            Cell(show_size(held.bytes), float(held.bytes)),
+        )
+        for held in moments.highest[:MOST_OPERATORS]
+    )  # fmt: skip
+    columns = (Column("module", wraps=True), Column("content"), Column("tensors", True), Column("bytes", True))
+    return Table("modules", columns, rows, Sentence("By module, rank {rank}", rank=moments.rank), most=MOST_LINES)
 
 
 def _calls(captured: Captured) -> Table:

@@ -117,14 +117,18 @@ def _over_time(counted: MemoryReport, job: Job) -> tuple[Block, ...]:
     )
 
 
-def over_time_picture(stages: Sequence[OverTime], name: str) -> Picture:
-    """Memory of each stage over one step: tensors stacked by content, reserved and total bytes."""
+OF_STAGE = "stage {stage}: {allocated} GiB allocated at most, after {time}; {reserved} reserved; {shown} in nvidia-smi"
+OF_RANK = "rank {stage}: {allocated} GiB allocated at most, after {time}; {reserved} reserved"
+
+
+def over_time_picture(stages: Sequence[OverTime], name: str, said: str = OF_STAGE) -> Picture:
+    """Memory of each stage, or rank, over one step: tensors stacked by content, reserved and total bytes. `said`: of each."""
     drawn = []
     for stage in (whole.thin(MOMENTS) for whole in stages):
         highest = int(stage.allocated.argmax())
         title = Sentence(
-            "stage {stage}: {allocated} GiB allocated at most, after {time}; {reserved} reserved; {shown} in nvidia-smi",
-            stage=stage.stage, allocated=f"{stage.allocated[highest] / 2.0**30:.1f}", time=say.seconds(float(stage.time[highest])),
+            said, stage=stage.stage,
+            allocated=f"{stage.allocated[highest] / 2.0**30:.1f}", time=say.seconds(float(stage.time[highest])),
             reserved=f"{stage.reserved.max() / 2.0**30:.1f}", shown=f"{stage.shown.max() / 2.0**30:.1f}",
         )  # fmt: skip
         lack = stage.no_room

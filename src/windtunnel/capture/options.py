@@ -34,3 +34,4 @@ class CaptureCommandOptions(CaptureOptions):
     """The same for the command line."""
 
     sets: Sequence[str] = option("Change a field of the cluster.", (), word="--set", metavar="KEY=VALUE")
+    against: str | None = option("Show what the framework does beside our graph of a job of as many GPUs.", None, metavar="JOB")

@@ -30,7 +30,7 @@ def main(plan: dict[str, Any]) -> int:
 
     exchange = torch_groups.Exchange(torch, Path(plan["exchange"]), plan["rank"])
     groups = torch_groups.put_in(torch, device, exchange)
-    about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "card")} | {"torch": torch.__version__}
+    about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "machine", "card")} | {"torch": torch.__version__}
     session = CaptureSession(torch, device, groups, Path(plan["out"]), plan["steps"], about)
     stand_ins.put_in(torch, session.notes)
     session.start()

@@ -21,12 +21,6 @@ from windtunnel.capture.torch_groups import WANTED
 from windtunnel.records.capture_file import CapturedRank, EntryKind, read_captured
 from windtunnel.spec.machine.cluster import Cluster
 
-CAPABILITIES = {
-    "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0), "rubin": (10, 0),
-    "cdna2": (9, 0), "cdna3": (9, 4), "cdna4": (9, 5),
-}  # fmt: skip
-"""Compute capability of an architecture, as `torch.cuda.get_device_capability` says."""
-
 
 @dataclass(frozen=True)
 class CapturedJob:
@@ -68,7 +62,8 @@ def capture(
         "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments,
         "launcher": script.launcher,
         "steps": steps,
-        "world": world, "command": list(command), "cluster": cluster.id, "card": asdict(card_of(cluster)),
+        "world": world, "command": list(command), "cluster": cluster.id,
+        "machine": cluster.model_dump(mode="json", exclude_none=True), "card": asdict(card_of(cluster)),
     }  # fmt: skip
     for rank in ranks:
         if not 0 <= rank < world:
@@ -148,11 +143,13 @@ class _Ranks:
 def card_of(cluster: Cluster) -> Card:
     """What the cluster's GPU says of itself. SpecError for a machine that PyTorch does not call `cuda`."""
     gpu = cluster.gpu
-    capability = CAPABILITIES.get(gpu.architecture)
-    if capability is None:
-        raise SpecError("--on", cluster.id, "a cluster of GPUs that PyTorch calls cuda")
+    if gpu.capability is None:
+        said = f"{gpu.name} has no capability in its entry"
+        hint = "Write --set node.gpu.capability=9.0, or what torch.cuda.get_device_capability() says there."
+        raise SpecError("--on", said, "a cluster of GPUs that PyTorch calls cuda", hint)
+    major, _, minor = f"{gpu.capability:.1f}".partition(".")
     name = gpu.names[0] if gpu.names else gpu.name
-    return Card(name, capability, round(gpu.memory), gpu.sms or 132, min(cluster.gpus_of_node, cluster.gpus))
+    return Card(name, (int(major), int(minor)), round(gpu.memory), gpu.sms or 132, min(cluster.gpus_of_node, cluster.gpus))
 
 
 def different_ranks(first: CapturedRank, world: int) -> list[int]:

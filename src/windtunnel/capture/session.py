@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.capture.torch_cuda import ReplayedGraph
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
+
+OWN_UPDATE = "a step ends where the script has written its parameters, since no optimizer of torch has stepped"
 
 
 class CaptureSession:
@@ -22,8 +25,8 @@ class CaptureSession:
         self._out, self._wanted, self._about = out, steps, about
         self._stacks = threading.local()
         self._paths: dict[int, str] = {}
-        self._steps = 0
-        self._begun = self._stepped = False
+        self._steps = self._forwards = self._updates = 0
+        self._begun = self._stepped = self._optimizers = False
         self.notes: list[str] = []
 
     def start(self) -> None:
@@ -31,15 +34,21 @@ class CaptureSession:
         from torch.nn.modules import module
         from torch.optim import optimizer
 
+        ReplayedGraph.session = self
         module.register_module_forward_pre_hook(self._enter)
         module.register_module_forward_hook(self._leave, always_call=True)
-        optimizer.register_optimizer_step_pre_hook(lambda *_: self._device.mark(OPTIMIZER))
-        optimizer.register_optimizer_step_post_hook(self._note_update)
+        optimizer.register_optimizer_step_pre_hook(lambda *_: None if ReplayedGraph.capturing else self._device.mark(OPTIMIZER))
+        optimizer.register_optimizer_step_post_hook(self.note_update)
 
     def _enter(self, module: Any, _: Any) -> None:
         stack = self._stacks.__dict__.setdefault("stack", [])
-        if not stack and not self._in_backward() and (self._stepped or not self._begun):
-            self._next_step()
+        if not stack and not self._in_backward():
+            if self._begun and not self._stepped and not self._optimizers and self._device.take_watched():
+                self._note_own_update()
+            self._forwards += 1
+            if self._stepped or not self._begun:
+                self._watch(module)
+            self.begin_pass()
         path = self._paths.get(id(module))
         if path is None:
             self._name(module)
@@ -60,9 +69,38 @@ class CaptureSession:
         for path, module in root.named_modules():
             self._paths.setdefault(id(module), path or type(root).__name__)
 
-    def _note_update(self, *_: Any) -> None:
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Forward passes of whole models, and updates, so far."""
+        return self._forwards, self._updates
+
+    def begin_pass(self) -> None:
+        """A forward pass of a whole model begins: a step's first after an update."""
+        if (self._stepped or not self._begun) and not ReplayedGraph.capturing:
+            self._next_step()
+
+    def _watch(self, root: Any) -> None:
+        """Parameters whose change ends a step of a script that has no optimizer of torch."""
+        if not self._optimizers:
+            for parameter in root.parameters():
+                local = getattr(parameter, "_local_tensor", parameter)
+                if parameter.requires_grad and local.device.type == "cuda":
+                    self._device.watch(local)
+            self._device.take_watched()
+
+    def _note_own_update(self) -> None:
+        if OWN_UPDATE not in self.notes:
+            self.notes.append(OWN_UPDATE)
         self._device.mark(OPTIMIZER_END)
         self._stepped = True
+
+    def note_update(self, *_: Any) -> None:
+        """An optimizer has updated."""
+        self._optimizers = True
+        self._updates += 1
+        if not ReplayedGraph.capturing:
+            self._device.mark(OPTIMIZER_END)
+            self._stepped = True
 
     def _next_step(self) -> None:
         self._steps += self._stepped

@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 
 def put_in(torch: Any, notes: list[str]) -> None:
     """Puts the stand-ins in. `notes` grows by what is used of them."""
+    _offer_packages(notes)
     _leave_out(torch, notes)
     _skip_hollow(torch)
     _replace_flex_attention(torch, notes)
+
+
+PACKAGES = Path(__file__).parent / "packages"
+_OF_MEGATRON = ("apex", "amp_C", "fused_weight_gradient_mlp_cuda", "transformer_engine")
+"""Packages that stand in where Megatron-Core is installed alone: others only look whether they are there, and choose by it."""
+
+
+class _Packages(PathFinder):
+    """Finds what stands in for packages that are not installed. It is asked last."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        if "." not in name and path is None:
+            return super().find_spec(name, [str(PACKAGES)], target)
+        return None
+
+    @classmethod
+    def find_distributions(cls, context: Any = None) -> Any:
+        from importlib.metadata import DistributionFinder
+
+        name = getattr(context, "name", None)
+        return () if name is None else super().find_distributions(DistributionFinder.Context(name=name, path=[str(PACKAGES)]))
+
+
+class _WithoutMegatron(_Packages):
+    """The same without what is Megatron-Core's."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        return None if name in _OF_MEGATRON else super().find_spec(name, path, target)
+
+
+def _offer_packages(notes: list[str]) -> None:
+    from windtunnel.capture import fused
+
+    fused.notes = notes
+    with_megatron = find_spec("megatron") is not None and find_spec("megatron.core") is not None
+    sys.meta_path.append(_Packages if with_megatron else _WithoutMegatron)
 
 
 def _add_note(notes: list[str], note: str) -> None:

@@ -83,6 +83,7 @@ class DefaultGenerator:
 def put_in(torch: Any, device: Any, card: Card) -> None:
     """Puts the stand-ins into `torch.cuda` and what lies beside it. `device`: the module of the recorder."""
     device.set_device_count(card.count)
+    ReplayedGraph.device = device
     names = _names(torch, device, card)
     cuda = torch.cuda
     for module in (cuda, cuda.memory, cuda.random, cuda.streams, cuda.graphs):
@@ -140,23 +141,56 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 class ReplayedGraph:
-    """A CUDA graph. What is captured runs once, as it is written; a replay is not recorded."""
+    """A CUDA graph. What is captured runs on no stream; each replay records its operators and calls, as one launch."""
+
+    device: Any = None
+    """The recorder."""
+    capturing = False
+    session: Any = None
+    """Whoever counts steps: `passes` are forward passes of whole models and updates so far."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+        self._begin, self._graph = 0, -1
+        self._passes = (0, 0)
+
+    def _passes_so_far(self) -> tuple[int, int]:
+        return self.session.passes if self.session is not None else (0, 0)
 
     def capture_begin(self, *_: Any, **__: Any) -> None:
+        self._begin, self._graph = self.device.count_entries(), -1
+        self._passes = self._passes_so_far()
+        ReplayedGraph.capturing = True
+
+    def capture_end(self) -> None:
+        self._graph = self.device.keep_graph(self._begin)
+        ReplayedGraph.capturing = False
+        forwards, updates = self._passes_so_far()
+        self._passes = forwards - self._passes[0], updates - self._passes[1]
+
+    def replay(self) -> None:
+        if self._passes[0] and self.session is not None:
+            self.session.begin_pass()
+        if self._graph >= 0:
+            self.device.replay_graph(self._graph)
+        if self._passes[1] and self.session is not None:
+            self.session.note_update()
+
+    def reset(self, *_: Any, **__: Any) -> None:
         pass
 
-    capture_end = replay = reset = enable_debug_mode = debug_dump = instantiate = capture_begin
+    enable_debug_mode = debug_dump = instantiate = reset
 
     def pool(self) -> tuple[int, int]:
         return (0, 0)
 
 
 @contextlib.contextmanager
-def _graph(*_: Any, **__: Any) -> Iterator[None]:
+def _graph(cuda_graph: Any = None, *_: Any, **__: Any) -> Iterator[None]:
+    if cuda_graph is not None:
+        cuda_graph.capture_begin()
     yield
+    if cuda_graph is not None:
+        cuda_graph.capture_end()
 
 
 def _memory(device: Any, card: Card) -> dict[str, Any]:

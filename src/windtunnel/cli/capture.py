@@ -27,8 +27,20 @@ def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:
         )
     sets = [*asked.sets, *([] if asked.gpus is None else [f"gpus={asked.gpus}"])]
     cluster = load_cluster(str(asked.cluster), sets)
+    if asked.against is not None:
+        from windtunnel.cli.shared.job import job_of, tell_assumed
+
+        loaded = job_of(asked.against)
+        tell_assumed(loaded)
     tell = (lambda text: None) if outputs.quiet else lambda text: notes().print(text, markup=False)
     captured = capture(
         asked.command, cluster, steps=asked.steps, ranks=asked.ranks, network=asked.network, out=asked.out, progress=tell
     )  # fmt: skip
-    outputs.show(capture_sheet(captured), captured.as_dict)
+    if asked.against is None:
+        outputs.show(capture_sheet(captured), captured.as_dict)
+        return
+    from windtunnel.api.against import against
+    from windtunnel.api.against_sheet import against_sheet
+
+    found = against(captured, loaded.job)
+    outputs.show(against_sheet(found), found.as_dict)

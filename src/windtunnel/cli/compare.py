@@ -13,6 +13,7 @@ from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.jobs.described import LONGEST
+from windtunnel.records.capture_file import captured_files
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -20,6 +21,7 @@ Examples:
   windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
   windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
   windtunnel compare trace-rank*.json.gz job.toml
+  windtunnel compare captured job.toml                     what a framework does, beside our graph of the job
   windtunnel compare bench.log start.sh --on h100-ib       what a server's benchmark printed, beside its prediction
 """
 
@@ -32,7 +34,9 @@ def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
     *first, last = things
     if len(things) > 2 and all(one in names("jobs") for one in things):
         raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
-    if len(first) == 1 and _is_served(first[0]):
+    if captured_files(first):
+        _capture_and_job(first, last, asked, outputs)
+    elif len(first) == 1 and _is_served(first[0]):
         _result_and_server(first[0], last, asked, outputs)
     elif len(first) > 1 or _is_run(first[0]):
         _run_and_job(first, last, [*asked.sets, *asked.set_b], asked.on, outputs)
@@ -76,6 +80,20 @@ def _result_and_server(result: str, server: str, asked: CompareCommandOptions, o
     options = ServeOptions(server, asked.on, measured=result, overrides=(*asked.sets, *asked.set_b), record=outputs.wants_detail)
     answer = answer_serve(options)
     outputs.show(server_sheet(answer), answer.as_dict)
+
+
+def _capture_and_job(files: Sequence[str], name: str, asked: CompareCommandOptions, outputs: Outputs) -> None:
+    """What a framework does beside what our graph of a job has."""
+    from windtunnel.api.against import against
+    from windtunnel.api.against_sheet import against_sheet
+    from windtunnel.api.capture import read_capture
+
+    loaded = job_of(name, [*asked.sets, *asked.set_b], asked.on)
+    with show_spinner("comparing"):
+        found = against(read_capture(files), loaded.job)
+    tell_assumed(loaded)
+    outputs.show(against_sheet(found), found.as_dict)
+    tell_ignored(loaded)
 
 
 def _two_jobs(

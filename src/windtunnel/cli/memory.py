@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from windtunnel.api.memory import MemoryReport, check_stage
 from windtunnel.api.step import memory
 from windtunnel.base.errors import SpecError
+from windtunnel.cli.shared.captured import answer_memory, is_capture
 from windtunnel.cli.shared.common import show_spinner, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
@@ -21,10 +23,18 @@ Examples:
 """
 
 
-@command_of(MemoryCommandOptions)
+@command_of(MemoryCommandOptions, loads=False)
 def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
+    source = outputs.source
+    assert source is not None
     if asked.picture is not None and not asked.picture.lower().endswith((".svg", ".html")):
         raise SpecError("--picture", asked.picture, "a name that ends in .svg or .html")
+    if is_capture(source.job):
+        if asked.replay or asked.stage is not None or asked.snapshot is not None:
+            raise SpecError("JOB", source.job, "a job beside --replay, --stage and --snapshot", "A capture is always replayed.")
+        answer_memory(source, asked.picture, replace(outputs, source=None))
+        return
+    asked = replace(asked, job=source.load().job)
     check_stage(asked.job, asked.stage)
     with show_spinner(f"counting the memory of {asked.job.name}"):
         counted = memory(asked.job, replay=asked.replay, over_time=asked.picture is not None, stage=asked.stage)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.captured import is_capture, load_captured
 from windtunnel.cli.shared.common import fault_sets, notes, show_spinner
 from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
@@ -17,6 +18,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.options import PredictCommandOptions
 
 if TYPE_CHECKING:
+    from windtunnel.cli.shared.job import JobSource
     from windtunnel.predict.prediction import Prediction
     from windtunnel.sheet.blocks import Sheet
 
@@ -55,6 +57,9 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
         from windtunnel.base.errors import SpecError
 
         raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
+    if is_capture(source.job):
+        _of_capture(source, asked, outputs)
+        return
     if asked.kernels is not None:
         from windtunnel.compute.kernel_file import is_path, load
 
@@ -102,6 +107,15 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
     detail = outputs.wants_detail or outputs.csv is not None
     outputs.show(partial(_sheet, prediction, detail), partial(_table, prediction))
     tell_ignored(loaded)
+
+
+def _of_capture(source: JobSource, asked: PredictCommandOptions, outputs: Outputs) -> None:
+    """The step of a captured job."""
+    from windtunnel.api.capture_sheet import capture_sheet
+
+    said = (asked.trace, asked.profile, asked.kernels, asked.calibration, asked.fault, asked.beside, asked.background)
+    captured = load_captured(source, asked.network, "predict", said)
+    outputs.show(capture_sheet(captured), captured.as_dict)
 
 
 def _sheet(prediction: Prediction, detail: bool) -> Sheet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -39,6 +40,10 @@ class EntryKind(IntEnum):
     MARK = 10
 
 
+REPLAYED = 4
+"""Bit of `flag`: an operator or a call of a CUDA graph's replay, which the host does not launch."""
+
+
 @dataclass(frozen=True)
 class CapturedRank:
     """Entries of a rank in their order; `name`, `signature` and `module` are numbers of `texts`, -1 none."""
@@ -60,6 +65,33 @@ def write_captured(rank: CapturedRank, path: Path) -> None:
         pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path, compression="zstd")
     except OSError as error:
         raise FileError(str(path), error.strerror or str(error), "a file that can be written") from error
+
+
+def captured_files(sources: Sequence[str | Path]) -> list[Path]:
+    """Files of captured ranks that the sources name or, as folders, hold; none where one of them is anything else."""
+    files: list[Path] = []
+    for path in map(Path, sources):
+        try:
+            inside = sorted(path.glob("rank-*.parquet")) if path.is_dir() else [path]
+            if not inside or not all(is_captured(file) for file in inside):
+                return []
+        except (OSError, ValueError):  # a text that is no path
+            return []
+        files += inside
+    return files
+
+
+def is_captured(path: Path) -> bool:
+    """Whether a file holds a captured rank."""
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return KEY in (pq.read_schema(path).metadata or {})
+    except (OSError, ValueError, pa.ArrowException):
+        return False
 
 
 def read_captured(path: Path) -> CapturedRank:

@@ -11,6 +11,7 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.reading import Content, Context
 from windtunnel.formats.traces.chakra import read_trace, sources
 from windtunnel.formats.traces.chakra.groups import read_groups
+from windtunnel.records.capture_file import captured_files
 from windtunnel.records.graph_file import read_graph
 from windtunnel.records.run import Run
 from windtunnel.records.run_file import is_run, read_run
@@ -30,7 +31,9 @@ def read_graph_of(
     `compute` "kernels": profiler traces with the shapes of their kernels. SpecError for files that hold something else.
     """
     first = Path(files[0])
-    if len(files) == 1 and str(first).endswith(".parquet"):
+    if captured := captured_files(files):
+        files = captured
+    elif len(files) == 1 and str(first).endswith(".parquet"):
         return read_graph(first), ()
     if len(files) == 1 and is_run(first):
         return graph_of(read_run(first)), ()

@@ -102,7 +102,7 @@ def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = No
     if degrees and machine.job is None:
         raise SpecError("--job", "nothing", "the job of the run", f"{min(degrees)} needs it.")
     plans = OtherPlans(run, machine.job) if machine.job is not None else None
-    parsed = {text: change_of(text, run, machine) for text in changes if text not in degrees}
+    parsed = {text: change_of(text, machine) for text in changes if text not in degrees}
     size = max(int(graph.numbers.max(initial=0)), max((max(ranks) for ranks in graph.groups if ranks), default=0)) + 1
     base = _end(graph, graph.seconds, size)
     measured = _measured_seconds(graph)
@@ -141,7 +141,7 @@ def _end(graph: TraceGraph, seconds: Floats, size: int) -> float:
     return result.end
 
 
-def change_of(text: str, run: Run, machine: TracedMachine) -> TraceChange:
+def change_of(text: str, machine: TracedMachine) -> TraceChange:
     """A change as it is typed."""
     head, _, value = text.partition("=")
     if head.startswith("scale:"):

@@ -12,13 +12,18 @@ from windtunnel.sheet.numbers import measured_seconds as seconds
 from windtunnel.sheet.numbers import signed_seconds
 from windtunnel.sheet.sentence import Sentence, quote
 
+ALONE = "Each change is applied alone to the measured step, whose other times stay as they were measured."
 
-def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = ()) -> Sheet:
-    """What `whatif` shows. `rows`: of one run, one or more; `broken`: what of it could not be read."""
+
+def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = (), captured: bool = False) -> Sheet:
+    """What `whatif` shows. `rows`: of one run, one or more; `broken`: what of it could not be read; `captured`: of a capture, of
+    which nothing was measured."""
     first, ordered = rows[0], sorted(rows, key=lambda row: row.answer)
     headline = Sentence(
         "Measured: {measured}; replayed unchanged: {replayed}.", measured=seconds(first.measured), replayed=seconds(first.replayed)
     )
+    if captured:
+        headline = Sentence("The captured step takes {measured}.", measured=seconds(first.measured))
     changes = tuple(
         Change(quote(row.text), (row.measured - row.answer,),
                (quote(f"{signed_seconds(row.answer - row.measured)} ({_share(row)})"),), quote(row.basis_modelled))
@@ -26,15 +31,16 @@ def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = ()) -> Sheet:
     )  # fmt: skip
     about = "Blue, to the right: the step takes less time with it. Orange, to the left: more."
     return Sheet(
-        "A measured step with one thing changed", "", _figures(first, ordered[0]),
+        "A captured step with one thing changed" if captured else "A measured step with one thing changed", "",
+        () if captured else _figures(first, ordered[0]),
         (
-            Section("", (Lines((headline, *(line for row in rows for line in _lines(row))), brief=True),)),
+            Section("", (Lines((headline, *(line for row in rows for line in _lines(row, captured))), brief=True),)),
             *broken_section(broken),
             Section("What each change gives, alone", (
                 Tornado("seconds that each change gives", changes, detail=True), Lines((about,), mood="soft", detail=True))),
             Section("What each answer rests on", _table(rows)),
         ),
-        ("Each change is applied alone to the measured step, whose other times stay as they were measured.",),
+        (headline if captured else ALONE,),
         titled=True,
     )  # fmt: skip
 
@@ -57,14 +63,14 @@ def _share(row: WhatIf) -> str:
     return f"{100 * (row.answer / row.measured - 1.0):+.1f} %" if row.measured else "-"
 
 
-def _lines(row: WhatIf) -> tuple[Sentence, ...]:
+def _lines(row: WhatIf, captured: bool = False) -> tuple[Sentence, ...]:
     """A change in the terminal."""
     return (
         Sentence(
             "{change}: {time} ({share}), {count} tasks changed", change=row.text, time=seconds(row.answer),
             share=f"{row.answer / row.measured - 1.0:+.1%}", count=f"{row.touched:,}",
         ),
-        Sentence("  measured: {basis}", basis=row.basis_measured),
+        Sentence("  captured: {basis}" if captured else "  measured: {basis}", basis=row.basis_measured),
         Sentence("  modelled: {basis}", basis=row.basis_modelled),
     )  # fmt: skip
 

@@ -78,6 +78,53 @@ void Log::add(Entry entry) {
   left = now();
 }
 
+size_t Log::count() {
+  std::lock_guard<std::mutex> guard(lock);
+  return entries.size();
+}
+
+size_t Log::keep_graph(size_t begin) {
+  auto name = number_of("in a CUDA graph");
+  std::lock_guard<std::mutex> guard(lock);
+  graphs_.emplace_back();
+  for (size_t i = begin; i < entries.size(); ++i) {
+    auto& entry = entries[i];
+    if (entry.kind == Kind::kAllocate || entry.kind == Kind::kFree || entry.kind == Kind::kMark) continue;
+    graphs_.back().push_back(entry);
+    entry.kind = Kind::kMark;
+    entry.name = name;
+  }
+  return graphs_.size() - 1;
+}
+
+void Log::repeat(size_t graph) {
+  Away away;
+  if (!on || is_quiet()) return;
+  std::lock_guard<std::mutex> guard(lock);
+  std::unordered_map<int64_t, int64_t> calls;
+  bool launches = true;  // one launch of the host, that of the graph
+  for (Entry entry : graphs_.at(graph)) {
+    if (entry.kind == Kind::kCall) {
+      entry.a = calls[entry.a] = number_call();
+    } else if (entry.kind == Kind::kCallWait && calls.count(entry.a)) {
+      entry.a = calls[entry.a];
+    } else if (entry.kind != Kind::kOperator && entry.kind != Kind::kRecord && entry.kind != Kind::kBlock) {
+      continue;
+    }
+    entry.host = 0;
+    entry.module = module_now;
+    entry.thread = thread_number;
+    if (!launches) entry.flag |= kReplayed;
+    if (entry.kind == Kind::kOperator || entry.kind == Kind::kCall) launches = false;
+    entries.push_back(entry);
+  }
+}
+
+int64_t number_call() {
+  static std::atomic<int64_t> next{0};
+  return next++;
+}
+
 Away::Away(bool quiet) : quiet_(quiet) {
   if (away_depth++ == 0) host_since += now() - left;
   quiet_depth += quiet_;

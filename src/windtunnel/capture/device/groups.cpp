@@ -5,8 +5,6 @@
 #include <torch/csrc/distributed/c10d/FakeProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
-#include <atomic>
-
 #include "groups.hpp"
 #include "storage.hpp"
 
@@ -15,8 +13,6 @@ namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-std::atomic<int64_t> next_call{0};
 
 struct Recorded final : c10d::FakeWork {
   Recorded(int64_t call, int64_t stream, Tensors outputs) : call(call), stream(stream), outputs(std::move(outputs)) {}
@@ -81,7 +77,10 @@ class Group final : public c10d::FakeProcessGroup {
     return call("all_gather", bytes_of(outputs[0]), outputs[0], options.asyncOp);
   }
   c10::intrusive_ptr<c10d::Work> _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) override {
-    copy([&] { FakeProcessGroup::_allgather_base(output, input, options); });
+    copy([&] {  // by elements: shapes need not agree
+      auto into = output.view(-1), part = input.reshape(-1);
+      for (int i = 0; i < size_; ++i) into.narrow(0, i * part.numel(), part.numel()).copy_(part);
+    });
     return call("all_gather", bytes_of({output}), {output}, options.asyncOp);
   }
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -98,7 +97,7 @@ class Group final : public c10d::FakeProcessGroup {
   }
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(Tensor& output, Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override {
-    copy([&] { FakeProcessGroup::_reduce_scatter_base(output, input, options); });
+    copy([&] { output.view(-1).copy_(input.reshape(-1).narrow(0, rank_ * output.numel(), output.numel())); });
     return call("reduce_scatter", bytes_of({input}), {output}, options.asyncOp);
   }
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -174,7 +173,7 @@ class Group final : public c10d::FakeProcessGroup {
     Entry entry;
     entry.kind = Kind::kCall;
     entry.name = log.number_of(name);
-    entry.a = next_call++;
+    entry.a = number_call();
     entry.b = bytes;
     entry.c = (int64_t{number_} << 32) | static_cast<int64_t>(peer + 1);
     entry.signature = static_cast<int32_t>(current_stream());

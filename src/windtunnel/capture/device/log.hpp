@@ -35,11 +35,13 @@ struct Entry {
   int32_t module = -1;
   Kind kind = Kind::kOperator;
   uint8_t backward = 0;
-  uint8_t flag = 0;  // an operator: computed with true values; a call: asynchronous; a copy: 1 to the device, 2 from it
+  uint8_t flag = 0;  // an operator: 1 computed with true values, 4 part of a replayed graph; a call: asynchronous; a copy: 1 to the device, 2 from it
   uint8_t thread = 0;
   uint32_t unused = 0;
 };
 static_assert(sizeof(Entry) == 64);
+
+constexpr uint8_t kReplayed = 4;
 
 class Log {
  public:
@@ -51,9 +53,15 @@ class Log {
   int32_t number_of(const std::string& text);
   // Adds an entry of the current thread, stream and module. `begun`: when the recorder was entered, see `Away`.
   void add(Entry entry);
+  size_t count();
+  // Takes what happened on streams since an entry out, as a CUDA graph: its capture runs nothing. Returns the graph's number.
+  size_t keep_graph(size_t begin);
+  // A graph's replay, whose work the host does not launch.
+  void repeat(size_t graph);
 
  private:
   std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<std::vector<Entry>> graphs_;
 };
 
 Log& the_log();
@@ -73,6 +81,7 @@ class Away {
 bool is_quiet();
 void set_module(int32_t module);
 int32_t current_module();
+int64_t number_call();
 int64_t current_stream(int device = -1);
 int current_device();
 void set_current_device(int device);

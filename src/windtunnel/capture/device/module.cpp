@@ -9,6 +9,7 @@
 #include "operators.hpp"
 #include "storage.hpp"
 #include "tensors.hpp"
+#include "values.hpp"
 
 namespace py = pybind11;
 
@@ -80,6 +81,11 @@ PYBIND11_MODULE(windtunnel_capture_device, module) {
   module.def("set_device_count", [](int count) { device_count() = count; });
   module.def("register_operators", &register_operators);
   module.def("make_group", &make_group);
+  module.def("watch", &watch);
+  module.def("take_watched", &take_watched);
+  module.def("count_entries", [] { return the_log().count(); });
+  module.def("keep_graph", [](size_t begin) { return the_log().keep_graph(begin); });
+  module.def("replay_graph", [](size_t graph) { the_log().repeat(graph); });
   module.def("site_of_call", &site_of_call);
   module.def("resize_storage", [](const py::object& storage, int64_t bytes) {
     resize_storage(torch::createStorage(storage.ptr()), bytes);

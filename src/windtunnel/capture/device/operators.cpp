@@ -220,8 +220,10 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return tensor;
   };
   for (size_t i = 0; i < count; ++i) {
-    if (!known && is_written(schema.arguments()[i]) && !kWritesNoValue.count(schema.name())) {
-      for (const auto& tensor : tensors_in(arguments[i])) forget(tensor);
+    if (!is_written(schema.arguments()[i])) continue;
+    for (const auto& tensor : tensors_in(arguments[i])) {
+      note_written(tensor);
+      if (!known && !kWritesNoValue.count(schema.name())) forget(tensor);
     }
   }
   for (size_t i = 0; i < results.size() && i < schema.returns().size(); ++i) {
@@ -263,6 +265,15 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) signature += ',';
     write(signature, results[i]);
+  }
+  if (schema.returns().empty()) {  // of lists in place and such, what is written are arguments
+    bool first = true;
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_written(schema.arguments()[i])) continue;
+      if (!first) signature += ',';
+      first = false;
+      write(signature, arguments[i]);
+    }
   }
   signature += ']';
   const auto& overload = schema.overload_name();

@@ -19,6 +19,7 @@ struct Storage {
   int64_t address = 0;
   int64_t bytes = 0;
   Values values = Values::kFresh;
+  bool watched = false;  // a parameter's: whoever writes it updates the model
   int8_t rule = -1;  // of unknown truth values: what all of them are by rule, -1 none
   c10::intrusive_ptr<c10::StorageImpl> twin;
 };

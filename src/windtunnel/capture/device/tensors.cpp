@@ -133,6 +133,7 @@ Tensor& copy_(Tensor& to, const Tensor& from, bool non_blocking) {
       to.fill_(answer(from));
     }
   } else if (auto* storage = storage_of(to)) {
+    note_written(to);
     bool whole = to.nbytes() == static_cast<size_t>(storage->bytes);
     bool drawn = up && is_data(to, storage->bytes);
     if (known && !drawn && is_kept(to, storage->bytes) && (whole || storage->values != Values::kUnknown)) {

@@ -1,13 +1,17 @@
 #include "values.hpp"
 
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/graph_task.h>
 
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <string_view>
 
 namespace capture {
 namespace {
+
+std::atomic<bool> watched_was_written{false};
 
 using at::Tensor;
 
@@ -49,6 +53,17 @@ void forget(const Tensor& tensor, int8_t rule) {
     storage->rule = rule;
   }
 }
+
+void note_written(const Tensor& tensor) {
+  auto* storage = storage_of(tensor);
+  if (storage != nullptr && storage->watched && torch::autograd::get_current_graph_task_id() < 0) watched_was_written = true;
+}
+
+void watch(const Tensor& tensor) {
+  if (auto* storage = storage_of(tensor)) storage->watched = true;
+}
+
+bool take_watched() { return watched_was_written.exchange(false); }
 
 bool write_values(const Tensor& tensor, const Tensor& values) {
   auto* storage = storage_of(tensor);

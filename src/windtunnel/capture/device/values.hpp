@@ -27,6 +27,11 @@ std::optional<at::Tensor> twin_of(const at::Tensor& tensor);
 // The values of the tensor's storage are not known any more. `rule`: what unknown truth values all are, -1 nothing.
 void forget(const at::Tensor& tensor, int8_t rule = -1);
 
+// An operator has written the tensor: whether parameters were, outside of a backward pass, is kept until it is asked for.
+void note_written(const at::Tensor& tensor);
+void watch(const at::Tensor& tensor);
+bool take_watched();
+
 // Writes true values; whoever covers the whole storage makes them known.
 bool write_values(const at::Tensor& tensor, const at::Tensor& values);
 

@@ -34,7 +34,7 @@ class EveryCall(NetworkCalls):
 @dataclass(slots=True)
 class StepNode:
     """A node of a stage. `kind`: Chakra's type; `deps`: indices of nodes before it; `axis` and `call` of a collective with `size`
-    bytes; `to`: for messages the other stage, `key` what pairs them."""
+    bytes; `to`: for messages the other stage, `key` what pairs them; `shape`: batch, m, n and k of a matrix product."""
 
     name: str
     kind: str
@@ -48,6 +48,7 @@ class StepNode:
     axis: Axis = Axis.NONE
     to: int = -1
     key: int = -1
+    shape: tuple[int, ...] = ()
 
 
 def step_nodes(job: Job) -> tuple[list[list[StepNode]], float]:
@@ -155,7 +156,11 @@ class _StageWriter:
         name = self.ops.names[row]
         if self.ops.kind[row] != Kind.COMM:
             full = kernel_name(int(self.ops.kind[row]), name)
-            return StepNode(full, "COMP", seconds, stream, flops=float(self.ops.flops[row]), size=float(self.ops.bytes[row]))
+            sides = (self.ops.batch, self.ops.m, self.ops.n, self.ops.k)
+            product = self.ops.kind[row] in (Kind.GEMM, Kind.GROUPED_GEMM)
+            shape = tuple(int(side[row]) for side in sides) if product else ()
+            flops, size = float(self.ops.flops[row]), float(self.ops.bytes[row])
+            return StepNode(full, "COMP", seconds, stream, flops=flops, size=size, shape=shape)
         comm, axis = Comm(int(self.ops.comm[row])), Axis(int(self.ops.axis[row]))
         if comm == Comm.SEND_RECV or self.book.group(axis).ranks < 2:
             return StepNode(name, "COMP", seconds, stream)

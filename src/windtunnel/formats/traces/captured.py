@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
@@ -24,7 +24,7 @@ from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention
 from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS, product_of
 from windtunnel.formats.traces.task_columns import TaskColumns
 from windtunnel.records.attention import COLUMNS
-from windtunnel.records.capture_file import KEY, CapturedRank, EntryKind, read_captured, steps_of
+from windtunnel.records.capture_file import KEY, REPLAYED, CapturedRank, EntryKind, read_captured, steps_of
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
@@ -32,9 +32,14 @@ LAUNCH = 2.5e-6
 """Seconds of a launch in the driver. Assumed: cudaLaunchKernel takes 2 to 3 us on servers' processors."""
 
 HOST_LANE = 1 << 24
+_FUSED_UPDATES = ("aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
+"""Operators that update parameters and states, their first input and those from the third on, by gradients, the second."""
 _READS_ROWS = frozenset(("aten::embedding", "aten::index_select", "aten::index", "aten::gather"))
 """Operators that read as much of their first tensor as they write."""
-_WRITES = frozenset(("aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::copy_"))
+_WRITES = frozenset((
+    "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::copy_", "aten::_foreach_copy_",
+    "aten::_foreach_zero_",
+))  # fmt: skip
 """Operators that read nothing of the tensor that they write."""
 
 
@@ -78,6 +83,8 @@ def shapes_of(name: str, signature: str) -> Shapes:
     read, written = _bytes(inputs), _bytes(outputs)
     if plain in _READS_ROWS:
         read = written + _bytes(inputs[1:])
+    elif plain.startswith(_FUSED_UPDATES):  # gradients are written where they are scaled alone
+        written -= _bytes(inputs[1])
     elif plain in _WRITES or overload.endswith("out"):
         read -= written
     tensors = [part if isinstance(part, dict) else {} for part in inputs]
@@ -107,12 +114,17 @@ def _bytes(value: Any) -> float:
     return float(_element(value) * (count if count is not None else np.prod(value["s"], dtype=np.float64)))
 
 
-def graph_of_captured(ranks: Sequence[CapturedRank]) -> TraceGraph:
-    """The last step of each rank as one graph. Seconds of kernels and calls are NaN: nobody has run them."""
+def graph_of_captured(ranks: Sequence[CapturedRank], launches: list[Int64s] | None = None) -> TraceGraph:
+    """The last step of each rank as one graph. Seconds of kernels and calls are NaN: nobody has run them.
+
+    `launches` grows by an array for each rank: the last task of the host before each entry of its step, -1 none.
+    """
     columns, shapes = TaskColumns(), dict[int, Shapes]()
     for rank in ranks:
         columns.rank(int(rank.about["rank"]))
-        _RankTasks(rank, columns, shapes).add_step()
+        launched = _RankTasks(rank, columns, shapes).add_step()
+        if launches is not None:
+            launches.append(np.array(launched, np.int64))
     products = np.zeros((len(columns), 5), np.int64)
     for task, shape in shapes.items():
         products[task] = shape.product
@@ -144,8 +156,9 @@ class _RankTasks:
     def _ranks_of_group(self) -> list[tuple[int, ...]]:
         return [tuple(int(rank) for rank in group["ranks"]) for group in self._rank.about["groups"]]
 
-    def add_step(self) -> None:
-        """The tasks of the last step."""
+    def add_step(self) -> list[int]:
+        """Adds the tasks of the last step. Returns the last task of the host at each of its entries."""
+        launched = []
         window = steps_of(self._rank)[-1]
         host = host_seconds(self._rank)
         handlers = {
@@ -158,6 +171,8 @@ class _RankTasks:
             handler = handlers.get(EntryKind(int(entry["kind"])))
             if handler is not None:
                 handler(entry)
+            launched.append(self._host)
+        return launched
 
     def _launch(self, name: str, seconds: float = LAUNCH) -> int:
         before = [task for task in (self._host, *self._host_waits) if task >= 0]
@@ -176,7 +191,8 @@ class _RankTasks:
         if key not in self._known:
             self._known[key] = shapes_of(name, self._rank.texts[key[1]])
         shapes = self._known[key]
-        before = in_order([self._launch(f"launch {name}"), *self._before(stream)])
+        launch = self._host if int(entry["flag"]) & REPLAYED and self._host >= 0 else self._launch(f"launch {name}")
+        before = in_order([launch, *self._before(stream)])
         task = self._last[stream] = self._tasks.add(name, TaskKind.COMPUTE, size=shapes.bytes, lane=stream, deps=before)
         self._shapes[task] = shapes
 
@@ -184,7 +200,8 @@ class _RankTasks:
         name, stream, current = self._rank.texts[int(entry["name"])], int(entry["stream"]), int(entry["signature"])
         number, peer = int(entry["c"]) >> 32, (int(entry["c"]) & 0xFFFFFFFF) - 1
         ranks = self._ranks_of_group[number]
-        before = [self._launch(f"launch {name}"), *self._before(stream), *self._waits.get(current, ())]
+        launch = self._host if int(entry["flag"]) & REPLAYED and self._host >= 0 else self._launch(f"launch {name}")
+        before = [launch, *self._before(stream), *self._waits.get(current, ())]
         before += [self._last[current]] if current in self._last else []
         comm = comm_of(name)
         size = float(entry["b"])

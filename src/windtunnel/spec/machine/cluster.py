@@ -28,6 +28,7 @@ class GPU(Noun):
     names: tuple[str, ...] = ()
     vendor: Literal["nvidia", "amd", "intel", "google", "huawei", "other"] = "nvidia"
     architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
+    capability: PositiveFloat | None = Field(None, description="compute capability, as PyTorch says it: 9.0")
     peak: dict[PrecisionName, FlopRate]
     achievable: dict[PrecisionName, FlopRate] = {}
     memory: Size = Field(ge=2**20, description="a number without a unit is bytes: 80GiB, 80e9")

@@ -179,7 +179,10 @@ def storages(values: list[Any], kinds: list[Any]) -> list[int]:
     return found
 
 
-PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::_scaled_mm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+PRODUCTS = {
+    "aten::mm": 0, "aten::bmm": 0, "aten::_scaled_mm": 0, "aten::addmm": 1, "aten::baddbmm": 1,
+    "fused_weight_gradient::wgrad_gemm_accum": 0,
+}  # fmt: skip
 """Operators that are one matrix product, and which input is its left side."""
 
 

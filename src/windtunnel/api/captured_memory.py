@@ -1,0 +1,137 @@
+"""Memory of a captured rank over its last step, by content and by module: a replay of its allocations through PyTorch's allocator.
+
+What a tensor holds follows from when it is allocated and freed: before the first step it is a weight; in an update and for longer
+it is state of the optimizer; in a backward pass and for longer a gradient; in a forward pass and beyond it an activation; what goes
+where it came is temporary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.memory.allocator import CachingAllocator, PoolBlock
+from windtunnel.memory.lifetimes import TensorContent
+from windtunnel.memory.over_time import PARTS, OverTime
+from windtunnel.records.capture_file import OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, EntryKind, steps_of
+
+BEFORE, FORWARD, BACKWARD, UPDATE = range(4)
+"""Parts of a job in which a tensor is allocated or freed."""
+
+
+@dataclass(frozen=True)
+class HeldByModule:
+    """Bytes and tensors at the highest moment that a module (empty: none) allocated, by content."""
+
+    module: str
+    content: str
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
+class CapturedMoments:
+    """A rank's memory over its last step."""
+
+    rank: int
+    moments: OverTime
+    highest: tuple[HeldByModule, ...]
+    """At the step's highest moment, most bytes first."""
+
+
+def passes_of_entries(rank: CapturedRank) -> Int64s:
+    """[E] in which part of the job each entry lies: BEFORE, FORWARD, BACKWARD or UPDATE."""
+    entries = rank.entries
+    passes = np.where(entries["backward"] > 0, BACKWARD, FORWARD).astype(np.int64)
+    marks = np.flatnonzero(entries["kind"] == EntryKind.MARK)
+    begun = -1
+    first = len(entries)
+    for mark in marks.tolist():
+        name = rank.texts[int(entries["name"][mark])]
+        if name == STEP:
+            first = min(first, mark)
+        elif name == OPTIMIZER:
+            begun = mark
+        elif name == OPTIMIZER_END and begun >= 0:
+            passes[begun:mark] = UPDATE
+            begun = -1
+    passes[:first] = BEFORE
+    return passes
+
+
+def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float) -> CapturedMoments:
+    """`entry_seconds`: when in the replayed step the host is at each entry of the last step."""
+    entries, passes = rank.entries, passes_of_entries(rank)
+    window = steps_of(rank)[-1]
+    memory = np.flatnonzero(np.isin(entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE)))
+    memory = memory[memory < window.stop]
+    contents = _contents(entries, passes, memory)
+    pool = CachingAllocator(limit=math.inf)
+    live: dict[int, tuple[PoolBlock, int]] = {}  # by address: the block, and the entry that made it
+    parts = np.zeros(len(PARTS))
+    times, levels, reserved = [0.0], list[Floats](), list[float]()
+    peak, at_peak = -1.0, list[int]()
+    for number in memory.tolist():
+        address, size = int(entries["a"][number]), int(entries["b"][number])
+        if number >= window.start and not levels:
+            levels.append(parts.copy())
+            reserved.append(float(pool.reserved))
+            peak, at_peak = float(parts.sum()), [made for _, made in live.values()]
+        if entries["kind"][number] == EntryKind.ALLOCATE:
+            live[address] = pool.malloc(size, int(entries["stream"][number])), number
+            parts[contents[number]] += size
+        elif address in live:
+            block, made = live.pop(address)
+            pool.free(block)
+            parts[contents[made]] -= size
+        if number >= window.start:
+            times.append(float(entry_seconds[number - window.start]))
+            levels.append(parts.copy())
+            reserved.append(float(pool.reserved))
+            if parts.sum() > peak:
+                peak, at_peak = float(parts.sum()), [made for _, made in live.values()]
+    if not levels:
+        levels, reserved, at_peak = [parts.copy()], [float(pool.reserved)], [made for _, made in live.values()]
+    moments = OverTime(
+        int(rank.about["rank"]), np.maximum.accumulate(np.array(times)), np.array(levels), np.array(reserved), 0.0, capacity
+    )
+    return CapturedMoments(int(rank.about["rank"]), moments, _held_by_module(rank, at_peak, contents))
+
+
+def _contents(entries: np.ndarray, passes: Int64s, memory: Int64s) -> dict[int, int]:
+    """Content of each allocation, by the number of its entry."""
+    contents: dict[int, int] = {}
+    open_: dict[int, int] = {}
+    for number in memory.tolist():
+        address = int(entries["a"][number])
+        if entries["kind"][number] == EntryKind.ALLOCATE:
+            open_[address] = number
+        elif (made := open_.pop(address, None)) is not None:
+            contents[made] = _content(int(passes[made]), int(passes[number]))
+    for made in open_.values():
+        contents[made] = _content(int(passes[made]), -1)
+    return contents
+
+
+def _content(made: int, freed: int) -> int:
+    if made == freed:
+        return TensorContent.TEMPORARY
+    stays = {
+        BEFORE: TensorContent.WEIGHTS, FORWARD: TensorContent.ACTIVATIONS, BACKWARD: TensorContent.GRADIENTS,
+        UPDATE: TensorContent.OPTIMIZER,
+    }  # fmt: skip
+    return stays[made]
+
+
+def _held_by_module(rank: CapturedRank, made: list[int], contents: dict[int, int]) -> tuple[HeldByModule, ...]:
+    sizes, counts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for number in made:
+        module = int(rank.entries["module"][number])
+        key = rank.texts[module] if module >= 0 else "", PARTS[contents[number]]
+        sizes[key] += int(rank.entries["b"][number])
+        counts[key] += 1
+    return tuple(HeldByModule(*key, size, counts[key]) for key, size in sizes.most_common())

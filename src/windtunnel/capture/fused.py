@@ -1,0 +1,94 @@
+"""Kernels of libraries that need a GPU or a compiler of kernels, as operators that have shapes and nothing else.
+
+Stand-ins of packages (`packages/`) call them in the place of the library's own; the recorder sees one kernel with its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from windtunnel.base.errors import SpecError
+
+notes: list[str] = []
+"""What was stood in for: the session's notes."""
+_libraries: dict[str, Any] = {}
+
+
+def add_note(text: str) -> None:
+    """Says once that something is stood in for."""
+    if text not in notes:
+        notes.append(text)
+
+
+def refuse(what: str) -> SpecError:
+    """The error for what no stand-in has."""
+    return SpecError("Transformer Engine", what, "what its stand-in has (docs/capture.md)", "Capture without it.")
+
+
+def kernel(schema: str, shapes: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator `library::name(…) -> …` of which only the shapes of its results are known."""
+    space, _, rest = schema.partition("::")
+    if space not in _libraries:
+        _libraries[space] = torch.library.Library(space, "DEF")
+    library, name = _libraries[space], rest.partition("(")[0]
+    library.define(rest)
+    library.impl(name, shapes, "Meta")
+    return getattr(getattr(torch.ops, space), name)  # type: ignore[no-any-return]
+
+
+def gather(tensor: Any, group: Any) -> Any:
+    """Rows of all ranks of a group."""
+    out = tensor.new_empty((tensor.shape[0] * group.size(), *tensor.shape[1:]))
+    torch.distributed.all_gather_into_tensor(out, tensor.contiguous(), group=group)
+    return out
+
+
+def reduce_scatter(tensor: Any, group: Any) -> tuple[Any, Any]:
+    """This rank's rows of a sum over a group, and what to wait for."""
+    out = tensor.new_empty((tensor.shape[0] // group.size(), *tensor.shape[1:]))
+    work = torch.distributed.reduce_scatter_tensor(out, tensor.contiguous(), group=group, async_op=True)
+    return out, work
+
+
+accumulate = kernel("fused_weight_gradient::wgrad_gemm_accum(Tensor left, Tensor right, Tensor(a!) out) -> ()", lambda *_: None)
+"""A matrix product that is added to `out` in its epilogue."""
+norm_forward = kernel(
+    "transformer_engine::norm_fwd(Tensor x, Tensor weight, Tensor? bias) -> (Tensor, Tensor)",
+    lambda x, weight, bias: (torch.empty_like(x), x.new_empty(x.shape[:-1], dtype=torch.float32)),
+)
+norm_backward = kernel(
+    "transformer_engine::norm_bwd(Tensor grad, Tensor x, Tensor stats, Tensor weight) -> (Tensor, Tensor)",
+    lambda grad, x, stats, weight: (torch.empty_like(x), torch.empty_like(weight)),
+)
+
+
+class Norm(torch.autograd.Function):
+    """A layer norm or RMS norm as one kernel forward and one backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
+        out, stats = norm_forward(x, weight, bias)
+        ctx.save_for_backward(x, weight, stats)
+        ctx.biased = bias is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, weight, stats = ctx.saved_tensors
+        dx, dweight = norm_backward(grad, x, stats, weight)
+        return dx, dweight, torch.empty_like(weight) if ctx.biased else None
+
+
+def fused_attention(
+    query: Any, key: Any, value: Any, causal: bool, scale: float | None = None, dropout: float = 0.0, cudnn: bool = False
+) -> Any:
+    """[batch, heads, tokens, width] by cuDNN's fused attention, or by FlashAttention."""
+    if cudnn:
+        attend = torch.ops.aten._scaled_dot_product_cudnn_attention
+        return attend(query, key, value, None, True, dropout, causal, False, scale=scale)[0]
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )

@@ -1,0 +1,5 @@
+"""What is common to all frameworks."""
+
+from transformer_engine.common import recipe
+
+__all__ = ["recipe"]
