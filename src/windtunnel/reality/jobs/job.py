@@ -9,6 +9,7 @@ The catalogue framework that a table names: spellings, descendants, and substitu
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,13 +19,14 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
+from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread
 from windtunnel.reality.jobs.machine import cluster_of
-from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, runtime_of, software_date
+from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, release_of, runtime_of, software_date
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
 from windtunnel.reality.rows.table import TrainingRow
-from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, names
+from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, load_runtime, names
 from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
 
@@ -78,7 +80,9 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
-        return _Candidates.of(row, model, cluster, runtime, software, assumed).draft()
+        if row.tp and row.pp:
+            return _Candidates.of(row, model, cluster, runtime, software, assumed).draft()
+        return _least_cut(row, model, cluster, runtime, software, assumed)
     except ValidationError as error:
         first = error.errors()[0]
         return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -100,15 +104,43 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
         if (blank or fact.corrects) and fact.assumed:
             assumed.append(fact.assumed)
         row = replace(row, **(blank | fact.corrects))
-    return row
+    return _with_precision(row, assumed)
+
+
+def _with_precision(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    """The row with the first word of its precision ("bf16 + fp32 optimizer"), or with what its framework runs in by default."""
+    if row.precision:
+        return replace(row, precision=re.split(r"[\s+]", row.precision, maxsplit=1)[0])
+    release = release_of(row, software_date(row))
+    precision = load_runtime(release[0]).precision if release else "bf16"
+    assumed.append(f"precision {precision} (not published: the framework's default)")
+    return replace(row, precision=precision)
 
 
 def _unsupported_reason(row: TrainingRow) -> str | None:
-    blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
+    blank = [name for name in ("gbs", "gpu", "gpus", "precision") if not getattr(row, name)]
     if blank:
         return f"{', '.join(blank)} not published"
     zero = [name for name in ("mbs", "vpp", "dp", "cp", "ep", "gpus_per_node", "shard_group") if getattr(row, name) == 0]
     return f"{', '.join(zero)} is 0" if zero else None
+
+
+def _least_cut(
+    row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None, assumed: list[str]
+) -> Draft | Skipped:
+    """The draft with the least model parallelism at which any candidate fits in memory: tensor parallelism inside a node first,
+    stages after it. Experts are spread over the scale-up domain where the row does not say."""
+    refused: Draft | Skipped = Skipped("tp, pp not published, and no plan fits")
+    for tp, pp in cuts(row, model, cluster):
+        over = row.ep or (spread(model, cluster, (row.gpus or 1) // (tp * pp * (row.cp or 1))) if model.experts else 1)
+        cut = replace(row, tp=tp, pp=pp, ep=over)
+        said = list(assumed)
+        said.append(f"tp {tp} pp {pp} ep {over} (not published: the least that fits in memory)")
+        drafted = _Candidates.of(cut, model, cluster, runtime, software, said).draft()
+        refused = drafted if isinstance(refused, Skipped) else refused
+        if isinstance(drafted, Draft) and any(memory_alone(job)[1] for job in drafted.jobs if job.plan.micro_batch == 1 or row.mbs):
+            return drafted
+    return refused
 
 
 @dataclass(frozen=True)
@@ -147,7 +179,7 @@ class _Candidates:
             "seq": row.seq,
             "sequence_parallel": _sequence_parallel(row, tp, first, assumed),
         }
-        plan |= _sharding(row, dp * cp, first, assumed)
+        plan |= _sharding(row, dp * cp, cluster.node.domain // tp, first, assumed)
         context["fully_sharded"] = plan["sharding"] in ("fsdp", "hsdp")
         habits = FrameworkHabits(**publications.habits_for(context))
         if habits.schedule is not None:
@@ -295,13 +327,17 @@ def _sequence_parallel(row: TrainingRow, tp: int, habits: FrameworkHabits, assum
     return default
 
 
-def _sharding(row: TrainingRow, ranks: int, habits: FrameworkHabits, assumed: list[str]) -> dict[str, Any]:
+def _sharding(row: TrainingRow, ranks: int, in_domain: int, habits: FrameworkHabits, assumed: list[str]) -> dict[str, Any]:
+    """`ranks` hold the same part of the model, `in_domain` of them in a scale-up domain."""
     kind = row.sharding
     if kind is None:
         kind = habits.sharding or "zero1"
         assumed.append(f"sharding {kind} (not published)")
     if kind == "fsdp" and row.shard_group is not None and row.shard_group < ranks:
         return {"sharding": "hsdp", "shard_group": row.shard_group}
+    if kind == "fsdp" and row.shard_group is None and habits.shards_in_domain and 1 < in_domain < ranks:
+        assumed.append(f"sharded over {in_domain} ranks of a scale-up domain, replicated between them (not published)")
+        return {"sharding": "hsdp", "shard_group": in_domain}
     return {"sharding": kind}
 
 

@@ -118,6 +118,7 @@ class FrameworkHabits(Strict):
     shares_work: bool | None = None  # layers per stage by work, with the head's in it
     sequence_parallel: bool | None = None
     sharding: str | None = None
+    shards_in_domain: bool | None = None  # fully sharded inside a scale-up domain, replicated between domains
     selective: Literal["ops"] | None = None  # "ops": selective recompute chooses by operator, not Megatron's attention core
     recompute_modules: tuple[str, ...] | None = None
     offloads: bool | None = None  # activations leave for the host before layers are recomputed
