@@ -21,10 +21,11 @@ from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict, choose
-from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.jobs.job import Draft, draft, with_facts
 from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import Skipped, mfu_pct
+from windtunnel.reality.rows.corrections import SUFFIX, Corrections, beside, corrected, read_corrections
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
@@ -142,15 +143,25 @@ def _read(paths: Sequence[Path], over: OrderedMap) -> tuple[list[MeasuredTable],
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     of_kernels = False
+    listed = [path for path in paths if path.name.endswith(SUFFIX)]
+    paths = [path for path in paths if path not in listed]
+    corrections = read_corrections([*beside([*paths, *listed]), *listed])
     for found in over(_read_or_score, paths):
         if isinstance(found, MeasuredTable):
-            tables.append(found)
+            tables.append(_corrected(found, corrections))
         else:
             of_kernels, timed = of_kernels or found[0], timed + found[1]
     for option, value in (("--gpu", _HOW.gpu), ("--dtype", _HOW.dtype), ("--kernels", _HOW.kernels)):
         if value is not None and not of_kernels:
             raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
     return tables, timed
+
+
+def _corrected(table: MeasuredTable, corrections: Corrections) -> MeasuredTable:
+    """`table` with corrected rows; what was set is among each row's assumptions (`corrected_cells`)."""
+    pairs = [corrected(row, corrections) for row in table.training]
+    cells = {row.id: tuple(texts) for row, texts in pairs if texts}
+    return replace(table, training=tuple(row for row, _ in pairs), corrected_cells=cells)
 
 
 def _read_or_score(path: Path) -> MeasuredTable | tuple[bool, list[Score]]:
@@ -177,7 +188,7 @@ def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
-    measured = _measured_quantities(row)
+    measured = _measured_quantities(with_facts(row))
     if run_failed(row):
         return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
@@ -190,7 +201,7 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     scores = []
     for quantity, value in measured:
         kind = drafted.row.mem_kind if isinstance(drafted, Draft) else None
-        predicted = _predicted_value(row, quantity, prediction, kind or "")
+        predicted = _predicted_value(drafted.row if isinstance(drafted, Draft) else row, quantity, prediction, kind or "")
         if isinstance(predicted, Skipped):
             scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
         else:
@@ -204,7 +215,7 @@ def _pieces(table: MeasuredTable, family: str | None) -> Iterator[_Piece]:
     rows: tuple[TrainingRow | CollectiveRow, ...] = (*table.training, *table.collective)
     for row in rows:
         if family in (None, row.family):
-            yield _Piece(row.id, row, assumed, name)
+            yield _Piece(row.id, row, (*assumed, *table.corrected_cells.get(row.id, ())), name)
     quantity = "time_us" if table.kind == "collective" else "step_time_s"
     for bad in table.unreadable:
         if family in (None, bad.family):

@@ -2,8 +2,6 @@
 
 Columns that the row leaves blank and that a plan needs (micro batch, virtual stages, recompute) give several candidate jobs;
 `blanks.choose` then takes one by the same rule for all rows.
-
-The catalogue framework that a table names: spellings, descendants, and substitutes for frameworks outside the catalogue.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
 from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread
 from windtunnel.reality.jobs.machine import cluster_of
-from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, release_of, runtime_of, software_date
+from windtunnel.reality.jobs.software import context_of, dates_of, framework_named, release_of, runtime_of, software_of
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
 from windtunnel.reality.rows.table import TrainingRow
-from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, load_runtime, names
+from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, load_runtime
 from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
 
@@ -65,10 +63,8 @@ class Draft:
 def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs of `row`; never raises for any content of a table."""
     assumed: list[str] = []
-    row = _with_known_framework(row, assumed)
     try:
-        software = software_date(row) or catalogue_date(row)
-        row = _with_known_columns(row, software, assumed)
+        row, software = _known(row, assumed)
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
@@ -90,11 +86,28 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         return Skipped(str(error))
 
 
-def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
-    name, why = framework_named(row.framework or "", row.sharding)
-    if why:
-        assumed.append(why)
-    return replace(row, framework=name)
+def with_facts(row: TrainingRow) -> TrainingRow:
+    """The row with the columns that are known of its publication."""
+    return _known(row, [])[0]
+
+
+def _known(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int, int] | None]:
+    """The row under the catalogue's name of its framework with all columns that are known, and (year, month) of its software."""
+    named = framework_named(row.framework or "")
+    if named.why:
+        assumed.append(named.why)
+    row = replace(row, framework=named.name, framework_version=row.framework_version or named.version)
+    software = software_of(named, row)
+    return _with_batch(_with_known_columns(row, software, assumed), assumed), software
+
+
+def _with_batch(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    """The row with a micro batch on each rank as its global batch, where it states that alone."""
+    ranks = row.dp or (row.gpus or 0) // ((row.tp or 1) * (row.pp or 1) * (row.cp or 1))
+    if row.gbs or not (row.mbs and ranks):
+        return row
+    assumed.append(f"global batch {row.mbs * ranks} (not published: one micro batch on each rank)")
+    return replace(row, gbs=row.mbs * ranks)
 
 
 def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
@@ -104,14 +117,14 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
         if (blank or fact.corrects) and fact.assumed:
             assumed.append(fact.assumed)
         row = replace(row, **(blank | fact.corrects))
-    return _with_precision(row, assumed)
+    return _with_precision(row, software, assumed)
 
 
-def _with_precision(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+def _with_precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
     """The row with the first word of its precision ("bf16 + fp32 optimizer"), or with what its framework runs in by default."""
     if row.precision:
         return replace(row, precision=re.split(r"[\s+]", row.precision, maxsplit=1)[0])
-    release = release_of(row, software_date(row))
+    release = release_of(row, software)
     precision = load_runtime(release[0]).precision if release else "bf16"
     assumed.append(f"precision {precision} (not published: the framework's default)")
     return replace(row, precision=precision)
@@ -339,23 +352,3 @@ def _sharding(row: TrainingRow, ranks: int, in_domain: int, habits: FrameworkHab
         assumed.append(f"sharded over {in_domain} ranks of a scale-up domain, replicated between them (not published)")
         return {"sharding": "hsdp", "shard_group": in_domain}
     return {"sharding": kind}
-
-
-DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
-
-
-def framework_named(published: str, sharding: str | None) -> tuple[str, str | None]:
-    """(name, None) if the catalogue or a publication file has the name; else (substitute, reason).
-
-    The substitute is FSDP if parameters are sharded, else Megatron, from which most training frameworks descend.
-    """
-    entries = (*publications.releases(), *names("frameworks"))
-    name = published.strip().lower().replace("_", "-")
-    if name in entries:
-        return name, None
-    for entry, others in publications.spellings().items():
-        if name in others and entry in entries:
-            return entry, f"framework {published} is the catalogue's {entry}"
-    stand_in = "fsdp" if sharding in DIVIDES_STATE else "megatron"
-    what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
-    return stand_in, f"{what}: taken as {stand_in}"

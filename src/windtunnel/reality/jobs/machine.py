@@ -66,14 +66,14 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     """The machine of a training row; a run on part of a node keeps the full node."""
     if not (row.gpu and row.gpus):
         return Skipped("gpu or gpus not published")
-    row = _with_known_node(row, assumed)
+    gpu, row = row.gpu, _with_known_node(row, assumed)
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
     place = Place(
-        row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus or 1, text
+        gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus or 1, text
     )
     cluster = machine(_add_network(place, assumed))
-    if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
-        assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
+    if isinstance(cluster, Cluster) and gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
+        assumed.append(f"GPU {gpu!r} is the catalogue's {cluster.gpu.id}")
     return cluster
 
 

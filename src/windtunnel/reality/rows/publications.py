@@ -213,6 +213,9 @@ class Publication(Strict):
     spellings: dict[str, tuple[str, ...]] = {}  # catalogue framework -> other names that tables use for it
     releases: dict[str, tuple[tuple[str, str, str], ...]] = {}  # framework -> (since date, catalogue entry, version), oldest first
     dated: dict[str, str] = {}  # frameworks whose versions are dates -> their form
+    numbered: tuple[str, ...] = ()  # entries whose version numbers tables print beside the name
+    spans: dict[str, tuple[str, str]] = {}  # name in tables -> first and last month of what it stands for
+    documents: dict[str, str] = {}  # text of a citation -> month of its figures
     architectures: dict[str, dict[str, Any]] = {}  # fields of Model by a table's `arch`
 
     @field_validator("rows", mode="before")
@@ -273,6 +276,21 @@ def releases() -> dict[str, tuple[tuple[str, str, str], ...]]:
 def dated_versions() -> dict[str, str]:
     """Frameworks whose versions are dates: how a year and month are written."""
     return {name: form for each in publications().values() for name, form in each.dated.items()}
+
+
+def numbered() -> frozenset[str]:
+    """Catalogue entries whose own version numbers tables print beside the framework's name."""
+    return frozenset(name for each in publications().values() for name in each.numbered)
+
+
+def spans() -> dict[str, tuple[str, str]]:
+    """Name of a framework as tables print it: first and last month ("2024-07") of what it stands for."""
+    return {name: span for each in publications().values() for name, span in each.spans.items()}
+
+
+def documents() -> dict[str, str]:
+    """Text of a citation: month ("2024-07") in which the cited file's figures were committed."""
+    return {text: month for each in publications().values() for text, month in each.documents.items()}
 
 
 def architectures() -> dict[str, dict[str, Any]]:
