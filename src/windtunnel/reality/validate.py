@@ -27,6 +27,7 @@ from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import Skipped, mfu_pct
 from windtunnel.reality.rows.corrections import SUFFIX, Corrections, beside, corrected, read_corrections
 from windtunnel.reality.rows.measurements import Fitted
+from windtunnel.reality.rows.memory_kinds import activation_share, counted, layer_bytes, memory_gib, memory_kind
 from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside
@@ -44,13 +45,6 @@ Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
 
 GIB = 2.0**30
-
-MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
-"""`mem_kind` of a row -> field of `StageMemory`: bytes of tensors, bytes reserved by PyTorch's allocator, bytes that the driver
-shows."""
-
-FIRST_RANK = "rank0 "
-"""Before a `mem_kind`: the figure is that of rank 0, on the first stage."""
 
 
 def validate_of(asked: ValidateOptions) -> Report:
@@ -200,13 +194,19 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     prediction, assumptions = chosen
     scores = []
     for quantity, value in measured:
-        kind = drafted.row.mem_kind if isinstance(drafted, Draft) else None
-        predicted = _predicted_value(drafted.row if isinstance(drafted, Draft) else row, quantity, prediction, kind or "")
+        known = drafted.row if isinstance(drafted, Draft) else row
+        predicted = _predicted_value(known, quantity, prediction)
         if isinstance(predicted, Skipped):
             scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
         else:
-            scores.append(_score(row, quantity, value, fitted, predicted, assumptions, prediction))
+            said = (_said_of_memory(known),) if quantity == "memory_gib" and memory_kind(known).assumed else ()
+            scores.append(_score(row, quantity, value, fitted, predicted, (*assumptions, *said), prediction))
     return scores
+
+
+def _said_of_memory(row: TrainingRow) -> str:
+    part = memory_kind(row).part
+    return f"memory {'of the device' if part == 'total' else part} (not published: what the framework's logs print)"
 
 
 def _pieces(table: MeasuredTable, family: str | None) -> Iterator[_Piece]:
@@ -244,13 +244,14 @@ def _measured_quantities(row: TrainingRow) -> list[tuple[str, float]]:
         quantities.append(("step_time_s", row.gbs * row.seq / (row.tokens_s_gpu * row.gpus)))
     elif row.mfu_pct:
         quantities.append(("mfu_pct", row.mfu_pct))
-    if row.mem_gib:
-        quantities.append(("memory_gib", row.mem_gib))
+    if (share := activation_share(row)) is not None:
+        quantities.append(("activation_share_pct", share))
+    elif (memory := memory_gib(row)) is not None:
+        quantities.append(("memory_gib", memory))
     return quantities
 
 
-def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction, kind: str) -> float | Skipped:
-    """`kind`: what the row's memory figure counts."""
+def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction) -> float | Skipped:
     if quantity == "step_time_s":
         return prediction.step_time_s
     if quantity == "mfu_pct":
@@ -258,11 +259,12 @@ def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction, ki
         if row.source is None:  # a user's own figure: the usual count
             return 100.0 * prediction.mfu
         return mfu_pct(row, prediction.step_time_s, peak, prediction.job.model.window)
-    part = MEMORY_KINDS.get(kind.removeprefix(FIRST_RANK))
-    if part is None:
-        return Skipped("what the memory figure counts is not published (mem_kind: allocated, reserved or device)")
-    stages = prediction.memory[:1] if kind.startswith(FIRST_RANK) else prediction.memory
-    return float(max(getattr(stage, part) for stage in stages)) / GIB
+    kind = memory_kind(row)
+    if quantity == "activation_share_pct":
+        job = prediction.job
+        plain = job.model_copy(update={"plan": job.plan.model_copy(update={"sequence_parallel": False, "recompute": "none"})})
+        return 100.0 * layer_bytes(job) / layer_bytes(plain)
+    return counted(prediction.memory, kind) / GIB
 
 
 def _score(

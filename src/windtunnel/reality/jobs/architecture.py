@@ -9,6 +9,7 @@ The network of a row with experts or latent attention: tables print some of its 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import nearest
@@ -32,11 +33,13 @@ _SIZE_TOLERANCE = 0.03
 
 def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Model | Skipped:
     """The row's network; assumptions are appended to `assumed`. `software`: (year, month) of the framework."""
-    arch, architectures = row.arch or "", publications.architectures()
+    architectures = publications.architectures()
+    arch = row.arch or _first_word(row.model, architectures)
     if arch == "moe" or row.experts or row.attention not in (None, "mha"):
         released = released_of(row, assumed) if row.layers is row.hidden is None else None
         return released or mixture_of(row, assumed)
-    if (arch not in architectures or row.layers is row.hidden is None) and (released := released_of(row, assumed)) is not None:
+    named = row.layers is row.hidden is None or (row.arch is None and row.ffn is None)
+    if (arch not in architectures or named) and (released := released_of(row, assumed)) is not None:
         return released
     if arch not in architectures:
         if not row.model:
@@ -45,6 +48,9 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         hint = f" (the nearest is {near})" if near else ""
         return Skipped(f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name{hint}")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
+    if not ffn and hidden and architectures[arch].get("activation") == "gelu":
+        ffn = 4 * hidden
+        assumed.append(f"MLP of {ffn} (not published: four times the width)")
     heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
     if not (layers and hidden and heads and ffn and seq):
         blank = [name for name in ("layers", "hidden", "ffn", "seq") if not getattr(row, name)] or ["heads"]
@@ -70,6 +76,12 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         source=row.source or "",
         **facts,
     )
+
+
+def _first_word(model: str | None, known: Mapping[str, Any]) -> str:
+    """The architecture that a model's name begins with ("GPT-345M"), or ""."""
+    first = re.split(r"[^a-z]", (model or "").lower())[0]
+    return first if first in known else ""
 
 
 def _usual_vocab(row: TrainingRow, assumed: list[str]) -> int:
@@ -116,7 +128,7 @@ def _published_fields(row: TrainingRow, software: tuple[int, int] | None, seq: i
         if fact.window_of_seq is not None:
             fields["window"] = max(1, int(seq * fact.window_of_seq))
         if fact.lora is not None:
-            adapters = fact.lora.model_dump(exclude={"all_to_all_of"})
+            adapters = fact.lora.model_dump(exclude={"all_to_all_of"}, exclude_defaults=True)
             fields["lora"] = Lora(**adapters, all_to_all=row.framework in fact.lora.all_to_all_of and cuts_sequence)
         if fact.assumed and (fact.model or fact.window_of_seq is not None or fact.lora is not None):
             assumed.append(fact.assumed)
@@ -152,7 +164,8 @@ def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
     if len(matches) != 1 or _differing(row, model := load_model(matches[0])):
         return None
     assumed.append(f"dimensions that the row does not print: the released {matches[0]}")
-    return _without_mtp(row, model)
+    lora = _published_fields(row, None, row.seq or model.max_seq, assumed).get("lora")
+    return _without_mtp(row, model if lora is None else model.model_copy(update={"lora": lora}))
 
 
 def _differing(row: TrainingRow, model: Model) -> list[str]:

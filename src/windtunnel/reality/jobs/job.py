@@ -30,6 +30,9 @@ from windtunnel.spec.offload import Offload
 
 Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+_PAPER_WORDS = {"seq-par": ("none", "y"), "seq-par+selective": ("selective", "y")}
+"""`recompute` as figures of Korthikanti et al. 2022 name it -> recompute, sequence parallelism."""
+
 Level = tuple[Recompute, int]
 """Recompute and the quarters of a virtual stage's layers that use it; eighths for offload."""
 
@@ -122,6 +125,9 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
 
 def _with_precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
     """The row with the first word of its precision ("bf16 + fp32 optimizer"), or with what its framework runs in by default."""
+    if row.recompute in _PAPER_WORDS:
+        recompute, sequence = _PAPER_WORDS[row.recompute]
+        row = replace(row, recompute=recompute, seq_parallel=sequence)
     if row.precision:
         return replace(row, precision=re.split(r"[\s+]", row.precision, maxsplit=1)[0])
     release = release_of(row, software)

@@ -236,7 +236,7 @@ def _fabrics() -> tuple[Fabric, ...]:
 
 
 _WORD = re.compile(r"[a-z]*\d*[a-z]*\d*[a-z]*")
-_FAMILIES = ("tpu",)
+_FAMILIES = ("tpu", "rtx")
 """First words of an id that name no part by themselves."""
 
 
@@ -251,7 +251,8 @@ def gpu_named(text: str) -> GPU:
         return match_gpu(text)
     except UnknownName:
         words = _words(text)
-        shared = {name: len(words & _words(name)) for name in names("gpus") if _part(name) in words}
+        parts = {name: {_part(name), f"{name.split('-')[0]}{_part(name)}"} for name in names("gpus")}
+        shared = {name: len(words & _words(name)) for name, its in parts.items() if its & words}
         best = [name for name, count in shared.items() if count == max(shared.values())]
         if len(best) != 1:
             raise UnknownName("gpu", text, best or names("gpus")) from None

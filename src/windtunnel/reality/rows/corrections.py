@@ -66,8 +66,8 @@ def corrected(row: TrainingRow, corrections: Corrections) -> tuple[TrainingRow, 
         wanted[column] = new
         if column == "recompute" and (match := _MODULES.fullmatch(new)):
             wanted |= {"recompute": "selective", "recompute_modules": ";".join(re.split(r"[+,;]\s*", match.group(1)))}
-        elif column == "recompute":
-            wanted["recompute"] = new.split(" ")[0]
+        elif column == "recompute" and new not in ("none", "selective", "full"):
+            del wanted["recompute"]  # a number of layers, which no column holds
     if not wanted:
         return row, []
     cells = {name: _as_text(value) for name, value in vars(row).items()} | wanted

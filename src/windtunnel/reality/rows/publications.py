@@ -104,6 +104,7 @@ class Adapters(Strict):
     rank: int
     targets: tuple[str, ...]
     dropout: bool = False
+    base: Literal["none", "nf4", "int8"] = "none"
     all_to_all_of: tuple[str, ...] = ()
 
 
@@ -214,6 +215,7 @@ class Publication(Strict):
     releases: dict[str, tuple[tuple[str, str, str], ...]] = {}  # framework -> (since date, catalogue entry, version), oldest first
     dated: dict[str, str] = {}  # frameworks whose versions are dates -> their form
     numbered: tuple[str, ...] = ()  # entries whose version numbers tables print beside the name
+    prints_memory: dict[str, Literal["allocated", "reserved", "device"]] = {}  # framework -> kind of memory that its logs print
     spans: dict[str, tuple[str, str]] = {}  # name in tables -> first and last month of what it stands for
     documents: dict[str, str] = {}  # text of a citation -> month of its figures
     architectures: dict[str, dict[str, Any]] = {}  # fields of Model by a table's `arch`
@@ -281,6 +283,11 @@ def dated_versions() -> dict[str, str]:
 def numbered() -> frozenset[str]:
     """Catalogue entries whose own version numbers tables print beside the framework's name."""
     return frozenset(name for each in publications().values() for name in each.numbered)
+
+
+def prints_memory() -> dict[str, str]:
+    """Framework: kind of memory that its logs print; "" for any other."""
+    return {name: kind for each in publications().values() for name, kind in each.prints_memory.items()}
 
 
 def spans() -> dict[str, tuple[str, str]]:

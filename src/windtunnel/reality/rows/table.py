@@ -96,6 +96,7 @@ class TrainingRow:
     mfu_pct: Amount = None
     hfu_pct: Amount = None
     mem_gib: Amount = None
+    mem_gb_printed: Amount = None
     mem_kind: Text = None
     status: Text = None
     derived_fields: Text = None
@@ -169,7 +170,7 @@ class MeasuredTable:
         return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
-MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu", "status")
+MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "mem_gb_printed", "tokens_s_gpu", "status")
 """Columns of a training table that predictions are compared with; one is enough."""
 
 TRAINING_NEEDS = {
