@@ -294,6 +294,7 @@ def _score(
         framework=row.framework or "",
         kind=kind_of_run(prediction.job) if prediction else None,
         implied_pct=100.0 * prediction.error_of_parts if prediction and quantity == "step_time_s" else None,
+        longest=prediction.longest_s if prediction and quantity == "step_time_s" else None,
     )
 
 

@@ -150,6 +150,14 @@ def _families(report: Report, gpu: str, named: Sequence[str]) -> Section:
     stated = "Within the relative error that they state: {share} % of {rows} step times, {which}"
     blocks += [Lines((Sentence(stated, share=f"{one.share_pct:.0f}", rows=f"{one.rows:,}", which=Sentence(one.which)),))
                for one in report.coverage]  # fmt: skip
+    if report.family_coverage:
+        rows = [(Cell(label(one.which, gpu)), _count(one.rows), _figure(one.share_pct), _figure(one.twice_pct), _figure(one.claimed_pct))
+                for one in report.family_coverage]  # fmt: skip
+        heads = (
+            Column("family", wraps=True),
+            *(Column(head, True) for head in ("rows", "within ±, %", "within 2 ±, %", "median ±, %")),
+        )
+        blocks.append(Table("coverage", heads, tuple(rows)))
     return Section(Sentence("Error of predicted against measured{of}, in percent of measured", of=of), tuple(blocks))
 
 
