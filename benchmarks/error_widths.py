@@ -84,6 +84,12 @@ def shown(claims: Sequence[Claim], widths: Widths) -> str:
     return f"{len(claims):5d} rows, {once:3.0f} % within once, {twice:3.0f} % within twice, median stated {stated:.1f} %"
 
 
+def candidates() -> list[dict[str, float]]:
+    """Every combination of the grid in which a framework that nobody names is no better known than one with an entry."""
+    combined = (dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values()))
+    return [values for values in combined if values["stand_in"] >= values["unrecorded"]]
+
+
 def main(paths: Sequence[str]) -> None:
     """Fit, and print."""
     rows = [row for path in paths for row in read(Path(path)).training]
@@ -96,7 +102,7 @@ def main(paths: Sequence[str]) -> None:
     fitted, tested = names[::2], names[1::2]
     start = widths_of_catalogue()
     best = min(
-        (replace(start, **dict(zip(GRID, values, strict=True))) for values in itertools.product(*GRID.values())),
+        (replace(start, **values) for values in candidates()),
         key=lambda widths: loss([groups[name] for name in fitted], widths),
     )
     print("\n".join(f"{name} = {getattr(best, name)}" for name in GRID))

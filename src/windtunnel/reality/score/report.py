@@ -118,8 +118,8 @@ def _states(score: Score) -> bool:
 
 
 def _coverage(which: str, scores: Sequence[Score]) -> Coverage:
-    shares = [100.0 * sum(score.inside(times) is True for score in scores) / len(scores) for times in (1.0, 2.0)]
-    return Coverage(which, len(scores), *shares, median(score.claimed_pct or 0.0 for score in scores))
+    once, twice = (100.0 * sum(score.inside(times) is True for score in scores) / len(scores) for times in (1.0, 2.0))
+    return Coverage(which, len(scores), once, twice, median(score.claimed_pct or 0.0 for score in scores))
 
 
 def _in_order(items: Iterable[_T]) -> list[_T]:

@@ -73,11 +73,8 @@ class Score:
         }
         if self.skipped is not None:
             return data | {"skipped": self.skipped}
-        return (
-            data
-            | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
-            | ({} if self.longest is None else {"longest": self.longest})
-        )
+        data |= {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
+        return data if self.longest is None else data | {"longest": self.longest}
 
 
 @dataclass(frozen=True)
