@@ -105,9 +105,10 @@ def _known(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int
 
 
 def _with_batch(row: TrainingRow, assumed: list[str]) -> TrainingRow:
-    """The row with a micro batch on each rank as its global batch, where it states that alone."""
+    """The row with a micro batch on each rank as its global batch, where it states that alone and its framework does not
+    accumulate by default."""
     ranks = row.dp or (row.gpus or 0) // ((row.tp or 1) * (row.pp or 1) * (row.cp or 1))
-    if row.gbs or not (row.mbs and ranks):
+    if row.gbs or not (row.mbs and ranks) or publications.habits_for(publications.columns_of(row)).get("accumulates") is not False:
         return row
     assumed.append(f"global batch {row.mbs * ranks} (not published: one micro batch on each rank)")
     return replace(row, gbs=row.mbs * ranks)

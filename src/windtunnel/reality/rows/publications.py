@@ -115,6 +115,7 @@ class FrameworkHabits(Strict):
     prints_virtual_stages: bool | None = None  # its tables print them wherever there are some
     layer_per_virtual_stage: bool | None = None  # first and last hold the embedding and the head alone
     schedule: str | None = None
+    accumulates: bool | None = None  # false: one micro batch a step and rank unless asked for more
     fills_stages: bool | None = None  # uneven layers: every stage up to the largest share, the rest on the last
     shares_work: bool | None = None  # layers per stage by work, with the head's in it
     sequence_parallel: bool | None = None
