@@ -1,4 +1,4 @@
-"""What is known of a row beside its cells: corrections, dates of cited files, kinds of memory, machines, plans that it leaves out."""
+"""What is known of a row beside its cells: corrections, dates of cited files, kinds of memory, machines, plans it leaves out."""
 
 from __future__ import annotations
 
