@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from windtunnel import predict
 from windtunnel.predict.published import kind_of_run, stated_error
-from windtunnel.predict.rests import Causes, Widths, added, causes_of, host_seconds, longest, widths_of_catalogue
+from windtunnel.predict.rests import Causes, ErrorWidths, added_error, causes_of, host_seconds, longest, widths_of_catalogue
 from windtunnel.reality.jobs.blanks import choose
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows.conventions import Skipped
@@ -62,25 +62,25 @@ def claim_of(row: TrainingRow) -> Claim | None:
     return Claim(row.family, row.iter_time_s, prediction.step_time_s, stated_error(kind, prediction.error_of_parts), causes)
 
 
-def inside(claim: Claim, widths: Widths, times: float) -> bool:
+def inside(claim: Claim, widths: ErrorWidths, times: float) -> bool:
     """Whether the measured step lies within `times` the stated error, or in the interval of its host."""
-    error = math.hypot(claim.base, added(claim.causes, widths))
+    error = math.hypot(claim.base, added_error(claim.causes, widths))
     end = longest(claim.predicted, error, claim.causes, widths)
     far = claim.predicted + times * (end - claim.predicted)
     return abs(claim.predicted - claim.measured) <= times * error * claim.measured or claim.predicted <= claim.measured <= far
 
 
-def loss(families: Sequence[Sequence[Claim]], widths: Widths) -> float:
+def loss(families: Sequence[Sequence[Claim]], widths: ErrorWidths) -> float:
     """Distance of the mean shares inside from what is aimed at, and a little for width."""
     once, twice = ([fmean(inside(claim, widths, times) for claim in claims) for claims in families] for times in (1.0, 2.0))
-    width = fmean(median(math.hypot(claim.base, added(claim.causes, widths)) for claim in claims) for claims in families)
+    width = fmean(median(math.hypot(claim.base, added_error(claim.causes, widths)) for claim in claims) for claims in families)
     return abs(fmean(once) - ONCE) + 2.0 * max(0.0, TWICE - fmean(twice)) + 0.5 * width
 
 
-def shown(claims: Sequence[Claim], widths: Widths) -> str:
+def shown(claims: Sequence[Claim], widths: ErrorWidths) -> str:
     """Rows, and shares inside once and twice, in words."""
     once, twice = (100.0 * fmean(inside(claim, widths, times) for claim in claims) for times in (1.0, 2.0))
-    stated = 100.0 * median(math.hypot(claim.base, added(claim.causes, widths)) for claim in claims)
+    stated = 100.0 * median(math.hypot(claim.base, added_error(claim.causes, widths)) for claim in claims)
     return f"{len(claims):5d} rows, {once:3.0f} % within once, {twice:3.0f} % within twice, median stated {stated:.1f} %"
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from windtunnel import predict
 from windtunnel.predict.published import RunKind
-from windtunnel.predict.rests import Causes, Widths, added, causes_of, host_seconds, longest
+from windtunnel.predict.rests import Causes, ErrorWidths, added_error, causes_of, host_seconds, longest
 from windtunnel.reality.score.scores import Score
 from windtunnel.spec import load_job
 
-WIDTHS = Widths(stand_in=12.0, unrecorded=9.0, experts=4.0, gpu=5.0, machine=3.0, host_share=0.7, host_layer_s=0.003,
+WIDTHS = ErrorWidths(stand_in=12.0, unrecorded=9.0, experts=4.0, gpu=5.0, machine=3.0, host_share=0.7, host_layer_s=0.003,
                 host_experts_s=0.008, host_step_s=0.04)  # fmt: skip
 
 
@@ -30,9 +30,9 @@ def test_causes_by_the_record(kind: RunKind, causes: Causes) -> None:
 
 
 def test_errors_add_in_squares() -> None:
-    assert added(Causes(False, False, False, False), WIDTHS) == pytest.approx(0.03)
-    assert added(Causes(False, False, True, True), WIDTHS) == pytest.approx(math.sqrt(4**2 + 5**2 + 3**2) / 100)
-    assert added(Causes(True, False, False, False), WIDTHS) == pytest.approx(math.sqrt(12**2 + 3**2) / 100)
+    assert added_error(Causes(False, False, False, False), WIDTHS) == pytest.approx(0.03)
+    assert added_error(Causes(False, False, True, True), WIDTHS) == pytest.approx(math.sqrt(4**2 + 5**2 + 3**2) / 100)
+    assert added_error(Causes(True, False, False, False), WIDTHS) == pytest.approx(math.sqrt(12**2 + 3**2) / 100)
 
 
 def test_host_time_of_layers_and_turns() -> None:
@@ -52,9 +52,9 @@ def test_the_interval_is_to_one_side_where_the_host_may_set_the_pace() -> None:
 
 def test_a_row_is_inside_its_interval() -> None:
     score = Score("r", "f", "step_time_s", measured=2.5, predicted=1.0, claimed_pct=10.0, longest=3.3)
-    assert score.inside() is True
-    assert Score("r", "f", "step_time_s", measured=2.5, predicted=1.0, claimed_pct=10.0, longest=1.1).inside() is False
-    assert Score("r", "f", "step_time_s", measured=0.5, predicted=1.0, claimed_pct=10.0, longest=3.3).inside() is False
+    assert score.lies_inside() is True
+    assert Score("r", "f", "step_time_s", measured=2.5, predicted=1.0, claimed_pct=10.0, longest=1.1).lies_inside() is False
+    assert Score("r", "f", "step_time_s", measured=0.5, predicted=1.0, claimed_pct=10.0, longest=3.3).lies_inside() is False
 
 
 def test_a_prediction_has_its_interval() -> None:

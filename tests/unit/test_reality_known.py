@@ -12,7 +12,7 @@ from windtunnel.reality import validate
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.jobs.software import document_date, framework_named, software_of
 from windtunnel.reality.rows.conventions import Skipped
-from windtunnel.reality.rows.corrections import corrected, read_corrections
+from windtunnel.reality.rows.corrections import read_corrections, with_corrections
 from windtunnel.reality.rows.memory_kinds import layer_bytes, memory_kind
 from windtunnel.reality.rows.table import TrainingRow, parse
 from windtunnel.spec import Job
@@ -120,7 +120,7 @@ def test_corrections_set_cells_that_hold_the_old_value(tmp_path: Path) -> None:
     path.write_text(
         "id,column,old,new,confidence\nR1,recompute,,selective(layernorm+moe_act),high\nR1,mbs,2,4,high\nR1,gbs,128,64,low\n"
     )
-    row, cells = corrected(parse(TABLE).training[0], read_corrections([path]))
+    row, cells = with_corrections(parse(TABLE).training[0], read_corrections([path]))
     assert (row.recompute, row.recompute_modules, row.mbs, row.gbs) == ("selective", "layernorm;moe_act", 1, 128)
     assert cells == ["recompute selective (corrected)", "recompute_modules layernorm;moe_act (corrected)"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.jobs.machine import gpu_named
-from windtunnel.reality.jobs.software import Named, framework_named
+from windtunnel.reality.jobs.software import NamedFramework, framework_named
 from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 
@@ -40,7 +40,7 @@ def test_an_unknown_gpu_is_refused() -> None:
 
 
 def test_frameworks_by_other_names() -> None:
-    assert framework_named("torchtitan") == Named("torchtitan", span="torchtitan")
+    assert framework_named("torchtitan") == NamedFramework("torchtitan", span="torchtitan")
     assert framework_named("Megatron_LM").name == "megatron-lm"
     bridge = framework_named("Megatron-Bridge")
     assert bridge.name == "nemo" and bridge.why == "framework Megatron-Bridge is the catalogue's nemo"

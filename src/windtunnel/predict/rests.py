@@ -24,7 +24,7 @@ STAND_IN = "unnamed"
 
 
 @dataclass(frozen=True)
-class Widths:
+class ErrorWidths:
     """Relative errors that causes add, in percent, and seconds of a host of eager layers."""
 
     stand_in: float
@@ -54,13 +54,13 @@ class Causes:
 def causes_of(kind: RunKind, host_s: float, record: Mapping[RunKind, PublishedSteps] | None = None) -> Causes:
     """The causes of a run of `kind`, by which lines `record` (left out: the catalogue's) has."""
     lines = catalogue_record() if record is None else record
-    known = _named(lines)
+    known = _names_in(lines)
     stand_in = kind.framework == STAND_IN
     unrecorded = not stand_in and kind.framework not in known.frameworks
     return Causes(stand_in, unrecorded, kind.trained == "experts", kind.gpu not in known.gpus, host_s)
 
 
-def added(causes: Causes, widths: Widths | None = None) -> float:
+def added_error(causes: Causes, widths: ErrorWidths | None = None) -> float:
     """Relative error that `causes` add, in squares."""
     w = widths_of_catalogue() if widths is None else widths
     parts = (
@@ -73,7 +73,7 @@ def added(causes: Causes, widths: Widths | None = None) -> float:
     return math.sqrt(sum(percent**2 for holds, percent in parts if holds)) / 100.0
 
 
-def host_seconds(job: Job, widths: Widths | None = None) -> float:
+def host_seconds(job: Job, widths: ErrorWidths | None = None) -> float:
     """Host seconds of a step of `job` as layers of eager frameworks were measured; 0 where graphs or a compiler feed the device."""
     w = widths_of_catalogue() if widths is None else widths
     model, plan = job.model, job.plan
@@ -85,7 +85,7 @@ def host_seconds(job: Job, widths: Widths | None = None) -> float:
     return w.host_step_s + turns * layers / plan.pp / job.cluster.node.host_speed
 
 
-def longest(step_s: float, relative_error: float, causes: Causes, widths: Widths | None = None) -> float:
+def longest(step_s: float, relative_error: float, causes: Causes, widths: ErrorWidths | None = None) -> float:
     """The end of the interval: the step with its relative error, or the host's time where that may set the pace."""
     w = widths_of_catalogue() if widths is None else widths
     far = step_s * (1.0 + relative_error)
@@ -98,13 +98,13 @@ class _Known:
     gpus: frozenset[str]
 
 
-def _named(lines: Iterable[RunKind]) -> _Known:
+def _names_in(lines: Iterable[RunKind]) -> _Known:
     listed = list(lines)
     return _Known(frozenset(line.framework for line in listed), frozenset(line.gpu for line in listed))
 
 
 @functools.cache
-def widths_of_catalogue() -> Widths:
+def widths_of_catalogue() -> ErrorWidths:
     """The widths in the catalogue."""
     table = read_table(ROOT / "calibration" / "error_widths.toml")["widths"]
-    return Widths(**{name: float(value) for name, value in table.items()})
+    return ErrorWidths(**{name: float(value) for name, value in table.items()})

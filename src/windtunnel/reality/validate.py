@@ -25,9 +25,9 @@ from windtunnel.reality.jobs.job import Draft, draft, with_facts
 from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import Skipped, mfu_pct
-from windtunnel.reality.rows.corrections import SUFFIX, Corrections, beside, corrected, read_corrections
+from windtunnel.reality.rows.corrections import SUFFIX, Corrections, corrections_beside, read_corrections, with_corrections
 from windtunnel.reality.rows.measurements import Fitted
-from windtunnel.reality.rows.memory_kinds import activation_share, counted, layer_bytes, memory_gib, memory_kind
+from windtunnel.reality.rows.memory_kinds import activation_share, layer_bytes, memory_bytes, memory_gib, memory_kind
 from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside
@@ -139,10 +139,10 @@ def _read(paths: Sequence[Path], over: OrderedMap) -> tuple[list[MeasuredTable],
     of_kernels = False
     listed = [path for path in paths if path.name.endswith(SUFFIX)]
     paths = [path for path in paths if path not in listed]
-    corrections = read_corrections([*beside([*paths, *listed]), *listed])
+    corrections = read_corrections([*corrections_beside([*paths, *listed]), *listed])
     for found in over(_read_or_score, paths):
         if isinstance(found, MeasuredTable):
-            tables.append(_corrected(found, corrections))
+            tables.append(_with_corrections(found, corrections))
         else:
             of_kernels, timed = of_kernels or found[0], timed + found[1]
     for option, value in (("--gpu", _HOW.gpu), ("--dtype", _HOW.dtype), ("--kernels", _HOW.kernels)):
@@ -151,9 +151,9 @@ def _read(paths: Sequence[Path], over: OrderedMap) -> tuple[list[MeasuredTable],
     return tables, timed
 
 
-def _corrected(table: MeasuredTable, corrections: Corrections) -> MeasuredTable:
+def _with_corrections(table: MeasuredTable, corrections: Corrections) -> MeasuredTable:
     """`table` with corrected rows; what was set is among each row's assumptions (`corrected_cells`)."""
-    pairs = [corrected(row, corrections) for row in table.training]
+    pairs = [with_corrections(row, corrections) for row in table.training]
     cells = {row.id: tuple(texts) for row, texts in pairs if texts}
     return replace(table, training=tuple(row for row, _ in pairs), corrected_cells=cells)
 
@@ -264,7 +264,7 @@ def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction) ->
         job = prediction.job
         plain = job.model_copy(update={"plan": job.plan.model_copy(update={"sequence_parallel": False, "recompute": "none"})})
         return 100.0 * layer_bytes(job) / layer_bytes(plain)
-    return counted(prediction.memory, kind) / GIB
+    return memory_bytes(prediction.memory, kind) / GIB
 
 
 def _score(

@@ -15,7 +15,7 @@ from windtunnel.predict.answer.timeline import KernelTimeline, WholeStep, path_o
 from windtunnel.predict.padding import filled_share
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run, like, stated_error
-from windtunnel.predict.rests import added, causes_of, host_seconds, longest
+from windtunnel.predict.rests import added_error, causes_of, host_seconds, longest
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job
@@ -66,7 +66,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
     kind = kind_of_run(job)
     causes = causes_of(kind, host_seconds(job))
-    relative_error = math.hypot(stated_error(kind, error), added(causes))
+    relative_error = math.hypot(stated_error(kind, error), added_error(causes))
     paid = bill(job, step, tokens, ran.by_stage)
     return Prediction(
         job=job,

@@ -67,7 +67,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs of `row`; never raises for any content of a table."""
     assumed: list[str] = []
     try:
-        row, software = _known(row, assumed)
+        row, software = _row_and_date(row, assumed)
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
@@ -91,10 +91,10 @@ def draft(row: TrainingRow) -> Draft | Skipped:
 
 def with_facts(row: TrainingRow) -> TrainingRow:
     """The row with the columns that are known of its publication."""
-    return _known(row, [])[0]
+    return _row_and_date(row, [])[0]
 
 
-def _known(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int, int] | None]:
+def _row_and_date(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int, int] | None]:
     """The row under the catalogue's name of its framework with all columns that are known, and (year, month) of its software."""
     named = framework_named(row.framework or "")
     if named.why:

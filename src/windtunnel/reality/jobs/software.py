@@ -41,7 +41,7 @@ _BRACKETS = re.compile(r"\([^)]*\)")
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedFramework:
     """What a table's name of a framework says: the catalogue's name or a key of its releases, the version and the date beside it,
     and why that name stands for it (None where it is the name itself)."""
 
@@ -53,7 +53,7 @@ class Named:
     """Key of `publications.spans`."""
 
 
-def framework_named(published: str) -> Named:
+def framework_named(published: str) -> NamedFramework:
     """The framework that a table means by a name, a version and a year: "neuronx (2.16.0)", "megatron (e156d2fe, 2022)"."""
     name = published.strip().lower().replace("_", "-")
     date = version = None
@@ -67,9 +67,9 @@ def framework_named(published: str) -> Named:
     for candidate in dict.fromkeys((name, bare, bare.replace(" ", "-"), bare.split(" ")[0])):
         if (entry := _entry_of(candidate)) is not None:
             why = None if entry == name else f"framework {published} is the catalogue's {entry}"
-            return Named(entry, why, version, date, candidate if candidate in publications.spans() else entry)
+            return NamedFramework(entry, why, version, date, candidate if candidate in publications.spans() else entry)
     what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
-    return Named(STAND_IN, f"{what}: taken as {STAND_IN}", None, date)
+    return NamedFramework(STAND_IN, f"{what}: taken as {STAND_IN}", None, date)
 
 
 def _entry_of(name: str) -> str | None:
@@ -80,7 +80,7 @@ def _entry_of(name: str) -> str | None:
     return next((entry for entry, others in publications.spellings().items() if name in others and entry in entries), None)
 
 
-def software_of(named: Named, row: TrainingRow) -> tuple[int, int] | None:
+def software_of(named: NamedFramework, row: TrainingRow) -> tuple[int, int] | None:
     """(year, month) of the row's software, by the first of: its name, its source, the cited file, the catalogue's entry, the middle
     of what the name stands for; None where nothing says any."""
     return named.date or software_date(row) or document_date(row) or catalogue_date(row) or _middle(named.span)
@@ -209,7 +209,7 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
     if name not in names("frameworks"):
         return None
     form = publications.dated_versions().get(name)
-    if form is None and version is not None and name in publications.numbered():
+    if form is None and version is not None and name in publications.numbered_entries():
         return name, version
     return name, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
 

@@ -32,7 +32,7 @@ def is_corrections(text: str) -> bool:
     return set(header_of(text)) >= COLUMNS
 
 
-def beside(paths: Sequence[Path]) -> list[Path]:
+def corrections_beside(paths: Sequence[Path]) -> list[Path]:
     """Tables of corrections in the folders of `paths`, in the order of names, without those that are listed."""
     folders = dict.fromkeys(path.parent for path in paths)
     found = (path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}")))
@@ -56,7 +56,7 @@ def read_corrections(paths: Sequence[Path]) -> dict[str, dict[str, tuple[str, st
     return cells
 
 
-def corrected(row: TrainingRow, corrections: Corrections) -> tuple[TrainingRow, list[str]]:
+def with_corrections(row: TrainingRow, corrections: Corrections) -> tuple[TrainingRow, list[str]]:
     """The row with its corrections, and what was set."""
     wanted: dict[str, str] = {}
     for column, (old, new) in corrections.get(row.id, {}).items():

@@ -69,7 +69,7 @@ def layer_bytes(job: Job) -> float:
     return max(need.saved for block, need in needs if block.name not in ("embedding", "head"))
 
 
-def counted(memory: Sequence[StageMemory], kind: MemoryKind) -> float:
+def memory_bytes(memory: Sequence[StageMemory], kind: MemoryKind) -> float:
     """Bytes of the fullest stage of those that count."""
     stages = memory[:1] if kind.stages == "first" else memory[-1:] if kind.stages == "last" else memory
     return max(_bytes(stage, kind.part) for stage in stages)

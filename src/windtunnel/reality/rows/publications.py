@@ -281,7 +281,7 @@ def dated_versions() -> dict[str, str]:
     return {name: form for each in publications().values() for name, form in each.dated.items()}
 
 
-def numbered() -> frozenset[str]:
+def numbered_entries() -> frozenset[str]:
     """Catalogue entries whose own version numbers tables print beside the framework's name."""
     return frozenset(name for each in publications().values() for name in each.numbered)
 

@@ -114,11 +114,11 @@ class Report:
 
 
 def _states(score: Score) -> bool:
-    return score.quantity == "step_time_s" and score.inside() is not None
+    return score.quantity == "step_time_s" and score.lies_inside() is not None
 
 
 def _coverage(which: str, scores: Sequence[Score]) -> Coverage:
-    once, twice = (100.0 * sum(score.inside(times) is True for score in scores) / len(scores) for times in (1.0, 2.0))
+    once, twice = (100.0 * sum(score.lies_inside(times) is True for score in scores) / len(scores) for times in (1.0, 2.0))
     return Coverage(which, len(scores), once, twice, median(score.claimed_pct or 0.0 for score in scores))
 
 

@@ -44,7 +44,7 @@ class Score:
     implied_pct: float | None = None
     longest: float | None = None
 
-    def inside(self, times: float = 1.0) -> bool | None:
+    def lies_inside(self, times: float = 1.0) -> bool | None:
         """Whether the measured value lies within `times` the stated error, or between the prediction and the end of its interval;
         None where nothing is stated."""
         error = self.error_pct

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev, quantiles
 
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, Trained, by_kind, like, stated_error, widening
-from windtunnel.predict.rests import added, causes_of
+from windtunnel.predict.rests import added_error, causes_of
 from windtunnel.reality.score.scores import Score
 
 
@@ -77,7 +77,7 @@ def _lie_inside(timed: Sequence[Score], records: dict[str, dict[RunKind, Publish
         abs(score.error_pct or 0.0)
         <= math.hypot(
             stated_error(_kind(score), score.implied_pct or 0.0, records[score.family]),
-            100.0 * added(causes_of(_kind(score), 0.0, records[score.family])),
+            100.0 * added_error(causes_of(_kind(score), 0.0, records[score.family])),
         )
         for score in timed
     ]
