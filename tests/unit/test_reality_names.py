@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.jobs.job import framework_named
 from windtunnel.reality.jobs.machine import gpu_named
+from windtunnel.reality.jobs.software import NamedFramework, framework_named
 from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 
@@ -40,13 +40,32 @@ def test_an_unknown_gpu_is_refused() -> None:
 
 
 def test_frameworks_by_other_names() -> None:
-    assert framework_named("torchtitan", None) == ("torchtitan", None)
-    assert framework_named("Megatron_LM", None) == ("megatron-lm", None)
-    name, why = framework_named("Megatron-Bridge", None)
-    assert name == "nemo" and why == "framework Megatron-Bridge is the catalogue's nemo"
-    name, why = framework_named("inhouse", "fsdp")
-    assert name == "fsdp" and why is not None and "not in the catalogue" in why
-    assert framework_named("inhouse", "zero1")[0] == "megatron"
+    assert framework_named("torchtitan") == NamedFramework("torchtitan", span="torchtitan")
+    assert framework_named("Megatron_LM").name == "megatron-lm"
+    bridge = framework_named("Megatron-Bridge")
+    assert bridge.name == "nemo" and bridge.why == "framework Megatron-Bridge is the catalogue's nemo"
+    assert bridge.span == "megatron-bridge"
+    unknown = framework_named("inhouse")
+    assert unknown.name == "unnamed" and unknown.why is not None and "not in the catalogue" in unknown.why
+    assert framework_named("").why == "framework not published: taken as unnamed"
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "version", "date"),
+    [
+        ("megatron-bridge 26.02", "nemo", "26.02", (2026, 2)),
+        ("megatron-bridge 26.04.01", "nemo", "26.04", (2026, 4)),
+        ("nemo-launcher 24.05", "nemo-launcher", "24.05", (2024, 5)),
+        ("neuronx (2.16.0)", "neuron", "2.16.0", None),
+        ("megatron (e156d2fe, 2022)", "megatron", None, (2022, 6)),
+        ("xtuner 0.1 (DeepSpeed ZeRO-3 + Ulysses)", "xtuner", "0.1", None),
+        ("levanter 1.0 (jax)", "maxtext", "1.0", None),
+        ("libai", "libai", None, None),
+    ],
+)
+def test_a_name_may_state_a_version_or_a_year(said: str, name: str, version: str | None, date: tuple[int, int] | None) -> None:
+    named = framework_named(said)
+    assert (named.name, named.version, named.date) == (name, version, date)
 
 
 def test_no_spelling_hides_an_entry() -> None:

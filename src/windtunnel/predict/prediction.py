@@ -200,7 +200,8 @@ class Prediction:
     provenance: dict[str, float]
     """Share of the step's seconds by kind of evidence."""
     relative_error: float
-    """One sigma of the step time: `error_of_parts`, widened or narrowed as published steps like this one say."""
+    """One sigma of the step time: `error_of_parts`, widened or narrowed as published steps like this one say, and what it rests on
+    beside them (`predict.rests`)."""
     kernels: tuple[KernelRow, ...]
     collectives: tuple[dict[str, object], ...]
     """One row a call: name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count."""
@@ -230,6 +231,8 @@ class Prediction:
     profile: str | None = None
     """The dataset with the measured kernels and layers that were used."""
     parameters: float = 0.0
+    longest_s: float = 0.0
+    """End of the interval of the step time: beyond `relative_error` where the host may set the pace."""
     error_of_parts: float = 0.0
     """Relative error of the step time that the errors of its kernels and calls imply."""
     published: PublishedSteps | None = None

@@ -92,7 +92,7 @@ def like(kind: RunKind, record: Mapping[RunKind, PublishedSteps] | None = None) 
 
     Nearest first: equal in all; any GPU; any framework; any GPU or framework; any precision with the framework, then without.
     """
-    table = _catalogue_record() if record is None else record
+    table = catalogue_record() if record is None else record
     gpu, framework, trained, precision = kind.gpu, kind.framework, kind.trained, kind.precision
     for near in (
         RunKind(gpu, framework, trained, precision),
@@ -134,6 +134,7 @@ def by_kind(lines: Iterable[PublishedSteps]) -> dict[RunKind, PublishedSteps]:
 
 
 @functools.cache
-def _catalogue_record() -> dict[RunKind, PublishedSteps]:
+def catalogue_record() -> dict[RunKind, PublishedSteps]:
+    """The lines of the catalogue's record by what they are of."""
     entries = read_table(ROOT / "accuracy.toml")["steps"]
     return by_kind(PublishedSteps(**entry | {"longer_pct": tuple(entry["longer_pct"])}) for entry in entries)

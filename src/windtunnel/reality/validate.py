@@ -21,11 +21,13 @@ from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict, choose
-from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.jobs.job import Draft, draft, with_facts
 from windtunnel.reality.options import ValidateOptions
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import Skipped, mfu_pct
+from windtunnel.reality.rows.corrections import SUFFIX, Corrections, corrections_beside, read_corrections, with_corrections
 from windtunnel.reality.rows.measurements import Fitted
+from windtunnel.reality.rows.memory_kinds import activation_share, layer_bytes, memory_bytes, memory_gib, memory_kind
 from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside
@@ -43,13 +45,6 @@ Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
 
 GIB = 2.0**30
-
-MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
-"""`mem_kind` of a row -> field of `StageMemory`: bytes of tensors, bytes reserved by PyTorch's allocator, bytes that the driver
-shows."""
-
-FIRST_RANK = "rank0 "
-"""Before a `mem_kind`: the figure is that of rank 0, on the first stage."""
 
 
 def validate_of(asked: ValidateOptions) -> Report:
@@ -142,15 +137,25 @@ def _read(paths: Sequence[Path], over: OrderedMap) -> tuple[list[MeasuredTable],
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     of_kernels = False
+    listed = [path for path in paths if path.name.endswith(SUFFIX)]
+    paths = [path for path in paths if path not in listed]
+    corrections = read_corrections([*corrections_beside([*paths, *listed]), *listed])
     for found in over(_read_or_score, paths):
         if isinstance(found, MeasuredTable):
-            tables.append(found)
+            tables.append(_with_corrections(found, corrections))
         else:
             of_kernels, timed = of_kernels or found[0], timed + found[1]
     for option, value in (("--gpu", _HOW.gpu), ("--dtype", _HOW.dtype), ("--kernels", _HOW.kernels)):
         if value is not None and not of_kernels:
             raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
     return tables, timed
+
+
+def _with_corrections(table: MeasuredTable, corrections: Corrections) -> MeasuredTable:
+    """`table` with corrected rows; what was set is among each row's assumptions (`corrected_cells`)."""
+    pairs = [with_corrections(row, corrections) for row in table.training]
+    cells = {row.id: tuple(texts) for row, texts in pairs if texts}
+    return replace(table, training=tuple(row for row, _ in pairs), corrected_cells=cells)
 
 
 def _read_or_score(path: Path) -> MeasuredTable | tuple[bool, list[Score]]:
@@ -177,7 +182,7 @@ def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
-    measured = _measured_quantities(row)
+    measured = _measured_quantities(with_facts(row))
     if run_failed(row):
         return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
@@ -189,13 +194,19 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     prediction, assumptions = chosen
     scores = []
     for quantity, value in measured:
-        kind = drafted.row.mem_kind if isinstance(drafted, Draft) else None
-        predicted = _predicted_value(row, quantity, prediction, kind or "")
+        known = drafted.row if isinstance(drafted, Draft) else row
+        predicted = _predicted_value(known, quantity, prediction)
         if isinstance(predicted, Skipped):
             scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
         else:
-            scores.append(_score(row, quantity, value, fitted, predicted, assumptions, prediction))
+            said = (_said_of_memory(known),) if quantity == "memory_gib" and memory_kind(known).assumed else ()
+            scores.append(_score(row, quantity, value, fitted, predicted, (*assumptions, *said), prediction))
     return scores
+
+
+def _said_of_memory(row: TrainingRow) -> str:
+    part = memory_kind(row).part
+    return f"memory {'of the device' if part == 'total' else part} (not published: what the framework's logs print)"
 
 
 def _pieces(table: MeasuredTable, family: str | None) -> Iterator[_Piece]:
@@ -204,7 +215,7 @@ def _pieces(table: MeasuredTable, family: str | None) -> Iterator[_Piece]:
     rows: tuple[TrainingRow | CollectiveRow, ...] = (*table.training, *table.collective)
     for row in rows:
         if family in (None, row.family):
-            yield _Piece(row.id, row, assumed, name)
+            yield _Piece(row.id, row, (*assumed, *table.corrected_cells.get(row.id, ())), name)
     quantity = "time_us" if table.kind == "collective" else "step_time_s"
     for bad in table.unreadable:
         if family in (None, bad.family):
@@ -233,13 +244,14 @@ def _measured_quantities(row: TrainingRow) -> list[tuple[str, float]]:
         quantities.append(("step_time_s", row.gbs * row.seq / (row.tokens_s_gpu * row.gpus)))
     elif row.mfu_pct:
         quantities.append(("mfu_pct", row.mfu_pct))
-    if row.mem_gib:
-        quantities.append(("memory_gib", row.mem_gib))
+    if (share := activation_share(row)) is not None:
+        quantities.append(("activation_share_pct", share))
+    elif (memory := memory_gib(row)) is not None:
+        quantities.append(("memory_gib", memory))
     return quantities
 
 
-def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction, kind: str) -> float | Skipped:
-    """`kind`: what the row's memory figure counts."""
+def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction) -> float | Skipped:
     if quantity == "step_time_s":
         return prediction.step_time_s
     if quantity == "mfu_pct":
@@ -247,11 +259,12 @@ def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction, ki
         if row.source is None:  # a user's own figure: the usual count
             return 100.0 * prediction.mfu
         return mfu_pct(row, prediction.step_time_s, peak, prediction.job.model.window)
-    part = MEMORY_KINDS.get(kind.removeprefix(FIRST_RANK))
-    if part is None:
-        return Skipped("what the memory figure counts is not published (mem_kind: allocated, reserved or device)")
-    stages = prediction.memory[:1] if kind.startswith(FIRST_RANK) else prediction.memory
-    return float(max(getattr(stage, part) for stage in stages)) / GIB
+    kind = memory_kind(row)
+    if quantity == "activation_share_pct":
+        job = prediction.job
+        plain = job.model_copy(update={"plan": job.plan.model_copy(update={"sequence_parallel": False, "recompute": "none"})})
+        return 100.0 * layer_bytes(job) / layer_bytes(plain)
+    return memory_bytes(prediction.memory, kind) / GIB
 
 
 def _score(
@@ -281,6 +294,7 @@ def _score(
         framework=row.framework or "",
         kind=kind_of_run(prediction.job) if prediction else None,
         implied_pct=100.0 * prediction.error_of_parts if prediction and quantity == "step_time_s" else None,
+        longest=prediction.longest_s if prediction and quantity == "step_time_s" else None,
     )
 
 

@@ -53,6 +53,7 @@ NODE = {
     "cdna4": 0.49,
     "gaudi": 1.0,
     "davinci": 1.0,
+    "neuron": 1.0,
 }
 """Power of the same work at the same speed, over 7 nm, as the foundry states for its processes (TSMC: N7 60 % of N10's, N10 60 % of
 16 nm's; N5 70 % of N7's; N3 70 % of N5's). 4N and 4NP are tuned forms of N5 without a published figure and count as it."""
@@ -80,6 +81,7 @@ YEAR = {
     "davinci": 2023,
     "cdna4": 2025,
     "tpu": 2022,
+    "neuron": 2022,
 }
 """Year of an architecture's release, for the distance between two."""
 

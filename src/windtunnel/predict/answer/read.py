@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from windtunnel.predict.answer.timeline import KernelTimeline, WholeStep, path_o
 from windtunnel.predict.padding import filled_share
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run, like, stated_error
+from windtunnel.predict.rests import added_error, causes_of, host_seconds, longest
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job
@@ -63,6 +65,8 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     memory = with_curves(ran.workload.job, ran.memory, timeline)
     shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
     kind = kind_of_run(job)
+    causes = causes_of(kind, host_seconds(job))
+    relative_error = math.hypot(stated_error(kind, error), added_error(causes))
     paid = bill(job, step, tokens, ran.by_stage)
     return Prediction(
         job=job,
@@ -82,7 +86,8 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         provenance=shares,
         sources=sources,
         profile=profile.name if profile is not None else None,
-        relative_error=stated_error(kind, error),
+        relative_error=relative_error,
+        longest_s=longest(step, relative_error, causes),
         error_of_parts=error,
         published=like(kind),
         kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),

@@ -13,22 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
+from windtunnel.reality.jobs.cuts import memory_alone
 from windtunnel.reality.jobs.job import ALL_LEVELS, Draft, level_of
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.spec import Job
-from windtunnel.workload import build
 
 Predict = Callable[[Job], Prediction]
 Memory = Callable[[Job], tuple[float, bool]]
 """Bytes of a job's fullest stage, and whether all of its stages fit."""
-
-
-def memory_alone(job: Job) -> tuple[float, bool]:
-    """`Memory` by the model, without a prediction of time."""
-    stages = memory_of(job, build(job))
-    return max(stage.total for stage in stages), all(stage.fits for stage in stages)
 
 
 def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:

@@ -2,13 +2,12 @@
 
 Columns that the row leaves blank and that a plan needs (micro batch, virtual stages, recompute) give several candidate jobs;
 `blanks.choose` then takes one by the same rule for all rows.
-
-The catalogue framework that a table names: spellings, descendants, and substitutes for frameworks outside the catalogue.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,18 +17,22 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
+from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread
 from windtunnel.reality.jobs.machine import cluster_of
-from windtunnel.reality.jobs.software import catalogue_date, context_of, dates_of, runtime_of, software_date
+from windtunnel.reality.jobs.software import context_of, dates_of, framework_named, release_of, runtime_of, software_of
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
 from windtunnel.reality.rows.table import TrainingRow
-from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, names
+from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, load_runtime
 from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
 
 Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+_PAPER_WORDS = {"seq-par": ("none", "y"), "seq-par+selective": ("selective", "y")}
+"""`recompute` as figures of Korthikanti et al. 2022 name it -> recompute, sequence parallelism."""
+
 Level = tuple[Recompute, int]
 """Recompute and the quarters of a virtual stage's layers that use it; eighths for offload."""
 
@@ -63,10 +66,8 @@ class Draft:
 def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs of `row`; never raises for any content of a table."""
     assumed: list[str] = []
-    row = _with_known_framework(row, assumed)
     try:
-        software = software_date(row) or catalogue_date(row)
-        row = _with_known_columns(row, software, assumed)
+        row, software = _row_and_date(row, assumed)
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
@@ -78,7 +79,9 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
-        return _Candidates.of(row, model, cluster, runtime, software, assumed).draft()
+        if row.tp and row.pp:
+            return _Candidates.of(row, model, cluster, runtime, software, assumed).draft()
+        return _least_cut(row, model, cluster, runtime, software, assumed)
     except ValidationError as error:
         first = error.errors()[0]
         return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -86,11 +89,29 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         return Skipped(str(error))
 
 
-def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
-    name, why = framework_named(row.framework or "", row.sharding)
-    if why:
-        assumed.append(why)
-    return replace(row, framework=name)
+def with_facts(row: TrainingRow) -> TrainingRow:
+    """The row with the columns that are known of its publication."""
+    return _row_and_date(row, [])[0]
+
+
+def _row_and_date(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int, int] | None]:
+    """The row under the catalogue's name of its framework with all columns that are known, and (year, month) of its software."""
+    named = framework_named(row.framework or "")
+    if named.why:
+        assumed.append(named.why)
+    row = replace(row, framework=named.name, framework_version=row.framework_version or named.version)
+    software = software_of(named, row)
+    return _with_batch(_with_known_columns(row, software, assumed), assumed), software
+
+
+def _with_batch(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    """The row with a micro batch on each rank as its global batch, where it states that alone and its framework does not
+    accumulate by default."""
+    ranks = row.dp or (row.gpus or 0) // ((row.tp or 1) * (row.pp or 1) * (row.cp or 1))
+    if row.gbs or not (row.mbs and ranks) or publications.habits_for(publications.columns_of(row)).get("accumulates") is not False:
+        return row
+    assumed.append(f"global batch {row.mbs * ranks} (not published: one micro batch on each rank)")
+    return replace(row, gbs=row.mbs * ranks)
 
 
 def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
@@ -100,15 +121,46 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
         if (blank or fact.corrects) and fact.assumed:
             assumed.append(fact.assumed)
         row = replace(row, **(blank | fact.corrects))
-    return row
+    return _with_precision(row, software, assumed)
+
+
+def _with_precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
+    """The row with the first word of its precision ("bf16 + fp32 optimizer"), or with what its framework runs in by default."""
+    if row.recompute in _PAPER_WORDS:
+        recompute, sequence = _PAPER_WORDS[row.recompute]
+        row = replace(row, recompute=recompute, seq_parallel=sequence)
+    if row.precision:
+        return replace(row, precision=re.split(r"[\s+]", row.precision, maxsplit=1)[0])
+    release = release_of(row, software)
+    precision = load_runtime(release[0]).precision if release else "bf16"
+    assumed.append(f"precision {precision} (not published: the framework's default)")
+    return replace(row, precision=precision)
 
 
 def _unsupported_reason(row: TrainingRow) -> str | None:
-    blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
+    blank = [name for name in ("gbs", "gpu", "gpus", "precision") if not getattr(row, name)]
     if blank:
         return f"{', '.join(blank)} not published"
     zero = [name for name in ("mbs", "vpp", "dp", "cp", "ep", "gpus_per_node", "shard_group") if getattr(row, name) == 0]
     return f"{', '.join(zero)} is 0" if zero else None
+
+
+def _least_cut(
+    row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None, assumed: list[str]
+) -> Draft | Skipped:
+    """The draft with the least model parallelism at which any candidate fits in memory: tensor parallelism inside a node first,
+    stages after it. Experts are spread over the scale-up domain where the row does not say."""
+    refused: Draft | Skipped = Skipped("tp, pp not published, and no plan fits")
+    for tp, pp in cuts(row, model, cluster):
+        over = row.ep or (spread(model, cluster, (row.gpus or 1) // (tp * pp * (row.cp or 1))) if model.experts else 1)
+        cut = replace(row, tp=tp, pp=pp, ep=over)
+        said = list(assumed)
+        said.append(f"tp {tp} pp {pp} ep {over} (not published: the least that fits in memory)")
+        drafted = _Candidates.of(cut, model, cluster, runtime, software, said).draft()
+        refused = drafted if isinstance(refused, Skipped) else refused
+        if isinstance(drafted, Draft) and any(memory_alone(job)[1] for job in drafted.jobs if job.plan.micro_batch == 1 or row.mbs):
+            return drafted
+    return refused
 
 
 @dataclass(frozen=True)
@@ -147,7 +199,7 @@ class _Candidates:
             "seq": row.seq,
             "sequence_parallel": _sequence_parallel(row, tp, first, assumed),
         }
-        plan |= _sharding(row, dp * cp, first, assumed)
+        plan |= _sharding(row, dp * cp, cluster.node.domain // tp, first, assumed)
         context["fully_sharded"] = plan["sharding"] in ("fsdp", "hsdp")
         habits = FrameworkHabits(**publications.habits_for(context))
         if habits.schedule is not None:
@@ -295,31 +347,15 @@ def _sequence_parallel(row: TrainingRow, tp: int, habits: FrameworkHabits, assum
     return default
 
 
-def _sharding(row: TrainingRow, ranks: int, habits: FrameworkHabits, assumed: list[str]) -> dict[str, Any]:
+def _sharding(row: TrainingRow, ranks: int, in_domain: int, habits: FrameworkHabits, assumed: list[str]) -> dict[str, Any]:
+    """`ranks` hold the same part of the model, `in_domain` of them in a scale-up domain."""
     kind = row.sharding
     if kind is None:
         kind = habits.sharding or "zero1"
         assumed.append(f"sharding {kind} (not published)")
     if kind == "fsdp" and row.shard_group is not None and row.shard_group < ranks:
         return {"sharding": "hsdp", "shard_group": row.shard_group}
+    if kind == "fsdp" and row.shard_group is None and habits.shards_in_domain and 1 < in_domain < ranks:
+        assumed.append(f"sharded over {in_domain} ranks of a scale-up domain, replicated between them (not published)")
+        return {"sharding": "hsdp", "shard_group": in_domain}
     return {"sharding": kind}
-
-
-DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
-
-
-def framework_named(published: str, sharding: str | None) -> tuple[str, str | None]:
-    """(name, None) if the catalogue or a publication file has the name; else (substitute, reason).
-
-    The substitute is FSDP if parameters are sharded, else Megatron, from which most training frameworks descend.
-    """
-    entries = (*publications.releases(), *names("frameworks"))
-    name = published.strip().lower().replace("_", "-")
-    if name in entries:
-        return name, None
-    for entry, others in publications.spellings().items():
-        if name in others and entry in entries:
-            return entry, f"framework {published} is the catalogue's {entry}"
-    stand_in = "fsdp" if sharding in DIVIDES_STATE else "megatron"
-    what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
-    return stand_in, f"{what}: taken as {stand_in}"

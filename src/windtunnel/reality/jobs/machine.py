@@ -31,12 +31,19 @@ KINDS = {
     "nvlink": "none",
     "xgmi": "none",
     "pcie": "none",
-    "ici": "none",
+    "ici": "ici",
+    "ici+dcn": "ethernet",
+    "tcpx": "ethernet",
+    "tcpxo": "ethernet",
+    "neuronlink": "none",
 }
 """Spellings of the `fabric` column."""
 
 GENERIC = ("infiniband", "roce", "efa", "ethernet")
 """Kinds of fabric in the order of preference if none is stated."""
+
+_SLICES = re.compile(r"(?<![\w.])(\d+) ?(?:x|slice\(s\)|slices?\b)")
+"""Slices of a pod in the text of a network: "2x v5e-256", "1 slice(s)"."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
 
@@ -59,16 +66,41 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     """The machine of a training row; a run on part of a node keeps the full node."""
     if not (row.gpu and row.gpus):
         return Skipped("gpu or gpus not published")
-    if row.gpus_per_node is None:
-        assumed.append("8 GPUs in a node (not published)")
+    gpu, row = row.gpu, _with_known_node(row, assumed)
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
     place = Place(
-        row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
+        gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus or 1, text
     )
     cluster = machine(_add_network(place, assumed))
-    if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
-        assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
+    if isinstance(cluster, Cluster) and gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
+        assumed.append(f"GPU {gpu!r} is the catalogue's {cluster.gpu.id}")
     return cluster
+
+
+def _with_known_node(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    """The row with the node and the scale-up domain of the catalogue where it states no node. A torus that spans several slices
+    has one domain for each."""
+    if row.gpus_per_node is not None:
+        return row
+    node = _nearest_node(row.gpu or "", 8)
+    count, domain = (node.gpus, node.scale_up.size) if node else (8, 8)
+    assumed.append(f"{count} GPUs in a node (not published)")
+    if row.scaleup_gpus is not None or domain <= count:
+        return replace(row, gpus_per_node=count)
+    slices = _SLICES.search(row.network_text or "") if node and node.scale_up.kind == "ici" else None
+    gpus = row.gpus or 1
+    if slices and gpus % int(slices.group(1)) == 0:
+        domain = gpus // int(slices.group(1))
+    assumed.append(f"{domain} GPUs in a scale-up domain (not published)")
+    return replace(row, gpus_per_node=count, scaleup_gpus=domain)
+
+
+def _nearest_node(gpu: str, gpus: int) -> Node | None:
+    """The catalogue's node with that GPU, as `_node` takes it; None for an unknown GPU."""
+    try:
+        return _node(Place(gpu, gpus, None, None, None, None, gpus), gpu_named(gpu).id)
+    except UnknownName:
+        return None
 
 
 def _add_network(place: Place, assumed: list[str]) -> Place:
@@ -89,7 +121,17 @@ def _add_network(place: Place, assumed: list[str]) -> Place:
         count, rate = place.nics_per_node or nic.count, place.nic_gbit_s or 8e-9 * nic.bandwidth
         assumed.append(f"{count} NICs of {rate:g} Gb/s and {similar.fabric.kind} (not stated: as {similar.id})")
         return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or similar.fabric.kind)
-    return place
+    return _add_nics(place, gpu, assumed) if None not in kinds else place
+
+
+def _add_nics(place: Place, gpu: str, assumed: list[str]) -> Place:
+    """`place` with the NICs of the catalogue's node, where no cluster with that GPU has the stated fabric."""
+    node = _node(place, gpu)
+    if node is None or node.nic is None or KINDS.get((place.fabric or "").lower()) == "none":
+        return place
+    count, rate = place.nics_per_node or node.nic.count, place.nic_gbit_s or 8e-9 * node.nic.bandwidth
+    assumed.append(f"{count} NICs of {rate:g} Gb/s (not stated: as node {node.id})")
+    return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or "ethernet")
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
@@ -119,7 +161,8 @@ def machine(place: Place) -> Cluster | Skipped:
     if node is None:
         return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
     networked = bool(place.nics_per_node and place.nic_gbit_s)
-    fabric = similar.fabric if similar and networked else _fabric(kind if networked else "none")
+    torus = kind == "ici" and similar is not None
+    fabric = similar.fabric if similar and (networked or torus) else _fabric(kind if networked else "none")
     if fabric is None:
         return Skipped(f"no {kind} fabric in the catalogue")
     nic = None
@@ -131,7 +174,7 @@ def machine(place: Place) -> Cluster | Skipped:
             nic = Nic.model_validate(table)
         except ValidationError as error:
             return Skipped(f"NICs: {error.errors()[0]['msg']}")
-    scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
+    scale_up = node.scale_up if torus else node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
     if similar:
         return similar.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
@@ -193,7 +236,7 @@ def _fabrics() -> tuple[Fabric, ...]:
 
 
 _WORD = re.compile(r"[a-z]*\d*[a-z]*\d*[a-z]*")
-_FAMILIES = ("tpu",)
+_FAMILIES = ("tpu", "rtx")
 """First words of an id that name no part by themselves."""
 
 
@@ -208,7 +251,8 @@ def gpu_named(text: str) -> GPU:
         return match_gpu(text)
     except UnknownName:
         words = _words(text)
-        shared = {name: len(words & _words(name)) for name in names("gpus") if _part(name) in words}
+        parts = {name: {_part(name), f"{name.split('-')[0]}{_part(name)}"} for name in names("gpus")}
+        shared = {name: len(words & _words(name)) for name, its in parts.items() if its & words}
         best = [name for name, count in shared.items() if count == max(shared.values())]
         if len(best) != 1:
             raise UnknownName("gpu", text, best or names("gpus")) from None

@@ -1,13 +1,15 @@
-"""The software of a row: the framework's name from its column, the release from the date in the source.
+"""The software of a row: the framework's name, version and year from its column, the release from a date.
 
-The date is parsed from the citation: an arXiv number, a container tag, a month, a file name with a date. Of the releases in
-the catalogue, the newest that is not after that date is used, else the oldest. Facts of publications about their software are in
-`publications`.
+The date is that of the name ("megatron-bridge 26.02", "megatron (2022)"), else of the citation (an arXiv number, a container tag, a
+month, a file name with a date), else the month in which the cited file's figures were committed, else the middle of the months
+that the name stands for. Of the releases in the catalogue, the newest that is not after that date is used, else the oldest. Facts
+of publications about their software are in `publications`.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.reality.rows import publications
@@ -28,6 +30,78 @@ _MONTH_DAY = re.compile(r"(?<![\d-])(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-
 _YEAR = re.compile(r"(?<!\d)(20[12]\d)(?!\d)")
 MIDDLE = 6
 """A year alone counts as its middle month."""
+
+
+STAND_IN = "unnamed"
+"""The catalogue's entry for a framework that it does not know."""
+
+_CONTAINER_VERSION = re.compile(r"(?<![\d.])(2\d)\.(0[1-9]|1[0-2])(?![\d])")
+_NUMBER = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)")
+_BRACKETS = re.compile(r"\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class NamedFramework:
+    """What a table's name of a framework says: the catalogue's name or a key of its releases, the version and the date beside it,
+    and why that name stands for it (None where it is the name itself)."""
+
+    name: str
+    why: str | None = None
+    version: str | None = None
+    date: tuple[int, int] | None = None
+    span: str | None = None
+    """Key of `publications.spans`."""
+
+
+def framework_named(published: str) -> NamedFramework:
+    """The framework that a table means by a name, a version and a year: "neuronx (2.16.0)", "megatron (e156d2fe, 2022)"."""
+    name = published.strip().lower().replace("_", "-")
+    date = version = None
+    if match := _CONTAINER_VERSION.search(name):
+        date, version = (2000 + int(match.group(1)), int(match.group(2))), f"{match.group(1)}.{match.group(2)}"
+    elif match := _NUMBER.search(name):
+        version = match.group(1)
+    elif match := _YEAR.search(name):
+        date = (int(match.group(1)), MIDDLE)
+    bare = _NUMBER.sub("", _CONTAINER_VERSION.sub("", _BRACKETS.sub("", name))).strip(" ,-")
+    for candidate in dict.fromkeys((name, bare, bare.replace(" ", "-"), bare.split(" ")[0])):
+        if (entry := _entry_of(candidate)) is not None:
+            why = None if entry == name else f"framework {published} is the catalogue's {entry}"
+            return NamedFramework(entry, why, version, date, candidate if candidate in publications.spans() else entry)
+    what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
+    return NamedFramework(STAND_IN, f"{what}: taken as {STAND_IN}", None, date)
+
+
+def _entry_of(name: str) -> str | None:
+    """The catalogue's entry, or key of its releases, with that name or spelling."""
+    entries = (*publications.releases(), *names("frameworks"))
+    if name in entries:
+        return name
+    return next((entry for entry, others in publications.spellings().items() if name in others and entry in entries), None)
+
+
+def software_of(named: NamedFramework, row: TrainingRow) -> tuple[int, int] | None:
+    """(year, month) of the row's software, by the first of: its name, its source, the cited file, the catalogue's entry, the middle
+    of what the name stands for; None where nothing says any."""
+    return named.date or software_date(row) or document_date(row) or catalogue_date(row) or _middle(named.span)
+
+
+def document_date(row: TrainingRow) -> tuple[int, int] | None:
+    """(year, month) in which the figures of the file that the row cites were committed, or None."""
+    months = [month for text, month in publications.documents().items() if text in (row.source or "")]
+    return _parse(months[-1]) if months else None
+
+
+def _middle(name: str | None) -> tuple[int, int] | None:
+    if name not in (spans := publications.spans()):
+        return None
+    months = [12 * year + month - 1 for year, month in map(_parse, spans[name])]
+    middle = sum(months) // 2
+    return middle // 12, middle % 12 + 1
+
+
+def _parse(month: str) -> tuple[int, int]:
+    return int(month[:4]), int(month[5:7])
 
 
 def software_date(row: TrainingRow) -> tuple[int, int] | None:
@@ -119,13 +193,15 @@ def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model,
 
 def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str, str | None] | None:
     """(catalogue name, version or None for the entry's own) of the row's framework at that date; None if the catalogue lacks it."""
-    name = (row.framework or "").lower()
+    name, version = (row.framework or "").lower(), row.framework_version
     context = publications.columns_of(row) | dates_of(row, software) | {"framework": name}
     chosen = [fact.software for fact in publications.facts_for(context) if fact.software is not None]
     if chosen:
         return chosen[-1].framework, chosen[-1].version
     if name in (released := publications.releases()):
         releases = released[name]
+        if version is not None and (entry := releases[-1][1]) not in publications.dated_versions():
+            return entry, version
         if software is None:
             return releases[-1][1:]
         date = dates_of(row, software)["date"]
@@ -133,6 +209,8 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
     if name not in names("frameworks"):
         return None
     form = publications.dated_versions().get(name)
+    if form is None and version is not None and name in publications.numbered_entries():
+        return name, version
     return name, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
 
 

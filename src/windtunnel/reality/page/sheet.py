@@ -132,6 +132,10 @@ def _tip(score: Score) -> Sentence:
     )  # fmt: skip
 
 
+COVERAGE = ("rows", "within ±, %", "within 2 ±, %", "median ±, %")
+"""Columns of the table of stated errors by family."""
+
+
 def _families(report: Report, gpu: str, named: Sequence[str]) -> Section:
     """Errors of what the headline counts, then of each family; families without scores are in the list of reasons."""
     of = Sentence(" {quantity}", quantity=Sentence(NAMES.get(named[0], named[0]))) if len(named) == 1 else ""
@@ -150,6 +154,13 @@ def _families(report: Report, gpu: str, named: Sequence[str]) -> Section:
     stated = "Within the relative error that they state: {share} % of {rows} step times, {which}"
     blocks += [Lines((Sentence(stated, share=f"{one.share_pct:.0f}", rows=f"{one.rows:,}", which=Sentence(one.which)),))
                for one in report.coverage]  # fmt: skip
+    if report.family_coverage:
+        heads = (Column("family", wraps=True), *(Column(head, True) for head in COVERAGE))
+        inside = tuple(
+            (Cell(label(one.which, gpu)), _count(one.rows), *map(_figure, (one.share_pct, one.twice_pct, one.claimed_pct)))
+            for one in report.family_coverage
+        )
+        blocks.append(Table("coverage", heads, inside))
     return Section(Sentence("Error of predicted against measured{of}, in percent of measured", of=of), tuple(blocks))
 
 

@@ -104,6 +104,7 @@ class Adapters(Strict):
     rank: int
     targets: tuple[str, ...]
     dropout: bool = False
+    base: Literal["none", "nf4", "int8"] = "none"
     all_to_all_of: tuple[str, ...] = ()
 
 
@@ -114,10 +115,12 @@ class FrameworkHabits(Strict):
     prints_virtual_stages: bool | None = None  # its tables print them wherever there are some
     layer_per_virtual_stage: bool | None = None  # first and last hold the embedding and the head alone
     schedule: str | None = None
+    accumulates: bool | None = None  # false: one micro batch a step and rank unless asked for more
     fills_stages: bool | None = None  # uneven layers: every stage up to the largest share, the rest on the last
     shares_work: bool | None = None  # layers per stage by work, with the head's in it
     sequence_parallel: bool | None = None
     sharding: str | None = None
+    shards_in_domain: bool | None = None  # fully sharded inside a scale-up domain, replicated between domains
     selective: Literal["ops"] | None = None  # "ops": selective recompute chooses by operator, not Megatron's attention core
     recompute_modules: tuple[str, ...] | None = None
     offloads: bool | None = None  # activations leave for the host before layers are recomputed
@@ -212,6 +215,10 @@ class Publication(Strict):
     spellings: dict[str, tuple[str, ...]] = {}  # catalogue framework -> other names that tables use for it
     releases: dict[str, tuple[tuple[str, str, str], ...]] = {}  # framework -> (since date, catalogue entry, version), oldest first
     dated: dict[str, str] = {}  # frameworks whose versions are dates -> their form
+    numbered: tuple[str, ...] = ()  # entries whose version numbers tables print beside the name
+    prints_memory: dict[str, Literal["allocated", "reserved", "device"]] = {}  # framework -> kind of memory that its logs print
+    spans: dict[str, tuple[str, str]] = {}  # name in tables -> first and last month of what it stands for
+    documents: dict[str, str] = {}  # text of a citation -> month of its figures
     architectures: dict[str, dict[str, Any]] = {}  # fields of Model by a table's `arch`
 
     @field_validator("rows", mode="before")
@@ -272,6 +279,26 @@ def releases() -> dict[str, tuple[tuple[str, str, str], ...]]:
 def dated_versions() -> dict[str, str]:
     """Frameworks whose versions are dates: how a year and month are written."""
     return {name: form for each in publications().values() for name, form in each.dated.items()}
+
+
+def numbered_entries() -> frozenset[str]:
+    """Catalogue entries whose own version numbers tables print beside the framework's name."""
+    return frozenset(name for each in publications().values() for name in each.numbered)
+
+
+def prints_memory() -> dict[str, str]:
+    """Framework: kind of memory that its logs print; "" for any other."""
+    return {name: kind for each in publications().values() for name, kind in each.prints_memory.items()}
+
+
+def spans() -> dict[str, tuple[str, str]]:
+    """Name of a framework as tables print it: first and last month ("2024-07") of what it stands for."""
+    return {name: span for each in publications().values() for name, span in each.spans.items()}
+
+
+def documents() -> dict[str, str]:
+    """Text of a citation: month ("2024-07") in which the cited file's figures were committed."""
+    return {text: month for each in publications().values() for text, month in each.documents.items()}
 
 
 def architectures() -> dict[str, dict[str, Any]]:

@@ -8,8 +8,8 @@ table does not have take the defaults of `ABSENT`; `OTHER_NAMES` lists other nam
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -45,6 +45,7 @@ class TrainingRow:
     id: Label
     family: Label
     framework: Text = None
+    framework_version: Text = None
     source: Text = None
     model: Text = None
     arch: Text = None
@@ -95,6 +96,7 @@ class TrainingRow:
     mfu_pct: Amount = None
     hfu_pct: Amount = None
     mem_gib: Amount = None
+    mem_gb_printed: Amount = None
     mem_kind: Text = None
     status: Text = None
     derived_fields: Text = None
@@ -145,7 +147,8 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """The content of one file. `ignored`: unknown columns; `assumed`: defaults of absent ones."""
+    """The content of one file. `ignored`: unknown columns; `assumed`: defaults of absent ones; `corrected_cells`: by row, what
+    corrections set."""
 
     path: str
     kind: Literal["training", "collective"]
@@ -154,6 +157,7 @@ class MeasuredTable:
     unreadable: tuple[Unreadable, ...] = ()
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    corrected_cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def row_families(self) -> tuple[str, ...]:
@@ -166,7 +170,7 @@ class MeasuredTable:
         return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
-MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu", "status")
+MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "mem_gb_printed", "tokens_s_gpu", "status")
 """Columns of a training table that predictions are compared with; one is enough."""
 
 TRAINING_NEEDS = {
@@ -321,6 +325,12 @@ def _adapter(row_type: type) -> TypeAdapter[Any]:
 def _wholes(row_type: type) -> frozenset[str]:
     """Columns that hold whole numbers."""
     return frozenset(name for name, hint in get_type_hints(row_type).items() if int in get_args(hint))
+
+
+def parse_cells(cells: dict[str, Any]) -> TrainingRow:
+    """A training row from cells of text by column; ValidationError of pydantic where one is not of its kind."""
+    row: TrainingRow = _adapter(TrainingRow).validate_python(cells)
+    return row
 
 
 def _row(row_type: type, cells: dict[str, Any], number: int, width: int, expected: int) -> Any:

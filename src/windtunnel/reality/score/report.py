@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, TypeVar
 
 from windtunnel.reality.rows.measurements import Fitted
@@ -23,6 +24,10 @@ class Coverage:
     which: str
     rows: int
     share_pct: float
+    twice_pct: float
+    """The same within twice that error."""
+    claimed_pct: float
+    """Median of what is stated."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,18 @@ class Report:
         """How many step times lie within the relative error that their prediction states, test-only rows and fitted ones apart."""
         coverages = []
         for fitted in (False, True):
-            claims = [
-                abs(error) <= score.claimed_pct
-                for score in self.rows
-                if score.fitted is fitted and score.claimed_pct is not None and score.quantity == "step_time_s"
-                if (error := score.error_pct) is not None
-            ]
+            claims = [score for score in self.rows if score.fitted is fitted and _states(score)]
             if claims:
-                coverages.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
+                coverages.append(_coverage("fitted" if fitted else "test only", claims))
         return tuple(coverages)
+
+    @property
+    def family_coverage(self) -> tuple[Coverage, ...]:
+        """The same for each family."""
+        groups: dict[str, list[Score]] = {}
+        for score in filter(_states, self.rows):
+            groups.setdefault(score.family, []).append(score)
+        return tuple(_coverage(family, scores) for family, scores in groups.items())
 
     def label(self, family: FamilySummary) -> str:
         """Whether a family's error is a test: "fitted", "rules in view", or empty for a test."""
@@ -98,10 +106,20 @@ class Report:
             "choices_set_aside": self.aside,
             "memory_verdicts": [line.as_dict() for line in self.verdicts],
             "within_stated_error": [vars(each) for each in self.coverage],
+            "family_coverage": [vars(line) for line in self.family_coverage],
             "goodput": [each.as_dict() for each in self.goodput],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
         }
+
+
+def _states(score: Score) -> bool:
+    return score.quantity == "step_time_s" and score.lies_inside() is not None
+
+
+def _coverage(which: str, scores: Sequence[Score]) -> Coverage:
+    once, twice = (100.0 * sum(score.lies_inside(times) is True for score in scores) / len(scores) for times in (1.0, 2.0))
+    return Coverage(which, len(scores), once, twice, median(score.claimed_pct or 0.0 for score in scores))
 
 
 def _in_order(items: Iterable[_T]) -> list[_T]:

@@ -21,7 +21,8 @@ class Score:
     `measured` and `predicted` are in the quantity's unit (s, GiB, µs, %). `claimed_pct` is the relative error that the prediction
     itself states. `source_seen` is false for numbers recalled and not read again; `fitted` says that constants of the
     model were fitted on this family, so that its error is no test of foresight. `framework` is the published one; `kind` is
-    that of the predicted job. `implied_pct` is the error that the prediction's parts imply, before their record moves it.
+    that of the predicted job. `implied_pct` is the error that the prediction's parts imply, before their record moves it; `longest`
+    the end of the predicted interval.
     """
 
     id: str
@@ -41,6 +42,16 @@ class Score:
     table: str = ""
     kind: RunKind | None = None
     implied_pct: float | None = None
+    longest: float | None = None
+
+    def lies_inside(self, times: float = 1.0) -> bool | None:
+        """Whether the measured value lies within `times` the stated error, or between the prediction and the end of its interval;
+        None where nothing is stated."""
+        error = self.error_pct
+        if error is None or self.claimed_pct is None or self.measured is None or self.predicted is None:
+            return None
+        reach = 0.0 if self.longest is None else self.predicted + times * (self.longest - self.predicted)
+        return abs(error) <= times * self.claimed_pct or self.predicted <= self.measured <= reach
 
     @property
     def error_pct(self) -> float | None:
@@ -62,7 +73,8 @@ class Score:
         }
         if self.skipped is not None:
             return data | {"skipped": self.skipped}
-        return data | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
+        data |= {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
+        return data if self.longest is None else data | {"longest": self.longest}
 
 
 @dataclass(frozen=True)

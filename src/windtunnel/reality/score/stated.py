@@ -7,12 +7,14 @@ stated by the record of all other families.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev, quantiles
 
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, Trained, by_kind, like, stated_error, widening
+from windtunnel.predict.rests import added_error, causes_of
 from windtunnel.reality.score.scores import Score
 
 
@@ -72,7 +74,11 @@ def stated_errors(scores: Iterable[Score]) -> tuple[StatedErrors, ...]:
 def _lie_inside(timed: Sequence[Score], records: dict[str, dict[RunKind, PublishedSteps]]) -> list[bool]:
     """Whether each row lies inside the error that the record for its family states."""
     return [
-        abs(score.error_pct or 0.0) <= stated_error(_kind(score), score.implied_pct or 0.0, records[score.family])
+        abs(score.error_pct or 0.0)
+        <= math.hypot(
+            stated_error(_kind(score), score.implied_pct or 0.0, records[score.family]),
+            100.0 * added_error(causes_of(_kind(score), 0.0, records[score.family])),
+        )
         for score in timed
     ]
 

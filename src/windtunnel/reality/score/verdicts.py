@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.reality.jobs.blanks import Memory, memory_alone
+from windtunnel.reality.jobs.blanks import Memory
+from windtunnel.reality.jobs.cuts import memory_alone
 from windtunnel.reality.jobs.job import draft
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow

@@ -26,7 +26,7 @@ class GPU(Noun):
     id: Name
     name: str
     names: tuple[str, ...] = ()
-    vendor: Literal["nvidia", "amd", "intel", "google", "huawei", "other"] = "nvidia"
+    vendor: Literal["nvidia", "amd", "intel", "google", "huawei", "aws", "other"] = "nvidia"
     architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
     capability: PositiveFloat | None = Field(None, description="compute capability, as PyTorch says it: 9.0")
     peak: dict[PrecisionName, FlopRate]
