@@ -236,7 +236,7 @@ def test_an_outcome_is_a_prediction() -> None:
 
 @pytest.mark.parametrize(
     ("before", "most", "pulled"),
-    [(1.0, math.inf, True), (1.0, 0.0, False), (1.0 / (1.0 - LEAST), math.inf, False), (0.5, math.inf, False)],
+    [(1.0, math.inf, True), (1.0, 0.0, False), (1.0 / (1.0 - 0.99 * LEAST), math.inf, False), (0.5, math.inf, False)],
 )
 def test_a_lever_is_pulled_where_it_gains_and_keeps_the_limits(before: float, most: float, pulled: bool) -> None:
     """`before`: the value of the plan, in steps of the plan with the lever. One that is no more than LEAST better stays."""
