@@ -72,7 +72,7 @@ def find_hang(run: str | Path) -> dict[str, Any]:
 
     recorded, _ = read_aligned_run(run, HANG_STEPS)
     look = (recorded.sections, recorded.beats, recorded.now)
-    report = diagnose_failure(*look, ended=has_ended(recorded)) or diagnose_stall(*look, 2 * HEARTBEAT)
+    report = diagnose_failure(*look, ended=has_ended(recorded)) or diagnose_stall(*look, 2 * HEARTBEAT, starting=recorded.starting)
     return {**report.as_dict(), "stacks": stacks_of(list(report.culprits), recorded.pids)}
 
 
@@ -92,15 +92,16 @@ def monitor_run(
     what is known of the run's steps. FileError where there is no run.
     """
     from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
-    from windtunnel.fleet.sources import align_clocks, read_run
+    from windtunnel.fleet.sources import align_clocks, read_run, with_starting
 
-    disk = DiskWatch(Path(kept.parent if kept is not None else run))
+    place = Path(kept.parent if kept is not None else run)
+    disk = DiskWatch(place)
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
     while True:
         try:
-            recorded = read_run(str(run), FEW_STEPS, FEW_ROWS)
+            recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
             if monitor.is_judgement_due(recorded):
                 behind = min(max(monitor.steps_behind(recorded), STEPS), MOST_STEPS)
                 recorded = read_run(str(run), behind, ROWS * behind // STEPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from windtunnel.fleet.findings.history import StepHistory
 from windtunnel.fleet.findings.judge import judge, rare_of
 from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
-from windtunnel.fleet.ring import threads_waited_for_core
+from windtunnel.fleet.starting import Work, threads_waited_for_core, work_of
 
 JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
@@ -99,7 +99,8 @@ class Monitor:
     def look(self, recorded: Recorded) -> list[Alarm]:
         """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
-        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, partial(_waits_for_cores, recorded.pids))
+        waits, work = partial(_waits_for_cores, recorded.pids), partial(_work_of, {**recorded.starting, **recorded.pids})
+        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, waits, recorded.starting, work)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
             self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
@@ -170,6 +171,11 @@ def _waits_for_cores(pids: Mapping[int, int]) -> dict[int, float]:
     return {rank: threads_waited_for_core(pid) * 1e-9 for rank, pid in pids.items()}
 
 
+def _work_of(pids: Mapping[int, int], ranks: Collection[int]) -> dict[int, Work]:
+    """What those ranks have done whose processes are on this machine."""
+    return {rank: work_of(pids[rank]) for rank in ranks if pids.get(rank)}
+
+
 def _key_of(finding: Finding) -> _Key:
     return finding.verdict, finding.ranks, finding.hosts, finding.part
 
@@ -213,7 +219,7 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
     settled = bool(len(moments)) and recorded.now - float(moments.max()) > stall_seconds(sections)
     if not silent and not settled:
         return None
-    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled)
+    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled, recorded.starting)
 
 
 def has_ended(recorded: Recorded) -> bool:

@@ -15,6 +15,7 @@ from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED, STEPS
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
 from windtunnel.fleet.rings import has_all_ranks, ring_files
+from windtunnel.fleet.starting import starting_ranks
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.clocks import MachineClocks
@@ -40,6 +41,13 @@ def read_run(run: str, last: int | None = None, rows: int | None = None) -> Reco
         return recorded_of_store(folder, last)
     recorded = recorded_of_rings(folder, rows)
     return recorded if last is None else last_steps(recorded, last)
+
+
+def with_starting(recorded: Recorded, folder: Path) -> Recorded:
+    """The records of a collector with the ranks that have begun here and have none; `folder`: that of the run on this machine."""
+    known = {*recorded.beats, *recorded.starting}
+    more = {rank: pid for rank, pid in starting_ranks(folder, known, int(recorded.facts.get("attempt", 0))).items()}
+    return replace(recorded, starting={**recorded.starting, **more}) if more else recorded
 
 
 def read_aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
