@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults.watched import torchrun, watched_command
+
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, FAULT_STEP, STATUS = 12, 4, 7
 """The script ends with `STATUS`, which must be the job's in the end."""
@@ -117,7 +119,7 @@ def train(fault: str, weights: str) -> None:
 def command_of(mode: str, fault: str, weights: Path) -> list[str]:
     script = ["-m", "tests.faults.unwatched", "train", fault, str(weights)]
     if mode == "torchrun":
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *script]
+        return torchrun(2, *script)
     return ["env", "RANK=0", "WORLD_SIZE=1", sys.executable, *script]
 
 
@@ -129,20 +131,7 @@ def run_job(mode: str, fault: str, folder: Path, watched: bool) -> tuple[int, st
         place = folder / "file" / "none" if fault == BEFORE[1] else folder
         (folder / "file").write_text("")
         options = ["--collect"] if "collector" in fault or "shipper" in fault else []
-        command = [
-            sys.executable,
-            "-m",
-            "windtunnel",
-            "fleet",
-            "run",
-            "--dir",
-            str(place),
-            "--run",
-            "job",
-            *options,
-            "--",
-            *command,
-        ]
+        command = watched_command(place, command, *options)
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     if fault == BEFORE[2]:
         variables["WINDTUNNEL_FLEET_BEAT"] = "1e11"  # Python refuses to wait for so long

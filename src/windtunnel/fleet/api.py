@@ -84,18 +84,23 @@ def monitor_run(
     share: float = 1.0,
     stay: bool = False,
     kept: Path | None = None,
+    log_rules: Path | None = None,
+    watch_log: Sequence[str] = (),
 ) -> Iterator[list[Alarm]]:
     """The alarms of a running job, those of one look after those of another; ends when the job has ended.
 
     `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
     largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
-    what is known of the run's steps. FileError where there is no run.
+    what is known of the run's steps. `log_rules`: a file of rules for lines of the job (`fleet.log_watch`); `watch_log`: files that
+    it writes, beside what its ranks print. FileError where there is no run.
     """
+    from windtunnel.fleet.log_watch import LogWatch, read_log_rules
     from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
     from windtunnel.fleet.sources import align_clocks, read_run, with_starting
 
     place = Path(kept.parent if kept is not None else run)
     disk = DiskWatch(place)
+    logs = LogWatch(place, tuple(watch_log), read_log_rules(log_rules) if log_rules is not None else ())
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
@@ -110,7 +115,7 @@ def monitor_run(
                 raise
             time.sleep(every)
             continue
-        yield [*disk.look(time.time()), *monitor.look(recorded)]
+        yield [*disk.look(time.time()), *monitor.look(recorded), *logs.look(time.time())]
         if has_ended(recorded) and not stay:
             return
         time.sleep(every)

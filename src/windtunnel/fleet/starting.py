@@ -12,6 +12,8 @@ from pathlib import Path
 
 SUFFIX = ".start"
 """Of the file beside a rank's ring that the hook writes as the process begins: its id, its start, the attempt and the machine."""
+PRINTED_SUFFIX = ".printed"
+"""Of the file beside a rank's ring with lines that it has printed (`watch.printed`)."""
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 _CPU, _STARTED, _DISK = (11, 12), 19, 39  # words of /proc/PID/stat behind the name
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.fleet.run_options import Webhook
+from windtunnel.cli.fleet.run_options import LogRules, WatchLog, Webhook
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
@@ -51,6 +51,8 @@ def command(
         typer.Option("--share", min=0.001, max=1.0, help="Largest share of a core to spend on judging which ranks are slow."),
     ] = 1.0,
     webhook: Webhook = "",
+    log_rules: LogRules = None,
+    watch_log: WatchLog = None,
 ) -> None:
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
@@ -64,7 +66,11 @@ def command(
     if hook is not None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
     try:
-        for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept):
+        against, logs = _against(job, steps, profile), tuple(watch_log or ())
+        looks = monitor_run(
+            run, every, against=against, share=share, stay=stay, kept=kept, log_rules=log_rules, watch_log=logs
+        )  # fmt: skip
+        for alarms in looks:
             for alarm in alarms:
                 if hook is not None:
                     hook.offer(alarm)

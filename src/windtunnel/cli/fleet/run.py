@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -81,13 +81,20 @@ def command(
     expect_step: kept.ExpectStep = "",
     store: kept.Store = "",
     tee: kept.Tee = False,
+    log_rules: kept.LogRules = None,
+    watch_log: kept.WatchLog = None,
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = _run_name(run, nodes is not None)
     replace(WatchSettings(), detail=policy).call_interval()
+    if log_rules is not None:
+        from windtunnel.fleet.log_watch import read_log_rules
+
+        read_log_rules(log_rules)
     if nodes is not None:
+        _refuse_log_options(log_rules, watch_log)
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
@@ -97,7 +104,19 @@ def command(
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
+    of_log = (*(("--log-rules", str(log_rules)) if log_rules is not None else ()), *_repeated("--watch-log", watch_log or ()))
+    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook, of_log))
+
+
+def _repeated(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, str(Path(value).absolute()))]
+
+
+def _refuse_log_options(log_rules: Path | None, watch_log: Sequence[str] | None) -> None:
+    """SpecError: the driver of a kept job reads the logs of its ranks by rules of its own."""
+    for option, value in (("--log-rules", log_rules), ("--watch-log", watch_log)):
+        if value:
+            raise SpecError(option, "--nodes beside it", "a job without --nodes", "The driver reads the ranks' logs itself.")
 
 
 def _run_name(run: str, is_kept: bool) -> str:
@@ -138,6 +157,7 @@ def _run_watched(
     secrets: Path | None,
     monitor: bool | None,
     webhook: str,
+    of_log: Sequence[str] = (),
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.fence import tell
@@ -149,7 +169,7 @@ def _run_watched(
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook)
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook, of_log)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
         until = time.monotonic() + agents.limits.start_seconds
@@ -175,7 +195,8 @@ def _run_watched(
             tell(f"records in {run}{at}")
             if agents.token and sys.stderr.isatty():
                 tell(f"in a browser: {agents.url}/?token={agents.token}")
-            code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+            printed = {"WINDTUNNEL_FLEET_PRINTED": "all"} if "--log-rules" in of_log else {}
+            code = run_command(program, environment(run.parent, run.name, policy, agents.url) | printed)
         claimed.end()
         _tell_summary(summary, agents, agents.url if collector else str(run))
     finally:

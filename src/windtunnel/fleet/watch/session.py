@@ -34,6 +34,7 @@ from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.joining import JoinWatch
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.printed import PrintedLines
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
@@ -53,6 +54,7 @@ class WatchSession:
         self.ring, groups = self._ring()
         self.fence = Fence(on_fault=self._end_unwatched)
         self._end_patches = Patches(Fence("how this rank ends is not recorded"))  # what ended the watching leaves it alone
+        self._printed_patches = Patches(Fence("what this rank prints is not examined"))
         self.patches, self.imports = Patches(self.fence), AfterImport(self.fence.hook)
         self._last_act = self._end_patches.fence.hook(self._at_exit)
         try:
@@ -60,6 +62,7 @@ class WatchSession:
         except BaseException:  # half a monitor is none
             self.fence.intact = self._end_patches.fence.intact = False
             self.imports.stop()
+            self._printed_patches.restore()
             self._end_patches.restore()
             self.patches.restore()
             self.ring.mark_ended(0)
@@ -88,6 +91,8 @@ class WatchSession:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
         self._ends = EndWatch(self.ring, self._end_patches)
+        if settings.printed != "none":
+            PrintedLines(self.ring.path, self._printed_patches, everything=settings.printed == "all")
         self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence)
         atexit.register(self._last_act)
         self.steps.begin()
@@ -107,6 +112,7 @@ class WatchSession:
         self.recorder.stop()
         self.imports.stop()
         self.modules.stop()
+        self._printed_patches.restore()
         self._end_patches.restore()
         self.patches.restore()
         atexit.unregister(self._last_act)
@@ -175,6 +181,7 @@ class WatchSession:
             self.recorder.stop()
             self.fence.hook(self.steps.finish)()
             self._ends.finish()
+            self._printed_patches.restore()
             self._end_patches.restore()
             self.patches.restore()
 
