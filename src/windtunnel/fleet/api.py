@@ -17,6 +17,7 @@ from windtunnel.fleet.options import JudgeOptions
 
 if TYPE_CHECKING:
     from windtunnel.fleet.checkpoint.folder import FoundStep
+    from windtunnel.fleet.dumps import DumpTaker
     from windtunnel.fleet.findings.finding import Finding
     from windtunnel.fleet.findings.hang import HangReport
     from windtunnel.fleet.findings.judge import Judgement
@@ -94,16 +95,18 @@ def monitor_run(
     what is known of the run's steps. `log_rules`: a file of rules for lines of the job (`fleet.log_watch`); `watch_log`: files that
     it writes, beside what its ranks print. FileError where there is no run.
     """
+    from windtunnel.fleet.dumps import DumpTaker
     from windtunnel.fleet.log_watch import LogWatch, read_log_rules
     from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
-    from windtunnel.fleet.sources import align_clocks, read_run, with_starting
+    from windtunnel.fleet.sources import align_clocks, own_folder, read_run, with_starting
 
-    place = Path(kept.parent if kept is not None else run)
+    place = kept.parent if kept is not None else own_folder(str(run))
     disk = DiskWatch(place)
     logs = LogWatch(place, tuple(watch_log), read_log_rules(log_rules) if log_rules is not None else ())
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
+    dumps = DumpTaker(place)
     while True:
         try:
             recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
@@ -115,10 +118,19 @@ def monitor_run(
                 raise
             time.sleep(every)
             continue
-        yield [*disk.look(time.time()), *monitor.look(recorded), *logs.look(time.time())]
+        alarms = [_with_dumps(alarm, dumps, recorded) for alarm in monitor.look(recorded)]
+        yield [*disk.look(time.time()), *alarms, *logs.look(time.time())]
         if has_ended(recorded) and not stay:
             return
         time.sleep(every)
+
+
+def _with_dumps(alarm: Alarm, dumps: DumpTaker, recorded: Recorded) -> Alarm:
+    """The alarm of a hang with where its ranks stand, and the files that were taken of them."""
+    if alarm.hang is None or alarm.cleared or not dumps.run.is_dir():
+        return alarm
+    lines = dumps.take(alarm.hang, recorded.pids)
+    return replace(alarm, text=f"{alarm.text}\n{lines}") if lines else alarm
 
 
 def verify_steps(folder: str | Path, step: int | None = None) -> list[FoundStep]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.disk import low_space
+from windtunnel.fleet.findings.failures import end_rows
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, is_silent
 from windtunnel.fleet.findings.history import StepHistory
@@ -22,9 +23,12 @@ from windtunnel.fleet.findings.judge import judge, rare_of
 from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.fleet.starting import Work, threads_waited_for_core, work_of
+from windtunnel.records.ends import EndKind
 
 JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
+MOST_THREADS = 64
+"""Threads ended by exceptions that are told in a run."""
 CONFIRMATIONS = 2
 """Consecutive evaluations that must agree before an alarm is raised."""
 RARE_SHARE = 0.03
@@ -92,6 +96,7 @@ class Monitor:
     """`time.monotonic()` before which there is no further evaluation."""
     _seen: dict[_Key, int] = field(default_factory=dict)
     _active: dict[_Key, Alarm] = field(default_factory=dict)
+    _told_threads: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._hangs = HangWatch(self.heartbeat)
@@ -107,6 +112,7 @@ class Monitor:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
             alarms.append(Alarm(recorded.now, hang.verdict, ranks, hosts, hang.text, hang=hang))
+        alarms += self._threads(recorded)
         if self.is_judgement_due(recorded):
             begin = time.process_time()
             alarms += self._judge(recorded)
@@ -117,6 +123,17 @@ class Monitor:
             if any(self._seen[key] < CONFIRMATIONS for key in self._seen):
                 rest = min(rest, CONFIRM_SECONDS)
             self._next_judgement = time.monotonic() + rest
+        return alarms
+
+    def _threads(self, recorded: Recorded) -> list[Alarm]:
+        """Threads that an exception has ended, while their ranks go on; each is told once."""
+        alarms = []
+        for rank, rows in end_rows(recorded.sections).items():
+            for _, kind, text, _ in rows:
+                if kind is EndKind.THREAD and (rank, text) not in self._told_threads and len(self._told_threads) < MOST_THREADS:
+                    self._told_threads.add((rank, text))
+                    hosts = (recorded.beats[rank].host,) if rank in recorded.beats else ()
+                    alarms.append(Alarm(recorded.now, Verdict.THREAD, (rank,), hosts, f"rank {rank}: its {text}"))
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:

@@ -14,6 +14,8 @@ SUFFIX = ".start"
 """Of the file beside a rank's ring that the hook writes as the process begins: its id, its start, the attempt and the machine."""
 PRINTED_SUFFIX = ".printed"
 """Of the file beside a rank's ring with lines that it has printed (`watch.printed`)."""
+DUMPS = "dumps"
+"""Subfolder of the run with what alarms have taken from its ranks (`dumps`)."""
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 _CPU, _STARTED, _DISK = (11, 12), 19, 39  # words of /proc/PID/stat behind the name
 
@@ -36,6 +38,11 @@ _LEAST_WORK = 0.1
 """Share of the time, of one core. A heartbeat and threads that poll take a hundredth."""
 _LEAST_READ = 1 << 14
 """Bytes a second. An import from a slow file system reads more."""
+
+
+def ask_path(run: Path, rank: int) -> Path:
+    """The file by which a rank is asked for a dump."""
+    return run / DUMPS / f"rank{rank}.ask"
 
 
 def starting_ranks(folder: Path, known: Iterable[int], attempt: int = 0, host: str = "") -> dict[int, int]:

@@ -249,7 +249,7 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
-    from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, read_ended_run
+    from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, keep_last_losses, read_ended_run
 
     try:
         recorded = read_ended_run(folder, SUMMARY_STEPS, SUMMARY_ROWS)
@@ -257,6 +257,7 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
 
         report = stall_report(recorded)
         keep_last_alarm(folder, report, recorded)
+        keep_last_losses(folder)
         judged = judge(recorded.sections, recorded.meshes, history_of(folder))
         lines = fleet_short(recorded, judged, report, code, alarms_of(str(folder)))
     except WindtunnelError:

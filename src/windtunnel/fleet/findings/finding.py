@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     UNEXPECTED = "not as predicted"
     LOSS = "loss"  # NaN, infinity or a spike of the loss or the gradient norm
     LOG = "log rule"  # a rule of the user's own matches the job's log
+    THREAD = "thread ended"  # by an exception, while its rank goes on
     DISK = "disk nearly full"  # that of the run's own folder: its records, and often checkpoints
 
 

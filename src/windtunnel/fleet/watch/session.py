@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import get_ident
@@ -23,6 +24,7 @@ from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
+from windtunnel.fleet.watch.answers import DumpAnswers
 from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.children import memory_facts
 from windtunnel.fleet.watch.context import WatchContext
@@ -93,7 +95,8 @@ class WatchSession:
         self._ends = EndWatch(self.ring, self._end_patches)
         if settings.printed != "none":
             PrintedLines(self.ring.path, self._printed_patches, everything=settings.printed == "all")
-        self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence)
+        answers = DumpAnswers(settings.folder / settings.run, self.ring.meta.rank)
+        self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence, answers.look)
         atexit.register(self._last_act)
         self.steps.begin()
 
@@ -209,8 +212,10 @@ class BeatThread:
     A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
     """
 
-    def __init__(self, ring: RingWriter, seconds: float, fence: Fence | None = None) -> None:
-        self._ring, self._seconds = ring, seconds
+    def __init__(
+        self, ring: RingWriter, seconds: float, fence: Fence | None = None, at_each: Callable[[], object] = lambda: None
+    ) -> None:  # fmt: skip
+        self._ring, self._seconds, self._at_each = ring, seconds, at_each
         self._ended = threading.Event()
         self._thread = threading.Thread(target=(fence or Fence()).hook(self._run), name="windtunnel-beat", daemon=True)
         self._thread.start()
@@ -227,6 +232,7 @@ class BeatThread:
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
             self._ring.beat()
+            self._at_each()
 
 
 DDP = "all-reduces of a DistributedDataParallel that was made before the monitor started"
