@@ -87,14 +87,17 @@ def monitor_run(
     kept: Path | None = None,
     log_rules: Path | None = None,
     watch_log: Sequence[str] = (),
+    counters: Sequence[str] = (),
 ) -> Iterator[list[Alarm]]:
     """The alarms of a running job, those of one look after those of another; ends when the job has ended.
 
     `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
     largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
     what is known of the run's steps. `log_rules`: a file of rules for lines of the job (`fleet.log_watch`); `watch_log`: files that
-    it writes, beside what its ranks print. FileError where there is no run.
+    it writes, beside what its ranks print. `counters`: addresses or files of exporters of GPU and NIC counters.
+    FileError where there is no run.
     """
+    from windtunnel.fleet.device_watch import DeviceWatch
     from windtunnel.fleet.dumps import DumpTaker
     from windtunnel.fleet.log_watch import LogWatch, read_log_rules
     from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
@@ -106,7 +109,7 @@ def monitor_run(
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
-    dumps = DumpTaker(place)
+    dumps, devices = DumpTaker(place), DeviceWatch(tuple(counters))
     while True:
         try:
             recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
@@ -118,8 +121,9 @@ def monitor_run(
                 raise
             time.sleep(every)
             continue
-        alarms = [_with_dumps(alarm, dumps, recorded) for alarm in monitor.look(recorded)]
-        yield [*disk.look(time.time()), *alarms, *logs.look(time.time())]
+        faults = devices.look(time.time())
+        alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in monitor.look(recorded)]
+        yield [*disk.look(time.time()), *faults, *alarms, *logs.look(time.time())]
         if has_ended(recorded) and not stay:
             return
         time.sleep(every)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.fleet.run_options import LogRules, WatchLog, Webhook
+from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webhook
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
@@ -53,6 +53,7 @@ def command(
     webhook: Webhook = "",
     log_rules: LogRules = None,
     watch_log: WatchLog = None,
+    counters: Counters = None,
 ) -> None:
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
@@ -66,9 +67,9 @@ def command(
     if hook is not None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
     try:
-        against, logs = _against(job, steps, profile), tuple(watch_log or ())
         looks = monitor_run(
-            run, every, against=against, share=share, stay=stay, kept=kept, log_rules=log_rules, watch_log=logs
+            run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept, log_rules=log_rules,
+            watch_log=tuple(watch_log or ()), counters=tuple(counters or ()),
         )  # fmt: skip
         for alarms in looks:
             for alarm in alarms:

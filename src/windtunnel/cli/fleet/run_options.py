@@ -44,3 +44,7 @@ WatchLog = Annotated[
     list[str] | None,
     typer.Option("--watch-log", metavar="PATH", help="A log that the job writes, or a pattern, beside what ranks print."),
 ]
+Counters = Annotated[
+    list[str] | None,
+    typer.Option("--counters", metavar="URL|FILE", help="An exporter of GPU or NIC counters, such as dcgm-exporter; repeatable."),
+]
