@@ -138,6 +138,7 @@ def _state_value(value: Any, state: dict[str, Any]) -> Any:
 def _optimizer_state(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's state by parameter name. PyTorch makes the state of one that has not stepped by a step without gradients, and
     counts it: Adam would then correct its averages as if it had stepped once more, and a job that saves would differ from others.
+    So that state is told, with its counter at 0, and not left behind.
     """
     fresh = not optimizer.state
     named = get_optimizer_state_dict(model, optimizer)
@@ -146,6 +147,7 @@ def _optimizer_state(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, 
             if "step" in state:
                 state["step"] = state["step"].zero_() if isinstance(state["step"], torch.Tensor) else 0
         named = get_optimizer_state_dict(model, optimizer)
+        optimizer.state.clear()
     return dict(named)
 
 
