@@ -51,6 +51,7 @@ def _note_start() -> None:
             before, since, *_ = file.read().split()
             if _start_of(before) == since:
                 return  # the rank's process, of which this one is a child
+        os.makedirs(folder, 0o700, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
             file.write(f"{os.getpid()} {_start_of('self')} {os.environ.get('TORCHELASTIC_RESTART_COUNT') or 0} {host}\n")
     except (OSError, IndexError, UnicodeError):  # a folder that cannot be written, or another system
