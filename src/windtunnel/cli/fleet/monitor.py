@@ -54,7 +54,7 @@ def command(
     log_rules: LogRules = None,
     watch_log: WatchLog = None,
     counters: Counters = None,
-) -> None:
+) -> None:  # long: each option of the command is a parameter
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
     from windtunnel.fleet.launch.sidecars import STEPS

@@ -84,7 +84,7 @@ def command(
     log_rules: kept.LogRules = None,
     watch_log: kept.WatchLog = None,
     counters: kept.Counters = None,
-) -> None:
+) -> None:  # long: each option of the command is a parameter
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
 
