@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.faults.watched import alarms_in, torchrun, watched_command
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("long_script.py")
 RANKS, STATUS = 4, 1
@@ -104,10 +106,9 @@ class LongJob:
         }  # fmt: skip
 
     def __enter__(self) -> LongJob:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+        command = torchrun(RANKS, str(SCRIPT), str(self.folder))
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(self.folder / "out"), "--run", "long", "--collect",
-             "--", *torchrun, str(SCRIPT), str(self.folder)],
+            watched_command(self.folder / "out", command, "--collect", run="long"),
             stderr=(self.folder / "said").open("w"), env=self.variables, start_new_session=True,
         )  # fmt: skip
         self.began = time.time()
@@ -121,9 +122,7 @@ class LongJob:
             self.child.wait()
 
     def alarms(self) -> list[dict[str, Any]]:
-        with contextlib.suppress(OSError):
-            return [json.loads(line) for line in (self.run / "alarms.jsonl").read_text().splitlines() if line.endswith("}")]
-        return []
+        return alarms_in(self.folder / "out", "long")
 
     def ranks(self) -> dict[int, int]:
         """Rank -> process."""

@@ -1,5 +1,8 @@
-"""Faults of the watcher in real jobs: `python -m tests.faults.unwatched`. Training must end with its own exit status and the
-weights of a run that nobody watches. Needs torch; disks that fill up need root, for a tmpfs of their own.
+"""Faults of the watcher in real jobs: `python -m tests.faults.unwatched [MODE …]`. Training must end with its own exit status and
+the weights of a run that nobody watches. Needs torch; disks that fill up need root, for a tmpfs of their own.
+
+MODE is "one process", "torchrun" or "kept": a job that a driver keeps alive, with two-stage checkpoints. Its driver's state and its
+checkpoints lie on a disk without faults: they are its own, not its watcher's.
 
 As `python -m tests.faults.unwatched train FAULT FILE` it is the script that trains, and does the fault to its own monitor.
 """
@@ -15,13 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.faults.watched import torchrun, watched_command
+
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, FAULT_STEP, STATUS = 12, 4, 7
-"""The script ends with `STATUS`, which must be the job's in the end."""
+"""The script ends with `STATUS`, which must be the job's in the end; that of a kept job is 0: its driver would start it again."""
+SAVES = (2, 6, 10)
+MODES = ("one process", "torchrun", "kept")
 
 
 def _raises(kind: type[BaseException]) -> Callable[..., Any]:
@@ -74,6 +81,9 @@ INSIDE: dict[str, Callable[[Any, Path], object]] = {
     "the collector is killed": lambda session, folder: _kill_beside(folder, "collect"),
     "monitor and shipper are killed": lambda session, folder: [_kill_beside(folder, name) for name in ("monitor", "ship")],
 }
+NOT_KEPT = ("the folder cannot be made", "the collector is killed", "monitor and shipper are killed")
+"""Kinds that a kept job does not have: it has no such processes, and refuses to start where it has no place for its logs."""
+UNWATCHED = "not watched"
 BEFORE = ("the disk is full from the start", "the folder cannot be made", "the heartbeat cannot wait")
 
 
@@ -95,13 +105,27 @@ def train(fault: str, weights: str) -> None:
     session = api._Monitor.session
     if fault in INSIDE and session is None:
         raise SystemExit("this process is not watched")
-    for step in range(STEPS):
+    kept, first, save = "KEPT" in os.environ, 0, None
+    if kept:
+        from windtunnel.fleet import Checkpointer
+
+        save, state = Checkpointer(Path(weights).parent / "saved"), {"model": model, "optimizer": optimizer}
+        first = save.load(state) or 0
+        save.prepare(state)
+    for step in range(first, STEPS):
+        torch.manual_seed(step)
         if fault in INSIDE and step == FAULT_STEP:
             INSIDE[fault](session, folder)
         model(torch.randn(4, 8)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
         time.sleep(0.05)
+        if save is not None and step + 1 in SAVES:
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft[1], soft[1]))  # what the script saves needs files of its own
+            save.save(step + 1, state)
+    if save is not None:
+        save.close()
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft[1], soft[1]))
     if os.environ.get("RANK", "0") == "0":
@@ -111,39 +135,32 @@ def train(fault: str, weights: str) -> None:
         dist.barrier()
         dist.destroy_process_group()
         time.sleep(0.5)
-    raise SystemExit(STATUS)
+    raise SystemExit(0 if kept else STATUS)
 
 
 def command_of(mode: str, fault: str, weights: Path) -> list[str]:
     script = ["-m", "tests.faults.unwatched", "train", fault, str(weights)]
-    if mode == "torchrun":
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *script]
+    if mode == "kept" and fault != UNWATCHED:
+        return [sys.executable, *script]
+    if mode != "one process":
+        return torchrun(2, *script)
     return ["env", "RANK=0", "WORLD_SIZE=1", sys.executable, *script]
 
 
 def run_job(mode: str, fault: str, folder: Path, watched: bool) -> tuple[int, str, str]:
     """The job's exit status, the hash of its weights, and what it said on standard error."""
     weights = Path(tempfile.mkdtemp()) / "weights"
-    command = command_of(mode, fault, weights)
+    command = command_of(mode, fault if watched else UNWATCHED, weights)
     if watched:
         place = folder / "file" / "none" if fault == BEFORE[1] else folder
         (folder / "file").write_text("")
         options = ["--collect"] if "collector" in fault or "shipper" in fault else []
-        command = [
-            sys.executable,
-            "-m",
-            "windtunnel",
-            "fleet",
-            "run",
-            "--dir",
-            str(place),
-            "--run",
-            "job",
-            *options,
-            "--",
-            *command,
-        ]
+        if mode == "kept":
+            state = str(weights.parent / "driver")
+            options = ["--nodes", "1", "--nproc-per-node", "2", "--retries", "1", "--driver-dir", state]
+        command = watched_command(place, command, *options)
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    variables |= {"KEPT": "1"} if mode == "kept" else {}
     if fault == BEFORE[2]:
         variables["WINDTUNNEL_FLEET_BEAT"] = "1e11"  # Python refuses to wait for so long
     ran = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -167,18 +184,24 @@ def judge(mode: str, fault: str, right: tuple[int, str]) -> str:
             subprocess.run(["umount", "-l", str(folder)], check=False)
         shutil.rmtree(folder, ignore_errors=True)
     lines = [line for line in said.splitlines() if line.startswith("windtunnel fleet: ") and "not watched" in line]
+    if mode == "kept":
+        lines += [line for line in said.splitlines() if "attempt 1" in line]
+        right = 0, right[1]
     if (code, weights) != right:
         return f"WRONG: status {code}, weights {weights[:8]}: {said[-600:]}"
     return f"ok; {lines[0] if lines else 'nothing was lost that has to be told'}"
 
 
-def main() -> int:
+def main(modes: Sequence[str]) -> int:
+    """0 where every job ended as it does without a watcher."""
     wrong = 0
-    for mode in ("one process", "torchrun"):
+    for mode in modes:
         code, weights, said = run_job(mode, "none", Path(tempfile.mkdtemp()), watched=False)
         right = code, weights
         print(f"{mode}: without a watcher status {code}, weights {weights[:8]}", said[-300:] if not weights else "", flush=True)
         for fault in ("none", *INSIDE, *BEFORE):
+            if mode == "kept" and fault in NOT_KEPT:
+                continue
             answer = judge(mode, fault, right)
             wrong += answer.startswith("WRONG")
             print(f"{mode}: {fault}: {answer}", flush=True)
@@ -189,4 +212,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["train"]:
         train(*sys.argv[2:4])
     else:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:] or MODES))

@@ -51,6 +51,29 @@ def _first_words(job: ForkedJob) -> Said:
     return said
 
 
+@pytest.mark.parametrize(
+    "kind, options", [("AdamW", {}), ("NAdam", {}), ("SGD", {"momentum": 0.9}), ("RMSprop", {}), ("Adagrad", {})]
+)
+def test_planning_a_save_leaves_a_fresh_optimizer_as_it_is(kind: str, options: dict[str, float]) -> None:
+    """`prepare` before the first step: training goes on bit-equally to one without checkpoints."""
+    from windtunnel.fleet.checkpoint.states import collect_state
+
+    def trained(planned: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2, **options)
+        if planned:
+            kept = collect_state({"model": model, "optimizer": optimizer}, 0)["optimizer"]
+            assert set(kept["state"]) == {"weight", "bias"}
+        for _ in range(4):
+            model(torch.randn(5, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [float(value) for value in model.weight.detach().flatten()]
+
+    assert trained(planned=True) == trained(planned=False)
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointJobs]:
     forge = RankForge(SCRIPT, tmp_path_factory.mktemp("said"))

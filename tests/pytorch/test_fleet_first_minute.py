@@ -16,6 +16,7 @@ from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.sources import read_run
 from windtunnel.fleet.wire.ports import free_port
+from windtunnel.records.sections import Section
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -31,12 +32,51 @@ import torch.distributed as dist
 rank, what = int(os.environ["RANK"]), sys.argv[1]
 if what == "late" and rank == 1:
     time.sleep(1000)
+if what == "busy" and rank == 1:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        pass
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
 if not (what == "group" and rank == 2):
     dist.new_group()
 dist.barrier()
 time.sleep(1000)
 """
+
+
+def started(folder: Path, what: str, world: int) -> list[subprocess.Popen[bytes]]:
+    """Three ranks of `SCRIPT`, watched, whose records are in the run `job` of `folder`."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    base = {**environment(folder, "job"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    names = [{**base, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)} for rank in range(3)]
+    command = [sys.executable, str(script), what]
+    return [subprocess.Popen(command, env={**os.environ, **name}, stderr=subprocess.DEVNULL) for name in names]
+
+
+def test_a_rank_that_builds_its_model_for_longer_is_no_hang(tmp_path: Path) -> None:
+    """The others wait for it in the store, twice as long as one that sleeps is given."""
+    ranks = started(tmp_path, "busy", 3)
+    try:
+        alarms, monitor, until, waits = [], Monitor(), time.monotonic() + LONG, 0.0
+        while not alarms and time.monotonic() < until:
+            time.sleep(0.5)
+            try:
+                recorded = read_run(str(tmp_path / "job"))
+            except FileError:
+                continue
+            alarms = monitor.look(recorded)
+            joined = {int(rank) for rank in recorded.sections.rank[recorded.sections.section == Section.JOIN]}
+            waits += 0.5 if len(recorded.beats) == 3 and joined == {0, 2} else 0.0
+            if 1 in joined:
+                break
+        assert [alarm.text for alarm in alarms] == [] and 1 in joined
+        assert waits > 5
+        assert sorted(path.name for path in (tmp_path / "job").glob("*.start")) == [f"rank-00000{rank}.start" for rank in range(3)]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
 
 
 @pytest.mark.parametrize(
@@ -48,12 +88,7 @@ time.sleep(1000)
     ],
 )
 def test_a_fault_before_the_first_step_is_named(tmp_path: Path, what: str, world: int, blamed: int, words: str) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    base = {**environment(tmp_path, "job"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    names = [{**base, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)} for rank in range(3)]
-    command = [sys.executable, str(script), what]
-    ranks = [subprocess.Popen(command, env={**os.environ, **name}, stderr=subprocess.DEVNULL) for name in names]
+    ranks = started(tmp_path, what, world)
     try:
         alarms, monitor, until = [], Monitor(), time.monotonic() + LONG
         while not alarms and time.monotonic() < until:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +18,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.hang import PendingCall, RankState, _chain, _silent_inside, hang_report
 from windtunnel.fleet.findings.liveness import Beat, HangWatch
+from windtunnel.fleet.starting import Work, start_of, starting_ranks, work_of
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
 
@@ -327,3 +333,78 @@ def test_a_new_group_that_a_rank_skips_names_it() -> None:
     states[3] = RankState(3, (), {"start-up": 2}, {"start-up": 2}, doing="Python between sections", since=11.0)
     report = hang_report(states, {"start-up": (0, 1, 2, 3)})
     assert list(report.culprits) == [3] and "has not begun new_group 3 of start-up" in report.culprits[3]
+
+
+def first_minute(working: bool, until: float = 60.0, ring: bool = True) -> list[tuple[float, str]]:
+    """Ranks 0 and 2 wait in the store for rank 1, whose process works or sleeps: when what was told of it."""
+    rank, group = ([0, 1, 2], [0, -1, 0]) if ring else ([0, 2], [0, 0])
+    section = [Section.JOIN if number >= 0 else Section.DATA for number in group]
+    table = Sections.of(
+        rank, [0] * len(rank), section, [0.0] * len(rank), [float("nan") if number >= 0 else 0.1 for number in group],
+        call=[0 if number >= 0 else -1 for number in group], group=group, name=0, names=("store",), groups=((0, 1, 2),),
+        group_names=("start-up",), zero=100.0,
+    )  # fmt: skip
+    beats = {number: Beat(number, 0.1, 1, process="sleeping") for number in rank}
+    watch, told = HangWatch(), []
+    for second in range(int(until)):
+        now = 100.0 + second
+        work = {1: Work(0.5 * now if working else 0.01 * now, 0)}
+        report = watch.look(table, beats, now, starting={} if ring else {1: 4711}, work=lambda ranks: work)  # noqa: B023
+        told += [] if report is None else [(float(second), report.culprits[1])]
+    return told
+
+
+@pytest.mark.parametrize("ring", [True, False])
+def test_a_rank_that_works_on_its_start_is_no_hang(ring: bool) -> None:
+    """It imports torch, or builds its model, for a minute; one that sleeps is named after ten seconds."""
+    assert first_minute(working=True, ring=ring) == []
+    (asleep,) = first_minute(working=False, ring=ring)
+    assert asleep[0] < 15 and ("has not begun store 0" if ring else "has not imported torch") in asleep[1]
+
+
+def test_a_rank_that_works_for_ever_is_named_after_five_minutes() -> None:
+    (told,) = first_minute(working=True, until=400.0)
+    assert 300 < told[0] < 320 and "has not begun store 0" in told[1]
+
+
+def test_a_rank_that_nothing_is_known_of_has_fifteen_seconds() -> None:
+    """It may be on another machine, and import torch ten seconds longer than the others."""
+    table = Sections.of(
+        [0, 2], [0, 0], Section.JOIN, [0.0, 0.0], [float("nan")] * 2, call=[0, 0], group=0, name=0, names=("store",),
+        groups=((0, 1, 2),), group_names=("start-up",), zero=100.0,
+    )  # fmt: skip
+    beats, watch = {rank: Beat(rank, 0.1, 1, process="sleeping") for rank in (0, 2)}, HangWatch()
+    told = [second for second in range(30) if watch.look(table, beats, 100.0 + second) is not None]
+    assert len(told) == 1 and 15 < told[0] < 20
+
+
+def test_what_a_process_does_is_seen() -> None:
+    """Its own work, that of a child, and what it reads; a process that sleeps does nothing."""
+
+    def observed(body: str) -> bool:
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-c", f"import time, os\nprint(flush=True)\n{body}"], stdout=subprocess.PIPE
+        )
+        try:
+            assert child.stdout is not None and child.stdout.readline()
+            before = work_of(child.pid)
+            time.sleep(1.0)
+            return work_of(child.pid).is_more(before, 1.0)
+        finally:
+            child.kill()
+            child.communicate()
+
+    assert observed("while True: pass")
+    assert observed("while True: open('/proc/self/maps', 'rb').read(); time.sleep(0.01)")
+    assert not observed("time.sleep(60)")
+    assert work_of(1 << 30) == Work() and start_of(1 << 30) == ""
+
+
+def test_a_note_of_a_start_is_read_until_there_is_a_ring(tmp_path: Path) -> None:
+    note, here = tmp_path / "rank-000003.start", socket.gethostname()
+    note.write_text(f"{os.getpid()} {start_of(os.getpid())} 1 {here}\n")
+    (tmp_path / "rank-000004.start").write_text(f"{os.getpid()} 7 1 {here}\n")
+    (tmp_path / "rank-000005.start").write_text(f"{os.getpid()} 7 1 elsewhere\n")
+    (tmp_path / "rank-000006.start").write_text("half a")
+    assert starting_ranks(tmp_path, [0], 1) == {3: os.getpid(), 4: 0}
+    assert starting_ranks(tmp_path, [3, 4], 1) == starting_ranks(tmp_path, [0], 2) == {}

@@ -82,7 +82,7 @@ def test_joined_tables_number_names_and_groups_anew() -> None:
 
 def test_a_process_that_waits_for_a_core_is_not_silent_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited = [7_000]
-    monkeypatch.setattr("windtunnel.fleet.ring._waited_for_core", lambda pid: waited[0])
+    monkeypatch.setattr("windtunnel.fleet.ring.waited_for_core", lambda pid: waited[0])
     writer = RingWriter(tmp_path / "here.ring", "run", 0, 1)
     elsewhere = RingWriter(tmp_path / "there.ring", "run", 1, 2, host="another-machine")
     reader, other = RingReader(tmp_path / "here.ring"), RingReader(tmp_path / "there.ring")

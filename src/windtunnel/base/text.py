@@ -11,12 +11,15 @@ _ESCAPES = re.compile(
 )
 
 
+SECRET_WORDS = "token|password|passwd|passphrase|secret|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|cookie|webhook"
+"""Words at the end of a name by which its value is a secret: of options, of fields and of variables."""
 _SECRETS = re.compile(
+    r"(?P<block>-----BEGIN [A-Z ]*PRIVATE KEY-----)[\s\S]*?(?:-----END [A-Z ]*-----|\Z)|"
     r"(?P<keep>(?P<quote>[\"']?)\b(?:proxy-)?authorization(?P=quote)\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"',}]+"
     r"|(?P<scheme>\bbearer\s+)[\w.~+/-]{8,}=*"
     r"|(?P<url>\b[a-z][a-z0-9+.-]{1,15}://[^\s/:@]*:)[^\s/@]+(?=@)"
-    r"|(?P<flag>--?[\w-]*(?:token|password|passwd|secret|api[-_]?key|access[-_]?key|credentials?)(?:\s*=\s*|\s+)[\"']?)[^\s\"',;]+"
-    r"|(?P<name>(?P<mark>[\"']?)\b\w*(?:token|password|passwd|secret|api_?key|access_?key|credentials?)(?P=mark)\s*[:=]\s*"
+    rf"|(?P<flag>--?[\w-]*(?:{SECRET_WORDS})(?:\s*=\s*|\s+)[\"']?)[^\s\"',;]+"
+    rf"|(?P<name>(?P<mark>[\"']?)\b\w*(?:{SECRET_WORDS})(?P=mark)\s*[:=]\s*"
     r"[\"']?)(?!//)[^\s\"',;&}]{4,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
     r"|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|sk-|wandb_v1_|nvapi-|npm_|pypi-)[\w-]{16,}"
@@ -32,8 +35,19 @@ def redact(text: str) -> str:
     return _SECRETS.sub(_name_alone, text)
 
 
+_SECRET_NAME = re.compile(
+    rf"{SECRET_WORDS}|PASS(_|$)|PASSWORD|CREDENTIAL|(^|_)KEYS?(_|$)|APIKEY|PRIVATE|AUTH(_|$)", re.IGNORECASE
+)  # fmt: skip
+"""Names of variables: broader, because what is kept by its hash only is not lost from a text that somebody reads."""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether the value of a variable is a secret, by its name or by its form."""
+    return bool(_SECRET_NAME.search(name)) or redact(value) != value or "-----BEGIN " in value
+
+
 def _name_alone(match: re.Match[str]) -> str:
-    return next((part for part in match.group("keep", "scheme", "url", "flag", "name") if part), "") + REDACTED
+    return next((part for part in match.group("block", "keep", "scheme", "url", "flag", "name") if part), "") + REDACTED
 
 
 def clean(text: str) -> str:

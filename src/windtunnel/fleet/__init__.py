@@ -19,6 +19,8 @@
 | `api.py` | `windtunnel fleet` as functions; `__init__.pyi` lists them with the classes for training scripts |
 | `sources.py` | the records of a run wherever they are, on one clock |
 | `monitor.py` | periodic check of a running job; raises alarms |
+| `log_watch.py`, `device_watch.py`, `dumps.py` | alarms from lines of a job and from counters; dumps of ranks that hang |
+| `starting.py` | ranks that have begun and have no records yet, and whether a process works |
 | `recorded.py` | a run read from rings, a collector's folder or a collector's address |
 | `collector_client.py`, `query_results.py` | queries to a collector over HTTP, and the records they return |
 | `stacks.py` | Python stacks of hanging processes |

@@ -17,6 +17,7 @@ from windtunnel.fleet.options import JudgeOptions
 
 if TYPE_CHECKING:
     from windtunnel.fleet.checkpoint.folder import FoundStep
+    from windtunnel.fleet.dumps import DumpTaker
     from windtunnel.fleet.findings.finding import Finding
     from windtunnel.fleet.findings.hang import HangReport
     from windtunnel.fleet.findings.judge import Judgement
@@ -72,7 +73,7 @@ def find_hang(run: str | Path) -> dict[str, Any]:
 
     recorded, _ = read_aligned_run(run, HANG_STEPS)
     look = (recorded.sections, recorded.beats, recorded.now)
-    report = diagnose_failure(*look, ended=has_ended(recorded)) or diagnose_stall(*look, 2 * HEARTBEAT)
+    report = diagnose_failure(*look, ended=has_ended(recorded)) or diagnose_stall(*look, 2 * HEARTBEAT, starting=recorded.starting)
     return {**report.as_dict(), "stacks": stacks_of(list(report.culprits), recorded.pids)}
 
 
@@ -84,23 +85,34 @@ def monitor_run(
     share: float = 1.0,
     stay: bool = False,
     kept: Path | None = None,
+    log_rules: Path | None = None,
+    watch_log: Sequence[str] = (),
+    counters: Sequence[str] = (),
 ) -> Iterator[list[Alarm]]:
     """The alarms of a running job, those of one look after those of another; ends when the job has ended.
 
     `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
     largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
-    what is known of the run's steps. FileError where there is no run.
+    what is known of the run's steps. `log_rules`: a file of rules for lines of the job (`fleet.log_watch`); `watch_log`: files that
+    it writes, beside what its ranks print. `counters`: addresses or files of exporters of GPU and NIC counters.
+    FileError where there is no run.
     """
+    from windtunnel.fleet.device_watch import DeviceWatch
+    from windtunnel.fleet.dumps import DumpTaker
+    from windtunnel.fleet.log_watch import LogWatch, read_log_rules
     from windtunnel.fleet.monitor import DiskWatch, Monitor, has_ended
-    from windtunnel.fleet.sources import align_clocks, read_run
+    from windtunnel.fleet.sources import align_clocks, own_folder, read_run, with_starting
 
-    disk = DiskWatch(Path(kept.parent if kept is not None else run))
+    place = kept.parent if kept is not None else own_folder(str(run))
+    disk = DiskWatch(place)
+    logs = LogWatch(place, tuple(watch_log), read_log_rules(log_rules) if log_rules is not None else ())
     monitor = Monitor(
         heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()), kept=kept
     )
+    dumps, devices = DumpTaker(place), DeviceWatch(tuple(counters))
     while True:
         try:
-            recorded = read_run(str(run), FEW_STEPS, FEW_ROWS)
+            recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
             if monitor.is_judgement_due(recorded):
                 behind = min(max(monitor.steps_behind(recorded), STEPS), MOST_STEPS)
                 recorded = read_run(str(run), behind, ROWS * behind // STEPS)
@@ -109,10 +121,20 @@ def monitor_run(
                 raise
             time.sleep(every)
             continue
-        yield [*disk.look(time.time()), *monitor.look(recorded)]
+        faults = devices.look(time.time())
+        alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in monitor.look(recorded)]
+        yield [*disk.look(time.time()), *faults, *alarms, *logs.look(time.time())]
         if has_ended(recorded) and not stay:
             return
         time.sleep(every)
+
+
+def _with_dumps(alarm: Alarm, dumps: DumpTaker, recorded: Recorded) -> Alarm:
+    """The alarm of a hang with where its ranks stand, and the files that were taken of them."""
+    if alarm.hang is None or alarm.cleared or not dumps.run.is_dir():
+        return alarm
+    lines = dumps.take(alarm.hang, recorded.pids)
+    return replace(alarm, text=f"{alarm.text}\n{lines}") if lines else alarm
 
 
 def verify_steps(folder: str | Path, step: int | None = None) -> list[FoundStep]:

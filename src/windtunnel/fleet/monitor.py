@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,16 +15,20 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.disk import low_space
+from windtunnel.fleet.findings.failures import end_rows
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, is_silent
 from windtunnel.fleet.findings.history import StepHistory
 from windtunnel.fleet.findings.judge import judge, rare_of
 from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
-from windtunnel.fleet.ring import threads_waited_for_core
+from windtunnel.fleet.starting import Work, threads_waited_for_core, work_of
+from windtunnel.records.ends import EndKind
 
 JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
+MOST_THREADS = 64
+"""Threads ended by exceptions that are told in a run."""
 CONFIRMATIONS = 2
 """Consecutive evaluations that must agree before an alarm is raised."""
 RARE_SHARE = 0.03
@@ -92,6 +96,7 @@ class Monitor:
     """`time.monotonic()` before which there is no further evaluation."""
     _seen: dict[_Key, int] = field(default_factory=dict)
     _active: dict[_Key, Alarm] = field(default_factory=dict)
+    _told_threads: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._hangs = HangWatch(self.heartbeat)
@@ -99,13 +104,15 @@ class Monitor:
     def look(self, recorded: Recorded) -> list[Alarm]:
         """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
-        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, partial(_waits_for_cores, recorded.pids))
+        waits, work = partial(_waits_for_cores, recorded.pids), partial(_work_of, {**recorded.starting, **recorded.pids})
+        hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now, waits, recorded.starting, work)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
             self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
             alarms.append(Alarm(recorded.now, hang.verdict, ranks, hosts, hang.text, hang=hang))
+        alarms += self._threads(recorded)
         if self.is_judgement_due(recorded):
             begin = time.process_time()
             alarms += self._judge(recorded)
@@ -116,6 +123,17 @@ class Monitor:
             if any(self._seen[key] < CONFIRMATIONS for key in self._seen):
                 rest = min(rest, CONFIRM_SECONDS)
             self._next_judgement = time.monotonic() + rest
+        return alarms
+
+    def _threads(self, recorded: Recorded) -> list[Alarm]:
+        """Threads that an exception has ended, while their ranks go on; each is told once."""
+        alarms = []
+        for rank, rows in end_rows(recorded.sections).items():
+            for _, kind, text, _ in rows:
+                if kind is EndKind.THREAD and (rank, text) not in self._told_threads and len(self._told_threads) < MOST_THREADS:
+                    self._told_threads.add((rank, text))
+                    hosts = (recorded.beats[rank].host,) if rank in recorded.beats else ()
+                    alarms.append(Alarm(recorded.now, Verdict.THREAD, (rank,), hosts, f"rank {rank}: its {text}"))
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:
@@ -170,6 +188,11 @@ def _waits_for_cores(pids: Mapping[int, int]) -> dict[int, float]:
     return {rank: threads_waited_for_core(pid) * 1e-9 for rank, pid in pids.items()}
 
 
+def _work_of(pids: Mapping[int, int], ranks: Collection[int]) -> dict[int, Work]:
+    """What those ranks have done whose processes are on this machine."""
+    return {rank: work_of(pids[rank]) for rank in ranks if pids.get(rank)}
+
+
 def _key_of(finding: Finding) -> _Key:
     return finding.verdict, finding.ranks, finding.hosts, finding.part
 
@@ -213,7 +236,7 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
     settled = bool(len(moments)) and recorded.now - float(moments.max()) > stall_seconds(sections)
     if not silent and not settled:
         return None
-    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled)
+    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat, settled, recorded.starting)
 
 
 def has_ended(recorded: Recorded) -> bool:

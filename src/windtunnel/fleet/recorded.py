@@ -18,9 +18,10 @@ from windtunnel.fleet.collector_client import ENDLESS, CollectedRun, CollectorCl
 from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import newest_run_of, open_rings, ring_sections, unrecorded_work
+from windtunnel.fleet.rings import attempt_of, newest_run_of, open_rings, ring_sections, unrecorded_work
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.process_state import ProcessState
+from windtunnel.fleet.starting import starting_ranks
 from windtunnel.records.sections import Sections, join_sections
 
 _STILL_NEW = 60.0
@@ -47,6 +48,8 @@ class Recorded:
     """Records that the rings overwrote before they were read."""
     pids: Mapping[int, int] = field(default_factory=dict)
     """Process ids, by rank, of ranks on this machine."""
+    starting: Mapping[int, int] = field(default_factory=dict)
+    """Ranks of this machine that have begun and have no records yet: rank → process id, 0 if it has ended."""
     exchanges: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     """Clock timestamps exchanged between shippers and the collector, by machine."""
 
@@ -79,8 +82,9 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
             meshes.update({str(value): value for kind, value in reader.lines() if kind == "mesh"})
         first = readers[0].meta
         return Recorded(
-            first.run, first.world, join_sections(parts), tuple(meshes.values()), beats, _facts(readers), now, lost, pids
-        )
+            first.run, first.world, join_sections(parts), tuple(meshes.values()), beats, _facts(readers), now, lost, pids,
+            starting_ranks(folder, beats, attempt_of(readers)),
+        )  # fmt: skip
 
 
 def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:
@@ -124,7 +128,7 @@ def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Call
     signs = {beat.rank: _beat_of(beat, ahead.get(beat.host, 0.0), now, every) for beat in beats}
     return Recorded(
         str(overview["run"]), int(overview["world"]), sections, tuple(overview["meshes"]), signs, overview["facts"], now,
-        int(overview["lost"]), pids, exchanges,
+        int(overview["lost"]), pids, exchanges=exchanges,
     )  # fmt: skip
 
 

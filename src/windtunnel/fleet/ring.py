@@ -27,6 +27,7 @@ import numpy as np
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_size
 from windtunnel.fleet._ring import Rows
+from windtunnel.fleet.starting import waited_for_core
 
 MAGIC = b"WTRING01"
 HEADER_BYTES = 4096
@@ -91,24 +92,6 @@ class RingMeta:
     """Unix time minus monotonic time of this host when the ring was created."""
     capacity: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-def threads_waited_for_core(pid: int) -> int:
-    """Ns for which the threads of a process were ready to run and had no core, added up; 0 where the kernel does not say."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return 0
-    return sum(_waited_for_core(pid, f"task/{thread}/") for thread in threads)
-
-
-def _waited_for_core(pid: int, thread: str = "") -> int:
-    """Ns for which the main thread of a process was ready to run and had no core; 0 where the kernel does not say."""
-    try:
-        with open(f"/proc/{pid}/{thread}schedstat", "rb", buffering=0) as file:
-            return int(file.read(64).split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 class RingWriter:
@@ -178,7 +161,7 @@ class RingWriter:
 
     def beat(self) -> None:
         """Writes the heartbeat time, and how long the process had waited for a core until then."""
-        _WORD.pack_into(self._map, WAITED, _waited_for_core(self.meta.pid))
+        _WORD.pack_into(self._map, WAITED, waited_for_core(self.meta.pid))
         _WORD.pack_into(self._map, BEAT, self.clock())
 
     def at_step(self, step: int) -> None:
@@ -301,7 +284,7 @@ class RingReader:
     def _heard(self) -> int:
         """A process that other work keeps from its core beats late, and hangs no more than they."""
         beat, before = self._word(BEAT), self._word(WAITED)
-        waited = _waited_for_core(self.meta.pid) if before and self.meta.host == socket.gethostname() else 0
+        waited = waited_for_core(self.meta.pid) if before and self.meta.host == socket.gethostname() else 0
         return beat + max(0, waited - before) if waited else beat
 
     def head(self) -> int:

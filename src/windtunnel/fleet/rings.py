@@ -57,8 +57,13 @@ def newest_run_of(readers: Sequence[RingReader]) -> list[RingReader]:
     """
     last = max(readers, key=lambda reader: reader.read(1 << 62).beat_ns).meta
     of_run = [reader for reader in readers if reader.meta.run == last.run and reader.meta.rank < last.world]
-    attempt = max(int(reader.meta.facts.get("attempt", 0)) for reader in of_run)
+    attempt = attempt_of(of_run)
     return [reader for reader in of_run if int(reader.meta.facts.get("attempt", 0)) == attempt]
+
+
+def attempt_of(readers: Sequence[RingReader]) -> int:
+    """How often the launcher has started those ranks again, at most."""
+    return max((int(reader.meta.facts.get("attempt", 0)) for reader in readers), default=0)
 
 
 def has_all_ranks(folder: Path) -> bool:

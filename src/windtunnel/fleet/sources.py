@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED, STEPS
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
 from windtunnel.fleet.rings import has_all_ranks, ring_files
+from windtunnel.fleet.starting import starting_ranks
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.clocks import MachineClocks
@@ -40,6 +42,13 @@ def read_run(run: str, last: int | None = None, rows: int | None = None) -> Reco
         return recorded_of_store(folder, last)
     recorded = recorded_of_rings(folder, rows)
     return recorded if last is None else last_steps(recorded, last)
+
+
+def with_starting(recorded: Recorded, folder: Path) -> Recorded:
+    """The records of a collector with the ranks that have begun here and have none; `folder`: that of the run on this machine."""
+    known = {*recorded.beats, *recorded.starting}
+    more = {rank: pid for rank, pid in starting_ranks(folder, known, int(recorded.facts.get("attempt", 0))).items()}
+    return replace(recorded, starting={**recorded.starting, **more}) if more else recorded
 
 
 def read_aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
@@ -117,6 +126,15 @@ def run_folder(path: Path) -> Path:
     return max(below)[1]
 
 
+def own_folder(run: str) -> Path:
+    """The folder of a run on this machine that has its rings; `run` as it is where there is none yet."""
+    try:
+        folder = Path(run) if is_url(run) else run_folder(Path(run))
+    except FileError:
+        return Path(run)
+    return folder.parent if folder.name == COLLECTED else folder
+
+
 def _records(path: Path) -> Path | None:
     """Where a run's records are: what its collector has, if anything came; else the rings."""
     for one in (path / COLLECTED, path):
@@ -138,6 +156,18 @@ def keep_last_alarm(folder: Path, report: HangReport | None, recorded: Recorded)
         alarm = Alarm(recorded.now, report.verdict, tuple(report.culprits), hosts, report.text, hang=report)
         with (folder / ALARMS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(alarm.as_dict()) + "\n")
+
+
+def keep_last_losses(folder: Path) -> None:
+    """Appends to a run's alarms what its last lines say of its loss: the monitor ends with the command."""
+    from windtunnel.fleet.log_watch import LogWatch
+
+    told = {alarm["text"] for alarm in alarms_of(str(folder))}
+    new = [alarm for alarm in LogWatch(folder).look(time.time()) if alarm.text not in told and not alarm.cleared]
+    final = [alarm for alarm in new if "spike" not in alarm.text]  # its figures depend on how much of the copy is left
+    if final:
+        with (folder / ALARMS).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(alarm.as_dict()) + "\n" for alarm in final)
 
 
 def history_of(run: str | Path) -> StepHistory | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 from tests.faults.causes.listed import STARTS_RANKS, WHO, Cause, End
 from tests.faults.causes.memory_group import memory_group
 from tests.faults.outcome import Outcome, wrong_names
+from tests.faults.watched import alarms_in, torchrun, watched_command
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.api import find_hang, judge_run
 from windtunnel.fleet.findings.finding import Finding
@@ -30,7 +30,6 @@ PATIENCE = 240.0
 """Longest time of a run, in seconds: a busy machine takes a minute to start one."""
 
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
 KEPT = ("--nodes", "2", "--nproc-per-node", str(RANKS // 2), "--retries", "0", "--limit", "stall=20")
 """A driver that stops at the first fault. On a busy machine ranks that start write nothing for eight seconds."""
 
@@ -39,22 +38,9 @@ KEPT = ("--nodes", "2", "--nproc-per-node", str(RANKS // 2), "--retries", "0", "
 def watched(script: str, variables: Mapping[str, str], *options: str) -> Iterator[tuple[Any, Path]]:
     """A script of four ranks under `windtunnel fleet run`: the process, and the folder of its run. It is ended with the block."""
     with tempfile.TemporaryDirectory(prefix="causes-") as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "windtunnel",
-            "fleet",
-            "run",
-            "--dir",
-            folder,
-            "--run",
-            "job",
-            *options,
-            "--",
-            sys.executable,
-        ]
-        starts_ranks = script in STARTS_RANKS or "--nodes" in options
-        command += [*(() if starts_ranks else TORCHRUN), str(SCRIPTS / f"{script}.py")]
+        alone = script in STARTS_RANKS or "--nodes" in options
+        path = str(SCRIPTS / f"{script}.py")
+        command = watched_command(folder, [sys.executable, path] if alone else torchrun(RANKS, path), *options)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOG": f"{folder}/log", **variables}
         with open(f"{folder}/said", "wb") as said:
             child = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
@@ -184,6 +170,4 @@ def kept_end(case: End, seed: int = 0) -> Outcome:
 
 
 def _alarms(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "alarms.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [one for one in map(json.loads, filter(None, lines)) if one["verdict"] in ("hang", "crash")]
+    return [alarm for alarm in alarms_in(folder.parent) if alarm["verdict"] in ("hang", "crash")]

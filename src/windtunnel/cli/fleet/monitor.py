@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.fleet.run_options import Webhook
+from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webhook
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
@@ -51,7 +51,10 @@ def command(
         typer.Option("--share", min=0.001, max=1.0, help="Largest share of a core to spend on judging which ranks are slow."),
     ] = 1.0,
     webhook: Webhook = "",
-) -> None:
+    log_rules: LogRules = None,
+    watch_log: WatchLog = None,
+    counters: Counters = None,
+) -> None:  # long: each option of the command is a parameter
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
     from windtunnel.fleet.launch.sidecars import STEPS
@@ -64,7 +67,11 @@ def command(
     if hook is not None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
     try:
-        for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept):
+        looks = monitor_run(
+            run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept, log_rules=log_rules,
+            watch_log=tuple(watch_log or ()), counters=tuple(counters or ()),
+        )  # fmt: skip
+        for alarms in looks:
             for alarm in alarms:
                 if hook is not None:
                     hook.offer(alarm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -81,13 +81,21 @@ def command(
     expect_step: kept.ExpectStep = "",
     store: kept.Store = "",
     tee: kept.Tee = False,
-) -> None:
+    log_rules: kept.LogRules = None,
+    watch_log: kept.WatchLog = None,
+    counters: kept.Counters = None,
+) -> None:  # long: each option of the command is a parameter
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = _run_name(run, nodes is not None)
     replace(WatchSettings(), detail=policy).call_interval()
+    if log_rules is not None:
+        from windtunnel.fleet.log_watch import read_log_rules
+
+        read_log_rules(log_rules)
     if nodes is not None:
+        _refuse_monitor_options({"--log-rules": log_rules, "--watch-log": watch_log, "--counters": counters})
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
@@ -97,7 +105,24 @@ def command(
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
+    of_monitor = _monitor_options(log_rules, watch_log or (), counters or ())
+    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook, of_monitor))
+
+
+def _monitor_options(log_rules: Path | None, watch_log: Sequence[str], counters: Sequence[str]) -> list[str]:
+    """What the monitor beside the command is started with."""
+    words = ["--log-rules", str(log_rules.absolute())] if log_rules is not None else []
+    words += [word for path in watch_log for word in ("--watch-log", str(Path(path).absolute()))]
+    return words + [word for exporter in counters for word in ("--counters", exporter)]
+
+
+def _refuse_monitor_options(given: Mapping[str, object]) -> None:
+    """SpecError: a kept job has no monitor beside it. Its driver reads the ranks' logs, its agents look at GPUs and NICs."""
+    for option, value in given.items():
+        if value:
+            raise SpecError(
+                option, "--nodes beside it", "a job without --nodes", "The driver and its agents look there themselves."
+            )
 
 
 def _run_name(run: str, is_kept: bool) -> str:
@@ -138,6 +163,7 @@ def _run_watched(
     secrets: Path | None,
     monitor: bool | None,
     webhook: str,
+    of_monitor: Sequence[str] = (),
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.fence import tell
@@ -149,7 +175,7 @@ def _run_watched(
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook)
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook, of_monitor)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
         until = time.monotonic() + agents.limits.start_seconds
@@ -175,7 +201,8 @@ def _run_watched(
             tell(f"records in {run}{at}")
             if agents.token and sys.stderr.isatty():
                 tell(f"in a browser: {agents.url}/?token={agents.token}")
-            code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+            printed = {"WINDTUNNEL_FLEET_PRINTED": "all"} if "--log-rules" in of_monitor else {}
+            code = run_command(program, environment(run.parent, run.name, policy, agents.url) | printed)
         claimed.end()
         _tell_summary(summary, agents, agents.url if collector else str(run))
     finally:
@@ -228,7 +255,7 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
-    from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, read_ended_run
+    from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, keep_last_losses, read_ended_run
 
     try:
         recorded = read_ended_run(folder, SUMMARY_STEPS, SUMMARY_ROWS)
@@ -236,6 +263,7 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
 
         report = stall_report(recorded)
         keep_last_alarm(folder, report, recorded)
+        keep_last_losses(folder)
         judged = judge(recorded.sections, recorded.meshes, history_of(folder))
         lines = fleet_short(recorded, judged, report, code, alarms_of(str(folder)))
     except WindtunnelError:

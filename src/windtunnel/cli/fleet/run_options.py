@@ -36,3 +36,15 @@ Webhook = Annotated[
         help="Post each alarm, or with --nodes each incident, there: JSON, or as Slack or PagerDuty take it.",
     ),
 ]  # fmt: skip
+LogRules = Annotated[
+    Path | None,
+    typer.Option("--log-rules", metavar="FILE", help="TOML with [[rule]] tables of name and match: alarms from lines of the job."),
+]
+WatchLog = Annotated[
+    list[str] | None,
+    typer.Option("--watch-log", metavar="PATH", help="A log that the job writes, or a pattern, beside what ranks print."),
+]
+Counters = Annotated[
+    list[str] | None,
+    typer.Option("--counters", metavar="URL|FILE", help="An exporter of GPU or NIC counters, such as dcgm-exporter; repeatable."),
+]

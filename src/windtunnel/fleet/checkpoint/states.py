@@ -131,8 +131,24 @@ def _state_value(value: Any, state: dict[str, Any]) -> Any:
     if isinstance(value, torch.nn.Module):
         return get_model_state_dict(value)
     if isinstance(value, torch.optim.Optimizer) and (model := _model_of(value, state.values())) is not None:
-        return NamedOptions(get_optimizer_state_dict(model, value))
+        return NamedOptions(_optimizer_state(model, value))
     return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _optimizer_state(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimizer's state by parameter name. PyTorch makes the state of one that has not stepped by a step without gradients, and
+    counts it: Adam would then correct its averages as if it had stepped once more, and a job that saves would differ from others.
+    So that state is told, with its counter at 0, and not left behind.
+    """
+    fresh = not optimizer.state
+    named = get_optimizer_state_dict(model, optimizer)
+    if fresh:
+        for state in optimizer.state.values():
+            if "step" in state:
+                state["step"] = state["step"].zero_() if isinstance(state["step"], torch.Tensor) else 0
+        named = get_optimizer_state_dict(model, optimizer)
+        optimizer.state.clear()
+    return dict(named)
 
 
 def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:

@@ -13,26 +13,17 @@ import secrets
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
+from windtunnel.base.text import is_secret
 from windtunnel.fleet.fence import describe, tell
 from windtunnel.fleet.wire.secrets import write_private
 
 FILE = "environment.json"
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API_?)?KEYS?(_|$)|APIKEY|PRIVATE|COOKIE|AUTH(_|$)|WEBHOOK", re.I
-)
-_SECRET_VALUE = re.compile(r"://[^/@\s]+:[^/@\s]+@|-----BEGIN ")
-"""Of a value: an address with a password in it, or a key."""
 _OF_SESSION = re.compile(
     r"_|PWD|OLDPWD|SHLVL|TERM.*|COLUMNS|LINES|DISPLAY|WAYLAND_.*|SSH_.*|XDG_.*|DBUS_.*|TMUX.*|STY|WINDOW.*|LS_COLORS|PS\d|"
     r"COLORTERM|HOSTNAME|LOGNAME|MAIL|INVOCATION_ID|JOURNAL_STREAM|WINDTUNNEL_.*|RAY_.*|KUBE.*|SLURM_.*|SLURMD_.*|PMI.*|PMIX_.*|CUDA_VISIBLE_DEVICES|"
     r"GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|TMPDIR"
 )
 """Variables of a terminal, a login or an allocation of nodes: they differ from one driver to the next, and should."""
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable is kept by its hash only."""
-    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value))
 
 
 def keep_environment(folder: Path, environment: Mapping[str, str] = os.environ) -> None:

@@ -26,6 +26,10 @@ class Verdict(StrEnum):
     NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"
     UNEXPECTED = "not as predicted"
+    LOSS = "loss"  # NaN, infinity or a spike of the loss or the gradient norm
+    LOG = "log rule"  # a rule of the user's own matches the job's log
+    THREAD = "thread ended"  # by an exception, while its rank goes on
+    DEVICE = "device"  # what counters of a GPU or a NIC say
     DISK = "disk nearly full"  # that of the run's own folder: its records, and often checkpoints
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from windtunnel.base.comm import Comm
@@ -31,6 +32,11 @@ NOT_STARTED = (
     "it wrote no record: it was not started, has not imported torch yet, or its records are on another machine. Check that "
     "WORLD_SIZE is the number of ranks that were started, and what its launcher and its log say"
 )
+NOT_IMPORTED = (
+    "its process has started and does not move, but has not imported torch: it wrote no record. See what its script does before "
+    "that import, and what its log says"
+)
+ENDED_EARLY = "its process ended before it imported torch. See what its log says"
 NO_STORE = (
     "it does not reach the job's store. Check there that the name in MASTER_ADDR resolves, and that no firewall closes MASTER_PORT"
 )
@@ -120,13 +126,14 @@ class HangReport:
 
 def hang_report(
     states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], *, silence: float = 2.0, settled: bool = True,
-    mismatches: Sequence[Mismatch] = (),
+    mismatches: Sequence[Mismatch] = (), starting: Mapping[int, int] = MappingProxyType({}),
 ) -> HangReport:  # fmt: skip
     """Finds the ranks that block the job. `groups`: ranks of each group; `silence`: seconds without a heartbeat after which a
     process counts as silent.
 
     `settled`: the job is stalled. If it may still make progress, states of living ranks are outdated when they are read, so only
     silent processes are named if there are any. `mismatches`: calls in which ranks do not agree; those that differ are named.
+    `starting`: ranks that have begun and have no record, with the id of the process, 0 if it has ended.
     """
     culprits: dict[int, str] = {}
     for rank, state in sorted(states.items()):
@@ -141,7 +148,8 @@ def hang_report(
     unknown = everyone - set(states)
     joining = any(call.joins for state in states.values() for call in state.pending)
     if joining and states:
-        culprits.update(dict.fromkeys(sorted(unknown), NOT_STARTED))
+        here = {rank: NOT_IMPORTED if pid else ENDED_EARLY for rank, pid in starting.items()}
+        culprits.update({rank: here.get(rank, NOT_STARTED) for rank in sorted(unknown)})
     elif states and len(unknown) <= len(states):
         culprits.update({rank: "nothing is known of it: it wrote no record" for rank in sorted(unknown)})
     else:
@@ -334,12 +342,13 @@ def _report_text(
     stuck: tuple[str, ...], states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]],
 ) -> str:  # fmt: skip
     if culprits:
+        late = any(why in (NOT_STARTED, NOT_IMPORTED, ENDED_EARLY) for why in culprits.values())
         same = [rank for rank, why in culprits.items() if why == NOT_STARTED]
         lines = [f"rank {rank}: {why}" for rank, why in culprits.items() if len(same) < 2 or rank not in same]
         if len(same) > 1:
             lines.append(f"{format_ranks(same)}: {NOT_STARTED}")
-        if same and waits:
-            lines.append(f"{format_ranks(sorted(waits))} wait for {'it' if len(same) == 1 else 'them'}")
+        if late and waits:
+            lines.append(f"{format_ranks(sorted(waits))} wait for {'it' if len(culprits) == 1 else 'them'}")
         if len(chain) > 2:
             lines.append("chain of waiting: " + " → ".join(str(rank) for rank in chain))
         return "\n".join(lines)

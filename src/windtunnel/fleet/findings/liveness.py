@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.failures import JobFailure, end_rows, failure_of, failure_text
-from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report, is_silent
+from windtunnel.fleet.findings.hang import NO_LIFE, HangReport, PendingCall, RankState, hang_report, is_silent
 from windtunnel.fleet.findings.mismatch import find_mismatches
+from windtunnel.fleet.starting import Work
 from windtunnel.records.ends import EndKind
 from windtunnel.records.sections import Section, Sections
 
@@ -23,6 +25,14 @@ MOST_STARVED = 0.95
 """Largest share of a standstill that waits for a core can explain: a job on a machine of any load is told in the end."""
 STALL_STEPS = 5.0
 """The same in typical steps: a job with long steps may write no record for a long time."""
+
+
+START_SECONDS = 300.0
+"""Longest time, before a step has ended, in which work of a rank that others wait for is no standstill: it imports, builds its
+model, prepares data. Half of the time after which calls of PyTorch's NCCL groups give up."""
+NOT_COME = 15.0
+"""Seconds that take the place of `LEAST_STALL` for a rank without a call where it can't be seen whether it works: its process is on
+another machine, or was never started."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +127,14 @@ def stall_seconds(sections: Sections, least: float = LEAST_STALL) -> float:
     return max(least, STALL_STEPS * float(np.median(steps))) if len(steps) else least
 
 
-def diagnose_stall(sections: Sections, beats: Mapping[int, Beat], now: float, silence: float, settled: bool = True) -> HangReport:
-    """The hang analysis of records and heartbeats. `silence` and `settled` as in `hang_report`."""
+def diagnose_stall(
+    sections: Sections, beats: Mapping[int, Beat], now: float, silence: float, settled: bool = True,
+    starting: Mapping[int, int] = MappingProxyType({}),
+) -> HangReport:  # fmt: skip
+    """The hang analysis of records and heartbeats. `silence`, `settled` and `starting` as in `hang_report`."""
     states, groups = rank_states(sections, beats, now)
     mismatches = find_mismatches(sections, group_labels(sections)) if settled else ()
-    return hang_report(states, groups, silence=silence, settled=settled, mismatches=mismatches)
+    return hang_report(states, groups, silence=silence, settled=settled, mismatches=mismatches, starting=starting)
 
 
 def diagnose_failure(sections: Sections, beats: Mapping[int, Beat], now: float, *, ended: bool = False) -> HangReport | None:
@@ -161,6 +174,42 @@ def _latest_moment(sections: Sections) -> float:
     return sections.zero + float(ends.max()) if len(ends) else float("-inf")
 
 
+def _no_work(ranks: Collection[int]) -> Mapping[int, Work]:
+    """Where no process can be seen."""
+    return {}
+
+
+def awaited_at_start(sections: Sections, beats: Mapping[int, Beat]) -> frozenset[int]:
+    """Ranks that others may wait for before a step has ended: all that are in no call, those without a record included. Empty after
+    that.
+    """
+    ended = ((sections.section == Section.STEP) & np.isfinite(sections.seconds)).any()
+    if ended or max((beat.step for beat in beats.values()), default=0) > 1:
+        return frozenset()
+    is_call = (sections.section == Section.CALL) | (sections.section == Section.JOIN)
+    inside = set(sections.rank[is_call & ~np.isfinite(sections.seconds)].tolist())
+    everyone = {rank for ranks in sections.groups for rank in ranks} | {rank for rank, beat in beats.items() if beat.ended is None}
+    return frozenset(everyone - inside)
+
+
+@dataclass
+class _StartWork:
+    """How long ranks that others wait for have worked on their start."""
+
+    excused: float = 0.0
+    """Seconds since the job moved last in which one of them worked."""
+    _before: Mapping[int, Work] = field(default_factory=dict)
+    _looked: float = float("nan")
+
+    def look(self, work: Mapping[int, Work], now: float) -> frozenset[int]:
+        """Those that have worked since the last look, or are seen for the first time."""
+        elapsed = now - self._looked
+        moving = {rank for rank, done in work.items() if rank not in self._before or done.is_more(self._before[rank], elapsed)}
+        self.excused += elapsed if moving & self._before.keys() else 0.0
+        self._before, self._looked = work, now
+        return frozenset(moving) if self.excused < START_SECONDS else frozenset()
+
+
 @dataclass
 class HangWatch:
     """Runs the hang analysis when a job is stalled: pass the newest records at each look. It reports each stall once, and again
@@ -169,7 +218,8 @@ class HangWatch:
     A silent process is analysed after two heartbeats; a job whose processes are all alive, after `LEAST_STALL` seconds and
     `STALL_STEPS` typical steps without a new record. Of that time only what proves a standstill counts: up to the oldest of the
     ranks' last heartbeats (records may be on their way), without the time in which the watcher itself was not run, and without that
-    in which threads of a rank were ready to run and had no core.
+    in which threads of a rank were ready to run and had no core. Before a step has ended, it counts as little while a rank that
+    others wait for works: processor time, files read, children that compile.
     """
 
     heartbeat: float = HEARTBEAT
@@ -180,6 +230,7 @@ class HangWatch:
     """Seconds since `_moved` in which the watcher did not look although it was to."""
     _waited: Mapping[int, float] = field(default_factory=dict)
     """Seconds that each rank's threads had waited for a core when the job moved last."""
+    _start: _StartWork = field(default_factory=_StartWork)
     _progress: int = -1
     _stall_reported: bool = False
     """This stall was reported, while all processes were alive."""
@@ -189,10 +240,12 @@ class HangWatch:
     """Ranks that a reported failure names."""
 
     def look(
-        self, sections: Sections, beats: Mapping[int, Beat], now: float, waited: Callable[[], Mapping[int, float]] = dict
-    ) -> HangReport | None:
+        self, sections: Sections, beats: Mapping[int, Beat], now: float, waited: Callable[[], Mapping[int, float]] = dict,
+        starting: Mapping[int, int] = MappingProxyType({}), work: Callable[[Collection[int]], Mapping[int, Work]] = _no_work,
+    ) -> HangReport | None:  # fmt: skip
         """The report of a hang that has just been detected, otherwise None. `waited`: seconds that the threads of each rank of this
-        machine have waited for a core; asked only while nothing moves."""
+        machine have waited for a core; asked only while nothing moves. `starting` as in `hang_report`; `work`: what those ranks
+        have done whose processes are on this machine."""
         failure = failure_of(sections, beats, now)
         if failure is not None:
             report = diagnose_failure(sections, beats, now)
@@ -205,24 +258,30 @@ class HangWatch:
         living = [beat for beat in beats.values() if beat.ended is None and beat.rank not in gone]
         progress = sum(beat.progress for beat in living)
         silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
+        awaited = awaited_at_start(sections, beats)
+        seen = work(awaited) if awaited else {}
+        silent -= {rank for rank in self._start.look(seen, now) if rank in beats and beats[rank].process not in NO_LIFE}
         latest = _latest_moment(sections)
         self._late += max(now - self._looked - 2 * self.heartbeat, 0.0) if np.isfinite(self._looked) else 0.0
         self._looked = now
         if progress != self._progress or not np.isfinite(self._moved) or self._moved < latest <= now:
             moved = now if progress != self._progress or not np.isfinite(self._moved) else latest
-            self._progress, self._moved, self._late, self._waited = progress, moved, 0.0, {}
+            self._progress, self._moved, self._late, self._waited, self._start.excused = progress, moved, 0.0, {}, 0.0
             self._stall_reported = self._stall_reported and bool(silent)
         self._reported_silent &= silent
-        stalled = self._standstill(living, now, waited) > stall_seconds(sections, self.least_stall)
+        called = set(sections.rank[(sections.section == Section.CALL)].tolist()) if awaited else set()
+        unseen = awaited - seen.keys() - set(starting) - called
+        least = max(self.least_stall, NOT_COME) if unseen else self.least_stall
+        stalled = self._standstill(living, now, waited) > stall_seconds(sections, least)
         if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported and not gone)):
             return None
         self._stall_reported, self._reported_silent = True, silent
-        return diagnose_stall(sections, beats, now, 2 * self.heartbeat, stalled)
+        return diagnose_stall(sections, beats, now, 2 * self.heartbeat, stalled, starting)
 
     def _standstill(self, living: Sequence[Beat], now: float, waited: Callable[[], Mapping[int, float]]) -> float:
         """Seconds for which the job is proven to stand still."""
         heard = now - max((beat.silent for beat in living), default=0.0)
-        quiet = heard - self._moved - self._late
+        quiet = heard - self._moved - self._late - min(self._start.excused, START_SECONDS)
         if quiet <= self.heartbeat:
             return quiet
         since, self._waited = self._waited, self._waited or waited()

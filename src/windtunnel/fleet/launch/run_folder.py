@@ -16,6 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.starting import start_of
 
 LAUNCHES = "launches"
 LOCK = ".windtunnel.lock"
@@ -49,7 +50,7 @@ class RunFolder:
             self._write(ended=True)
 
     def _write(self, *, ended: bool) -> None:
-        told = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_of(os.getpid()), "job": _job(), "ended": ended}
+        told = {"host": socket.gethostname(), "pid": os.getpid(), "started": start_of(os.getpid()), "job": _job(), "ended": ended}
         write_text_private(self._mark, json.dumps(told))
 
 
@@ -89,7 +90,7 @@ def _has_dead_records(folder: Path) -> bool:
             reader = RingReader(path)
             meta = reader.meta
             reader.close()
-            if meta.host == socket.gethostname() and _start_of(meta.pid):
+            if meta.host == socket.gethostname() and start_of(meta.pid):
                 return False
     return bool(rings) or (folder / "collected" / "log").is_dir()
 
@@ -104,16 +105,7 @@ def _move_away(folder: Path) -> Path:
 
 
 def _lives(mark: dict[str, Any]) -> bool:
-    return not mark.get("ended") and isinstance(mark.get("pid"), int) and _start_of(mark["pid"]) == mark.get("started") != ""
-
-
-def _start_of(pid: int) -> str:
-    """When a process of this machine started, in ticks since the machine did; empty if there is none, or only its exit status."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if words[0] in ("Z", "X") else words[19]
+    return not mark.get("ended") and isinstance(mark.get("pid"), int) and start_of(mark["pid"]) == mark.get("started") != ""
 
 
 def _job() -> str:

@@ -78,6 +78,8 @@ class Sidecars:
     """For `listen`: folder of the collector's certificate, key and token."""
     webhook: str = ""
     """Where the monitor sends alarms. It is passed on in the environment: command lines are for all to read."""
+    of_monitor: Sequence[str] = ()
+    """Further options of the monitor."""
     token: str = ""
     """What a collector beside the command asks for: a token of the environment, else the one that it has made in its folder."""
     limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
@@ -103,7 +105,7 @@ class Sidecars:
             with self._or_without("monitor"):
                 if self.monitor:
                     run = self.url if self.listen is not None and self.url else str(self.folder)
-                    arguments = [run, "--json", str(self.folder / ALARMS), "--stay", "--share", "0.02"]
+                    arguments = [run, "--json", str(self.folder / ALARMS), "--stay", "--share", "0.02", *self.of_monitor]
                     self._start("monitor", ["windtunnel", "fleet", "monitor", *arguments], stderr=None)
         except BaseException:
             self._kill()

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import get_ident
@@ -23,6 +24,7 @@ from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
+from windtunnel.fleet.watch.answers import DumpAnswers
 from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.children import memory_facts
 from windtunnel.fleet.watch.context import WatchContext
@@ -34,6 +36,7 @@ from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.joining import JoinWatch
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.printed import PrintedLines
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
@@ -53,6 +56,7 @@ class WatchSession:
         self.ring, groups = self._ring()
         self.fence = Fence(on_fault=self._end_unwatched)
         self._end_patches = Patches(Fence("how this rank ends is not recorded"))  # what ended the watching leaves it alone
+        self._printed_patches = Patches(Fence("what this rank prints is not examined"))
         self.patches, self.imports = Patches(self.fence), AfterImport(self.fence.hook)
         self._last_act = self._end_patches.fence.hook(self._at_exit)
         try:
@@ -60,6 +64,7 @@ class WatchSession:
         except BaseException:  # half a monitor is none
             self.fence.intact = self._end_patches.fence.intact = False
             self.imports.stop()
+            self._printed_patches.restore()
             self._end_patches.restore()
             self.patches.restore()
             self.ring.mark_ended(0)
@@ -88,7 +93,10 @@ class WatchSession:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
         self._ends = EndWatch(self.ring, self._end_patches)
-        self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence)
+        if settings.printed != "none":
+            PrintedLines(self.ring.path, self._printed_patches, everything=settings.printed == "all")
+        answers = DumpAnswers(settings.folder / settings.run, self.ring.meta.rank)
+        self.beat = BeatThread(self.ring, settings.beat_seconds, self.fence, answers.look)
         atexit.register(self._last_act)
         self.steps.begin()
 
@@ -107,6 +115,7 @@ class WatchSession:
         self.recorder.stop()
         self.imports.stop()
         self.modules.stop()
+        self._printed_patches.restore()
         self._end_patches.restore()
         self.patches.restore()
         atexit.unregister(self._last_act)
@@ -175,6 +184,7 @@ class WatchSession:
             self.recorder.stop()
             self.fence.hook(self.steps.finish)()
             self._ends.finish()
+            self._printed_patches.restore()
             self._end_patches.restore()
             self.patches.restore()
 
@@ -202,8 +212,10 @@ class BeatThread:
     A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
     """
 
-    def __init__(self, ring: RingWriter, seconds: float, fence: Fence | None = None) -> None:
-        self._ring, self._seconds = ring, seconds
+    def __init__(
+        self, ring: RingWriter, seconds: float, fence: Fence | None = None, at_each: Callable[[], object] = lambda: None
+    ) -> None:  # fmt: skip
+        self._ring, self._seconds, self._at_each = ring, seconds, at_each
         self._ended = threading.Event()
         self._thread = threading.Thread(target=(fence or Fence()).hook(self._run), name="windtunnel-beat", daemon=True)
         self._thread.start()
@@ -220,6 +232,7 @@ class BeatThread:
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
             self._ring.beat()
+            self._at_each()
 
 
 DDP = "all-reduces of a DistributedDataParallel that was made before the monitor started"

@@ -33,6 +33,8 @@ class WatchSettings:
     """Shorter garbage collections are not recorded."""
     device: str = "auto"
     """"auto": CUDA events once the process uses a GPU; "cpu": never."""
+    printed: str = "losses"
+    """Lines that the process prints of which the monitor has a copy: "losses" (with a loss or a gradient norm), "all", "none"."""
     clock: tuple[int, float] = (0, 0.0)
     """(ns, ppm) by which this process's clock is deliberately wrong, for tests of clock alignment."""
 
@@ -65,15 +67,19 @@ def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
         return value
 
     base = WatchSettings()
+    otherwise = "none" if environment.get(PREFIX + "NODE") else base.printed  # of a kept job the driver reads all logs
     settings = WatchSettings(
         folder=Path(variable("DIR", str(base.folder))), run=variable("RUN", base.run), detail=variable("POLICY", base.detail),
         beat_seconds=number("BEAT", base.beat_seconds, 0.01), rows=int(number("ROWS", base.rows, 64)),
         rows_a_step=int(number("ROWS_A_STEP", base.rows_a_step, 16)), gap_ns=int(number("GAP_NS", base.gap_ns, 0)),
-        device=variable("DEVICE", base.device), clock=_clock(variable("CLOCK", "0,0")),
+        device=variable("DEVICE", base.device),
+        printed=variable("PRINTED", otherwise), clock=_clock(variable("CLOCK", "0,0")),
     )  # fmt: skip
     settings.call_interval()
     if settings.device not in ("auto", "cpu"):
         raise SpecError(PREFIX + "DEVICE", settings.device, "auto, cpu")
+    if settings.printed not in ("losses", "all", "none"):
+        raise SpecError(PREFIX + "PRINTED", settings.printed, "losses, all, none")
     return settings
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.starting import start_of
 from windtunnel.fleet.wire.runtime_folder import is_private, runtime_folder
 from windtunnel.fleet.wire.secrets import write_private
 
@@ -37,7 +38,7 @@ def publish_token(url: str, token: str) -> Path | None:
         path = _file(url, make=True)
         if path is None:
             return None
-        told = {"token": token, "pid": os.getpid(), "started": _start_of(os.getpid())}
+        told = {"token": token, "pid": os.getpid(), "started": start_of(os.getpid())}
         write_private(path, json.dumps(told).encode())
     except (OSError, FileError):
         return None
@@ -51,7 +52,7 @@ def local_token(url: str) -> str | None:
         if path is None or not is_private(path.parent) or not _is_private(path):
             return None
         told = json.loads(path.read_bytes())
-        alive = told["started"] and _start_of(int(told["pid"])) == told["started"]
+        alive = told["started"] and start_of(int(told["pid"])) == told["started"]
         return str(told["token"]) if alive else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -73,11 +74,3 @@ def _is_private(path: Path) -> bool:
     """Whether a file is this user's, and nobody else's business."""
     status = path.lstat()
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-
-
-def _start_of(pid: int) -> str:
-    """When a process of this machine started; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""

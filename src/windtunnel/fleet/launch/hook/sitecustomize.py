@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -38,6 +39,32 @@ def _start(torch: object) -> None:
     from windtunnel.fleet import watch
 
     watch.auto_start()
+
+
+def _note_start() -> None:
+    """A rank says that its process runs, long before it has a ring: who waits for it can tell a slow start from a missing rank."""
+    folder = os.path.join(os.environ["WINDTUNNEL_FLEET_DIR"], os.environ.get("WINDTUNNEL_FLEET_RUN") or "job")
+    path = os.path.join(folder, f"rank-{int(os.environ['RANK']):06d}.start")
+    host = os.environ.get("WINDTUNNEL_FLEET_HOST") or os.uname().nodename
+    try:
+        with suppress(FileNotFoundError, ValueError, IndexError), open(path, encoding="ascii") as file:
+            before, since, *_ = file.read().split()
+            if _start_of(before) == since:
+                return  # the rank's process, of which this one is a child
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()} {_start_of('self')} {os.environ.get('TORCHELASTIC_RESTART_COUNT') or 0} {host}\n")
+    except (OSError, IndexError, UnicodeError):  # a folder that cannot be written, or another system
+        return
+
+
+def _start_of(pid: str) -> str:
+    """When a process started, in ticks since the machine did; empty where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return ""
 
 
 def _note_early_exceptions(fence: Any) -> None:
@@ -102,6 +129,7 @@ def _watch() -> None:
     imports.when("subprocess", lambda found: _note_children(fence, found.Popen, "poll", "wait"))
     imports.when("multiprocessing.popen_fork", lambda found: _note_children(fence, found.Popen, "poll"))
     if "RANK" in os.environ:
+        fence.hook(_note_start)()
         _note_early_exceptions(fence)
 
 
