@@ -113,6 +113,9 @@ def of_job(job: Job) -> Case:
             runtime.precision,
             attention,
             plan.recompute,
+            experts=job.model.experts or 0,
+            top_k=job.model.top_k if job.model.experts else 0,
+            expert_ffn=(job.model.expert_ffn or 0) if job.model.experts else 0,
             master_weights=runtime.master_weights,
             pad_vocab=runtime.pad_vocab,
         )
