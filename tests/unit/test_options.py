@@ -32,6 +32,8 @@ FUNCTIONS = {
     "profile import": "read_kernel_times",
     "profile fit": "fit.kernels",
     "profile transfer": "fit.transfer",
+    "measure list": "measure.listed",
+    "measure from": "measure.from_trace",
     "fleet show": "fleet.judge_run",
     "fleet compare": "runs.compare_fleet",
     "fleet replay": "runs.replay_fleet",

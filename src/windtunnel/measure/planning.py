@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 SHORT = 300.0
 """s. A shorter budget goes to layers first: they say the most of a step for their time."""
 
-LAYERS = {True: 0.55, False: 0.3}
+LAYERS = {True: 0.5, False: 0.3}
 """Share of the budget for layers, where it is short and where it is not."""
 
 MODES = 240.0
 """s. From this budget on a GPU also runs compiled and as CUDA graphs; on a CPU a compiler takes minutes for a layer."""
+
+STARTING = 15.0
+"""s that a few calls between ranks take with the start of their processes."""
 
 FRAMEWORK = "torchtitan"
 
@@ -118,7 +121,8 @@ def plan_of(
     slices = [Slice("layers", "layers", case, layers, f"{case.model.name}: {first}")]
     calls = next((reason for reason in reasons if reason.what == CALLS), None)
     with_modes = cuda and budget >= MODES
-    rest = 1.0 - layers - (0.1 if ranks > 1 else 0.0) - (0.2 if with_modes else 0.0)
+    of_calls = min(0.25, max(0.1, STARTING / budget)) if ranks > 1 else 0.0
+    rest = 1.0 - layers - of_calls - (0.2 if with_modes else 0.0)
     weights: dict[str, float] = {}
     for what, reason in measurable.items():
         family = FAMILIES.get(what, (what,))
@@ -135,7 +139,7 @@ def plan_of(
     if ranks > 1:
         why = calls.in_words() if calls is not None else "for steps of several ranks, which no kernel says"
         gradient = round(4.0 * parameter_count(case.model))
-        slices.append(Slice("collectives", "collectives", case, 0.1, why, ranks=ranks, gradient_bytes=gradient))
+        slices.append(Slice("collectives", "collectives", case, of_calls, why, ranks=ranks, gradient_bytes=gradient))
     shares = {reason.what: reason.error for reason in reasons}
     return Campaign(gpu, device, budget, tuple(slices), (source,), tuple(sets), threads if not cuda else 0, shares)
 

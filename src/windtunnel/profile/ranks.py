@@ -28,6 +28,9 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 SIZES = (2**16, 2**20, 2**22, 2**24, 2**26)
 """B of a rank's buffer."""
 
+ENDING = 1.5
+"""s before the end at which no new call begins: processes take a while to leave."""
+
 LEAST, MOST = 3, 50
 """Repetitions of a call or a step, as far as the time lasts."""
 
@@ -143,7 +146,8 @@ def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[di
     torch = device.torch
     sizes = sorted({*SIZES, int(asked["gradient"] or SIZES[-1])})
     rows: list[dict[str, Any]] = []
-    pairs = [(op, size) for op in OPS for size in sizes]
+    first = int(asked["gradient"] or SIZES[-1])
+    pairs = sorted(((op, size) for op in OPS for size in sizes), key=lambda pair: (pair != (OPS[0], first), OPS.index(pair[0])))
     for number, (op, size) in enumerate(pairs):
         count = max(world, size // 4 // world * world)
         sent = torch.ones(count, device=device.place)
@@ -155,9 +159,12 @@ def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[di
             "all_to_all": partial(dist.all_to_all_single, whole, sent),
             "broadcast": partial(dist.broadcast, sent, 0),
         }
-        left = asked["ends"] - time.monotonic()
+        left = torch.tensor([asked["ends"] - ENDING - time.monotonic()], dtype=torch.float64, device=device.place)
+        dist.all_reduce(left, op=dist.ReduceOp.MIN)  # all ranks stop at the same call
+        if number and float(left[0]) <= 0:
+            break
         try:
-            times = _timed(device, dist, calls[op], time.monotonic() + 0.6 * left / (len(pairs) - number))
+            times = _timed(device, dist, calls[op], time.monotonic() + 0.6 * float(left[0]) / (len(pairs) - number))
         except (RuntimeError, NotImplementedError) as error:
             rows.append({"op": op, "ranks": world, "bytes": 4 * count, "seconds": None, "note": str(error).splitlines()[0][:120]})
             continue

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
+from windtunnel.profile.agreement import Agreement
 from windtunnel.profile.case import Case, check_case
 from windtunnel.profile.closure import TOLERANCE
 from windtunnel.profile.device import Device, open_device
@@ -166,10 +167,17 @@ def _one(
     if isinstance(family, str):
         outcome.kept_out[name] = family
         return True
-    reason = "" if library == "windtunnel" else compare_or_reason(case, family, device, how.seed)
+    reason, against = "", Agreement()
+    if library != "windtunnel":
+        reason, error = compare_or_reason(case, family, device, how.seed)
+        against = Agreement("windtunnel", error)
     if reason:
         outcome.kept_out[name] = reason
         return True
+    if mode != "eager":
+        from windtunnel.profile.layers.study import compare_modes
+
+        against = compare_modes(case, family, mode, device, how.seed)
     effort = how.effort()
     steps = (len(effort.layers) + 5) * (effort.warmup + effort.repeats)
     count = 0
@@ -189,7 +197,7 @@ def _one(
             _check_device_responds(error, name, device, session)
             outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
             return True
-        rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
+        rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}", against)
         if not rows.open:
             break
     for row in rows.all():

@@ -98,7 +98,12 @@ COLUMNS = (
     Column("energy_j", "number", True, "J of one execution"),
     Column("clock_hz", "number", True, "median SM clock while it ran, Hz"),
     Column("throttled", "text", True, "throttle reasons seen, comma separated; empty = none; null = not known"),
-    Column("checked_against", "text", True, "what the outputs, or the time, were compared with: eager, hf, timed; null = nothing"),
+    Column(
+        "checked_against",
+        "text",
+        True,
+        "what it was compared with: eager, windtunnel (outputs), timed; null = nothing",
+    ),
     Column("max_error", "number", True, "largest difference from that, as a share of its largest number (of its time)"),
     Column("status", "text", False, "one of STATUSES"),
     Column("note", "text", True, "why a row is open, or what is special"),

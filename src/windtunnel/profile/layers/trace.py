@@ -8,14 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
 from windtunnel.profile.device import Device
+from windtunnel.profile.kernels.case import WIDTH
 from windtunnel.profile.layer_timing import PHASES, Clock, Run, Tick
 from windtunnel.profile.power import PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
+from windtunnel.records.work import with_work
 
 CLASSES = (
     ("attention", r"scaled_dot_product|flash|efficient_attention"),
@@ -153,6 +156,26 @@ def class_of(op: str) -> str:
     return next((name for name, pattern in CLASSES if re.search(pattern, op)), "elementwise")
 
 
+def attention_inputs(op: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Shapes of queries, keys and values of a fused attention, whose backward has the output's gradient before them; three empty
+    ones for an operator without them."""
+    wide = [shape for shape in shapes if len(shape) == 4]
+    first = 1 if "backward" in op else 0
+    return tuple(wide[first : first + 3]) if len(wide) >= first + 3 else ((), (), ())
+
+
+def moved_bytes(op: str, shapes: tuple[tuple[int, ...], ...], dtype: str) -> float | None:
+    """B that an operator must read and write once, where its inputs say it: a result is as large as its largest input."""
+    counts = [prod(shape) for shape in shapes if shape]
+    if (
+        not counts
+        or dtype not in WIDTH
+        or class_of(op) not in ("elementwise", "norm", "softmax", "copy", "reduce", "cross_entropy")
+    ):
+        return None
+    return float(WIDTH[dtype] * (sum(counts) + (0 if class_of(op) == "reduce" else max(counts))))
+
+
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
@@ -171,6 +194,11 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
         timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
+        known = {"op": class_of(op), "phase": phase, "dtype": dtype or "fp32", **sizes(op, shapes)}
+        if known["op"] == "attention" and "batch" in known:
+            known["causal"] = True  # every decoder's is; the profiler does not say it
+        worked = with_work(known)
+        moved = worked["bytes"] if known["op"] in ("gemm", "attention") else moved_bytes(op, shapes, dtype)
         rows.append(
             {
                 "op": class_of(op),
@@ -180,7 +208,9 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
                 "dtype": dtype,
                 "launches": 1,
                 "note": f"inputs {listed}" if listed else None,
-                **sizes(op, shapes),
+                **{name: value for name, value in known.items() if name not in ("op", "phase", "dtype")},
+                "flops": worked["flops"] if dtype else None,
+                "bytes": moved if dtype else None,
                 **timing.fields(),
             }
         )
@@ -188,7 +218,14 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
 
 
 def sizes(op: str, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int | float]:
-    """batch, m, n, k and flops of a matrix product; m and n of anything else: rows, and columns of its first input."""
+    """batch, m, n, k and flops of a matrix product; batch, m, n, k, v and heads_per_kv of attention, from its inputs of four sizes
+    (sequences, heads, tokens, size); m and n of anything else: rows, and columns of its first input."""
+    if class_of(op) == "attention":
+        q, k, v = attention_inputs(op, shapes)
+        if not q:
+            return {}
+        grouped = {"batch": q[0] * q[1], "m": q[2], "n": k[2], "k": q[3], "heads_per_kv": max(1, q[1] // max(1, k[1]))}
+        return {**grouped, **({"v": v[3]} if v[3] != q[3] else {})}
     matrices = [shape for shape in shapes if len(shape) >= 2]
     if class_of(op) == "gemm" and len(matrices) >= 2:
         a, b = matrices[-2:]
