@@ -46,9 +46,9 @@ FULL = 15 * 2**20
 SHORT_BUDGET = 90.0
 """s. A slice of layers with less runs one warm-up and three repetitions of 1 and 2 layers."""
 
-GRACE = 0.05
+GRACE = 0.04
 """Share of the budget after which a run is interrupted, and has `LAST` s to write its rows before it is killed."""
-LAST = 0.03
+LAST = 0.025
 
 FAMILY_OF = {"residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation"}
 """Kernel -> its class, where all of an op are one class of the graph."""
@@ -184,7 +184,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     try:
-        told, error = _ended(process, began + budget * (1 + GRACE), max(1.0, budget * LAST))
+        told, error = _ended(process, began + budget * (1 + GRACE), max(0.5, budget * LAST))
     except BaseException:
         _kill(process, signal.SIGKILL)
         raise

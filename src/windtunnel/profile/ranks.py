@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,6 +30,9 @@ SIZES = (2**16, 2**20, 2**22, 2**24, 2**26)
 
 ENDING = 1.5
 """s before the end at which no new call begins: processes take a while to leave."""
+
+KEPT = "rows.jsonl"
+"""Where rank 0 writes each row as soon as it is measured."""
 
 LEAST, MOST = 3, 50
 """Repetitions of a call or a step, as far as the time lasts."""
@@ -48,7 +51,7 @@ def measure_ranks(part: Slice, folder: Path, allowed: float) -> str:
 
 
 def run_ranks(asked: dict[str, Any], ranks: int, allowed: float) -> list[dict[str, Any]]:
-    """What rank 0 of `ranks` processes measured; empty if they did not end within `allowed` s. EngineError if one fails."""
+    """What rank 0 of `ranks` processes measured within `allowed` s, at whose end they are killed. EngineError if one fails."""
     ends = time.monotonic() + allowed
     with tempfile.TemporaryDirectory() as meeting:
         program = [sys.executable, "-m", "windtunnel.profile.ranks", json.dumps({**asked, "meeting": meeting, "ends": ends})]
@@ -59,18 +62,20 @@ def run_ranks(asked: dict[str, Any], ranks: int, allowed: float) -> list[dict[st
             )
             for rank in range(ranks)
         ]  # fmt: skip
+        kept = Path(meeting) / KEPT
         try:
-            said = [rank.communicate(timeout=max(0.1, ends - time.monotonic())) for rank in started]
+            for rank in started:
+                _, error = rank.communicate(timeout=max(0.1, ends - time.monotonic()))
+                if rank.returncode:
+                    raise EngineError(f"a rank of {ranks} failed: {error.strip()[-300:]}")
         except subprocess.TimeoutExpired:
-            return []
+            pass  # what is measured so far counts
         finally:
             for rank in started:
                 rank.kill()
-                rank.wait()
-    for rank, (_, error) in zip(started, said, strict=True):
-        if rank.returncode:
-            raise EngineError(f"a rank of {ranks} failed: {error.strip()[-300:]}")
-    return list(json.loads(said[0][0].splitlines()[-1]))
+                rank.communicate()
+        lines = kept.read_text(encoding="utf-8").splitlines(keepends=True) if kept.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -100,7 +105,7 @@ def seal_of_rows(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """One rank; rank 0 prints its rows as JSON."""
+    """One rank; rank 0 writes its rows."""
     import torch
     import torch.distributed as dist
 
@@ -115,11 +120,12 @@ def main() -> int:
     dist.init_process_group("nccl" if cuda else "gloo", init_method=meeting, rank=rank, world_size=world)
     try:
         measure = _calls if asked["kind"] == "collectives" else _steps
-        rows = measure(asked, device, dist, world)
+        for row in measure(asked, device, dist, world):
+            if rank == 0:
+                with (Path(asked["meeting"]) / KEPT).open("a", encoding="utf-8") as stream:
+                    stream.write(f"{json.dumps(row)}\n")
     finally:
         dist.destroy_process_group()
-    if rank == 0:
-        print(json.dumps(rows))
     return 0
 
 
@@ -142,10 +148,9 @@ def _timed(device: Any, dist: Any, run: Callable[[], object], ends: float, most:
     return taken
 
 
-def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[dict[str, Any]]:
+def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterator[dict[str, Any]]:
     torch = device.torch
     sizes = sorted({*SIZES, int(asked["gradient"] or SIZES[-1])})
-    rows: list[dict[str, Any]] = []
     first = int(asked["gradient"] or SIZES[-1])
     pairs = sorted(((op, size) for op in OPS for size in sizes), key=lambda pair: (pair != (OPS[0], first), OPS.index(pair[0])))
     for number, (op, size) in enumerate(pairs):
@@ -166,17 +171,16 @@ def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[di
         try:
             times = _timed(device, dist, calls[op], time.monotonic() + 0.6 * float(left[0]) / (len(pairs) - number))
         except (RuntimeError, NotImplementedError) as error:
-            rows.append({"op": op, "ranks": world, "bytes": 4 * count, "seconds": None, "note": str(error).splitlines()[0][:120]})
+            yield {"op": op, "ranks": world, "bytes": 4 * count, "seconds": None, "note": str(error).splitlines()[0][:120]}
             continue
-        rows.append({"op": op, "ranks": world, "bytes": 4 * count, "backend": dist.get_backend(), **_statistics(times)})
-    return rows
+        yield {"op": op, "ranks": world, "bytes": 4 * count, "backend": dist.get_backend(), **_statistics(times)}
 
 
 def _statistics(times: Sequence[float]) -> dict[str, Any]:
     return {"seconds": median(times), "seconds_min": min(times), "seconds_max": max(times), "repeats": len(times)}
 
 
-def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[dict[str, Any]]:
+def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterator[dict[str, Any]]:
     """Steps of the whole model, and what their parts take."""
     from windtunnel.profile.campaign import case_of
     from windtunnel.profile.layers.study import LayerBench
@@ -213,7 +217,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> list[di
     times = _timed(device, dist, step, time.monotonic() + 0.7 * left)
     inside = {f"{name}_seconds": median(taken[1:]) for name, taken in parts.items()}
     shape = case.shape("step", case.model.layers)
-    return [{"op": "step", "ranks": world, "shape": shape, **_statistics(times), **inside}]
+    yield {"op": "step", "ranks": world, "shape": shape, **_statistics(times), **inside}
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content, Context
@@ -27,9 +29,9 @@ def read_run_of(
     if reading.content is not Content.RUN:
         hint = f"windtunnel fleet hang {files[0]} says who is to blame." if reading.facts.get("hang") else ""
         raise SpecError(
-            "RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder", hint
-        )
-    return reading.value, reading.broken
+                "RUN", f"traces whose times lie {began - ended:,.0f} s apart", "traces of the ranks of one run",
+                f"No call joins {Path(first.source).name} and {Path(second.source).name}: give the traces of one program at a time.",
+            )  # fmt: skip
 
 
 def run_of(source: RunSource) -> Run:
