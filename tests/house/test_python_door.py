@@ -36,7 +36,7 @@ FUNCTIONS = {
     "serve": "connect",
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
     "measure plan": "measure.plan", "measure run": "measure.run", "measure check": "measure.check", "measure use": "measure.use",
-    "measure list": "measure.listed", "measure from": "measure.from_trace",
+    "measure list": "measure.list_cells", "measure from": "measure.from_trace",
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
     "profile gains": "profile.gains", "profile transfer": "fit.transfer",

@@ -115,7 +115,7 @@ def ask_records(folder: Path) -> dict[str, object]:
         "fleet diagnose --plan": wt.runs.expected_options(wt.load_cluster("h100-ib")),
         "fleet dashboard": wt.fleet.grafana_dashboard(),
         "fleet jobset": wt.fleet.jobset_text(wt.fleet.JobSetRequest("llama", "registry/train:1", 2, ("python", "train.py"))),
-        "measure list": wt.measure.listed(folder),
+        "measure list": wt.measure.list_cells(folder),
         "fleet checkpoints ls": wt.fleet.steps_in(folder),
     }
 

@@ -71,7 +71,7 @@ def test_plan_says_what_and_why(cell: Path) -> None:
 def test_check_use_and_predict(cell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checked = wt.measure.check(cell, ranks=2, budget="60s")
     whole = checked.held_out[0]
-    assert whole.what == "all" and whole.rows >= 10 and 0 < whole.mape_pct < 1000 and 0 <= whole.coverage <= 1
+    assert whole.what == "all" and whole.rows >= 5 and 0 < whole.mape_pct < 1000 and 0 <= whole.coverage <= 1
     assert [step.ranks for step in checked.steps] == [1, 2]
     # how near they are depends on how busy the machine is; a factor of six is a bug
     assert all(1 / 6 < step.predicted / step.measured < 6 and step.stated_pct > 0 for step in checked.steps)
@@ -85,7 +85,7 @@ def test_check_use_and_predict(cell: Path, capsys: pytest.CaptureFixture[str]) -
     assert named and sum(answer.sources[name] for name in named) > 0.3
     assert main(["predict", used.jobs[0], "--profile", str(cell / "layers.parquet"), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["provenance"]["measured"] > 0.3
-    (listed,) = wt.measure.listed(cell)
+    (listed,) = wt.measure.list_cells(cell)
     assert listed.used and listed.checked == ("usable" if checked.usable else "not usable")
 
 

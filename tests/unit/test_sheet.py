@@ -39,7 +39,7 @@ from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
-from windtunnel.measure.cells import Cell, UsedCell
+from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell, HeldOut, UnseenStep
 from windtunnel.measure.sheet import cells_sheet, check_sheet, plan_sheet, used_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
@@ -84,7 +84,9 @@ HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}},
 FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
-CELL = Cell("a", "h200", "H200", "580", ("job",), 12, 11, {"layers.parquet": "ab12"}, "usable", True, "Apache-2.0", "not filled: a")
+CELL = MeasuredCell(
+    "a", "h200", "H200", "580", ("job",), 12, 11, {"layers.parquet": "ab12"}, "usable", True, "Apache-2.0", "not filled: a"
+)
 CHECKED = CheckedCell(
     "a", "h200", False, ("too far off",), (HeldOut("all", 12, 8.0, -1.0, 0.75, 9.0), HeldOut("gemm", 12, 8.0, -1.0, 0.75, 9.0)),
     (UnseenStep("a step of 2 ranks", 2, 1.0, 1.1, 0.9, 12.0), UnseenStep("a step of 1 ranks", 1, 9.0, 1.1, 0.9, 12.0)),

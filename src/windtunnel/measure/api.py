@@ -16,7 +16,7 @@ from windtunnel.measure.options import (
 )
 
 if TYPE_CHECKING:
-    from windtunnel.measure.cells import Cell, UsedCell
+    from windtunnel.measure.cells import MeasuredCell, UsedCell
     from windtunnel.measure.judge import CheckedCell
     from windtunnel.profile.campaign import Campaign
     from windtunnel.records import Dataset
@@ -43,7 +43,7 @@ def plan(asked: MeasurePlanOptions) -> Campaign:
 
 
 @asks(MeasureRunOptions)
-def run(asked: MeasureRunOptions) -> Cell:
+def run(asked: MeasureRunOptions) -> MeasuredCell:
     """Measures the plan of `folder` within its budget, or within `budget`, and goes on with what is there; needs torch.
 
     The measuring process is ended by the clock, at most 8 % over. FileError where there is no plan, EngineError if a device fails.
@@ -85,7 +85,7 @@ def use(asked: MeasureUseOptions) -> UsedCell:
 
 
 @asks(MeasureListOptions)
-def listed(asked: MeasureListOptions) -> tuple[Cell, ...]:
+def list_cells(asked: MeasureListOptions) -> tuple[MeasuredCell, ...]:
     """Measured cells below `folder`: of what, how many rows, whether checked. FileError where there is no such folder."""
     from windtunnel.measure.cells import cells_below
 

@@ -21,7 +21,7 @@ DEPTH = 3
 
 
 @dataclass(frozen=True)
-class Cell:
+class MeasuredCell:
     """`files` with their `rows` and seals; `checked`: yes, no, or not checked; `licence`, `device`, `driver` as its files say."""
 
     folder: str
@@ -45,7 +45,7 @@ class Cell:
 class UsedCell:
     """The files that `use` wrote, and what to type with them."""
 
-    cell: Cell
+    cell: MeasuredCell
     kernels: str
     machine: str
     jobs: tuple[str, ...]
@@ -60,14 +60,14 @@ def datasets_of(folder: Path) -> dict[str, Dataset]:
     return {path.name: read(path) for path in sorted(folder.glob("*.parquet"))}
 
 
-def cell_of(folder: Path) -> Cell:
+def cell_of(folder: Path) -> MeasuredCell:
     """What a folder holds. FileError for one without a plan and without Parquet files, and for broken ones."""
     files = datasets_of(folder)
     campaign = read_campaign(folder) if (folder / FILE).exists() or not files else None
     abouts = [data.about for data in files.values()]
     rows = [row for data in files.values() for row in data.rows()]
     first = abouts[0] if abouts else None
-    return Cell(
+    return MeasuredCell(
         folder=str(folder),
         gpu=first.gpu if first is not None else campaign.gpu if campaign is not None else "",
         device=first.device if first is not None else "",
@@ -76,14 +76,14 @@ def cell_of(folder: Path) -> Cell:
         rows=len(rows),
         usable=sum(row["status"] == "ok" for row in rows),
         files={name: seal_of(data) for name, data in files.items()},
-        checked=_checked(folder, files),
+        checked=_verdict_of(folder, files),
         used=(folder / CURVES).exists(),
         licence=first.licence if first is not None else "",
         notes=first.notes if first is not None else "",
     )
 
 
-def _checked(folder: Path, files: dict[str, Dataset]) -> str:
+def _verdict_of(folder: Path, files: dict[str, Dataset]) -> str:
     try:
         table = json.loads((folder / CHECK).read_text(encoding="utf-8"))
         if table["files"] != {name: seal_of(data) for name, data in files.items()}:
@@ -93,7 +93,7 @@ def _checked(folder: Path, files: dict[str, Dataset]) -> str:
         return "not checked"
 
 
-def cells_below(folder: Path) -> tuple[Cell, ...]:
+def cells_below(folder: Path) -> tuple[MeasuredCell, ...]:
     """Folders with a plan or with datasets, at most `DEPTH` below `folder`; `checked` says why one cannot be read."""
     if not folder.is_dir():
         raise FileError(str(folder), "no such folder", "a folder of measured files")
@@ -105,7 +105,7 @@ def cells_below(folder: Path) -> tuple[Cell, ...]:
         try:
             found.append(cell_of(place))
         except (FileError, SpecError) as error:
-            found.append(Cell(str(place), "", "", "", (), 0, 0, {}, f"cannot be read: {error}", False, "", ""))
+            found.append(MeasuredCell(str(place), "", "", "", (), 0, 0, {}, f"cannot be read: {error}", False, "", ""))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
-from windtunnel.profile.campaign import Campaign, Slice, read_campaign
+from windtunnel.profile.campaign import Campaign, PlanSlice, read_campaign
 from windtunnel.profile.session import key_of
 from windtunnel.records import Dataset, dataset
 from windtunnel.spec import Job, Runtime
@@ -27,7 +27,7 @@ MOST_MAPE = 20.0
 LEAST_COVERAGE = 0.6
 """Share of held-out kernels that lie within their stated error, below which it is not: one sigma covers 68 %."""
 
-ENOUGH = 10
+ENOUGH = 5
 """Held-out rows below which nothing is said."""
 
 
@@ -178,7 +178,7 @@ def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]
 
 def unseen_steps(folder: Path, campaign: Campaign, job: Job, ranks: int | None, budget: float) -> tuple[UnseenStep, ...]:
     """Steps of the whole model that are measured now, on one rank and on several; none where PyTorch is not here."""
-    from windtunnel.profile.campaign import case_table
+    from windtunnel.profile.case import case_table
     from windtunnel.profile.ranks import run_ranks
 
     part = campaign.slices[0]
@@ -195,7 +195,7 @@ def unseen_steps(folder: Path, campaign: Campaign, job: Job, ranks: int | None, 
     return tuple(steps)
 
 
-def _call_rows(folder: Path, called: Slice | None) -> list[dict[str, Any]]:
+def _call_rows(folder: Path, called: PlanSlice | None) -> list[dict[str, Any]]:
     from windtunnel.profile.ranks import read_rows
 
     path = folder / f"{called.name}.json" if called is not None else None
@@ -204,7 +204,7 @@ def _call_rows(folder: Path, called: Slice | None) -> list[dict[str, Any]]:
     return read_rows(path)
 
 
-def predict_step(job: Job, part: Slice, ranks: int, links: Sequence[dict[str, Any]]) -> tuple[float, float]:
+def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """(seconds, stated error in %) of a step of the model: one micro batch a rank, gradients reduced once, nothing overlapped."""
     from windtunnel.predict import predict
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import parse_budget
 from windtunnel.measure.reasons import CALLS, reasons_of
-from windtunnel.profile.campaign import Campaign, Slice
+from windtunnel.profile.campaign import Campaign, PlanSlice
 from windtunnel.profile.case import of_job
 from windtunnel.profile.kernels import CLASSES
 from windtunnel.spec import Job, load_gpu, load_job
@@ -118,7 +118,7 @@ def plan_of(
     first = (
         "layers first: the budget is short" if budget < SHORT else "what the kernels of a step add up to, and its parts by hooks"
     )
-    slices = [Slice("layers", "layers", case, layers, f"{case.model.name}: {first}")]
+    slices = [PlanSlice("layers", "layers", case, layers, f"{case.model.name}: {first}")]
     calls = next((reason for reason in reasons if reason.what == CALLS), None)
     with_modes = cuda and budget >= MODES
     of_calls = min(0.25, max(0.1, STARTING / budget)) if ranks > 1 else 0.0
@@ -129,22 +129,22 @@ def plan_of(
         weights |= {name: reason.error / len(family) for name in family}
     weights |= {name: 0.0 for name in ALWAYS if name not in weights}
     said = "; ".join(reason.in_words() for reason in measurable.values())
-    slices.append(Slice("kernels", "kernels", case, rest, said, tuple(weights), tuple(weights.values())))
+    slices.append(PlanSlice("kernels", "kernels", case, rest, said, tuple(weights), tuple(weights.values())))
     if with_modes:
         few = tuple(name for name in weights if name in ("gemm", "norm", "elementwise", "activation", "cross_entropy", "rope"))
         others = ("compile", "cuda_graph")
         why = "what compiling and CUDA graphs change, and whether they compute the same"
-        slices.append(Slice("kernels-modes", "kernels", case, 0.1, why, few, tuple(weights[name] for name in few), others))
-        slices.append(Slice("layers-modes", "layers", case, 0.1, why, modes=others))
+        slices.append(PlanSlice("kernels-modes", "kernels", case, 0.1, why, few, tuple(weights[name] for name in few), others))
+        slices.append(PlanSlice("layers-modes", "layers", case, 0.1, why, modes=others))
     if ranks > 1:
         why = calls.in_words() if calls is not None else "for steps of several ranks, which no kernel says"
         gradient = round(4.0 * parameter_count(case.model))
-        slices.append(Slice("collectives", "collectives", case, of_calls, why, ranks=ranks, gradient_bytes=gradient))
+        slices.append(PlanSlice("collectives", "collectives", case, of_calls, why, ranks=ranks, gradient_bytes=gradient))
     shares = {reason.what: reason.error for reason in reasons}
     return Campaign(gpu, device, budget, tuple(slices), (source,), tuple(sets), threads if not cuda else 0, shares)
 
 
-def unmeasured(campaign: Campaign) -> tuple[str, ...]:
+def unmeasured_parts(campaign: Campaign) -> tuple[str, ...]:
     """What the predictions rest on and the plan cannot measure, by name."""
     covered = {name for part in campaign.slices for name in part.classes} | {part.kind for part in campaign.slices}
     return tuple(what for what, error in campaign.shares.items() if error > 0.005 and not {what, *FAMILIES.get(what, ())} & covered)

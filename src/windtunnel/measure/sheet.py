@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windtunnel.measure.cells import Cell, UsedCell
+from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell
-from windtunnel.measure.planning import unmeasured
+from windtunnel.measure.planning import unmeasured_parts
 from windtunnel.profile.campaign import Campaign
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Column, Figure, Lines, Section, Sheet, Table
@@ -24,7 +24,7 @@ def plan_sheet(campaign: Campaign, folder: str) -> Sheet:
         for part in campaign.slices
     )  # fmt: skip
     why = tuple(quote(f"{part.name}: {part.why}") for part in campaign.slices)
-    lost = unmeasured(campaign)
+    lost = unmeasured_parts(campaign)
     said: list[Block] = [Lines(why, mood="soft")]
     if lost:
         said.append(Lines((Sentence("Not measured by this plan, and stays as it is: {what}.", what=", ".join(lost)),)))
@@ -53,7 +53,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def cells_sheet(cells: Sequence[Cell], title: str = "Measured cells") -> Sheet:
+def cells_sheet(cells: Sequence[MeasuredCell], title: str = "Measured cells") -> Sheet:
     """What was measured, and whether it was checked."""
     rows = tuple(
         (
@@ -63,7 +63,7 @@ def cells_sheet(cells: Sequence[Cell], title: str = "Measured cells") -> Sheet:
         for cell in cells
     )  # fmt: skip
     columns = (
-        Column("folder"), Column("gpu"), Column("jobs"), Column("rows", True), Column("usable", True), Column("check", wraps=True),
+        Column("folder"), Column("GPU"), Column("jobs"), Column("rows", True), Column("usable", True), Column("check", wraps=True),
         Column("licence"),
     )  # fmt: skip
     notes = tuple(quote(f"{cell.folder}: {cell.notes}") for cell in cells if cell.notes)

@@ -50,7 +50,7 @@ def tensors_of(value: object) -> Iterator[Any]:
         yield value
 
 
-def seeded(torch: Any, make: Callable[[], Callable[[], object]], seed: int = 0) -> object:
+def run_seeded(torch: Any, make: Callable[[], Callable[[], object]], seed: int = 0) -> object:
     """What a run returns whose operands are drawn from `seed`."""
     torch.manual_seed(seed)
     run = make()

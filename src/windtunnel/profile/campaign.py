@@ -21,9 +21,9 @@ from typing import Any
 
 from windtunnel.base.errors import EngineError, FileError, SpecError, WindtunnelError
 from windtunnel.profile import power
-from windtunnel.profile.case import Case
+from windtunnel.profile.case import Case, case_of, case_table
 from windtunnel.profile.data_card import write_card
-from windtunnel.profile.datasheet import about, unfilled
+from windtunnel.profile.datasheet import about, describe_empty_columns
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.job_cases import job_plan
 from windtunnel.profile.kernels import KernelCase
@@ -32,7 +32,6 @@ from windtunnel.profile.sweep import sweep
 from windtunnel.profile.sweep_names import name_kernels
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About, read
-from windtunnel.spec import Model
 
 FILE = "plan.json"
 FORMAT = 1
@@ -62,7 +61,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Slice:
+class PlanSlice:
     """One file of a campaign. `classes` and `weights`: kernel classes with what they are worth, the most first; `why`: in words.
 
     `share`: of the time that is left for this and later slices.
@@ -88,7 +87,7 @@ class Campaign:
     gpu: str
     device: str
     budget: float
-    slices: tuple[Slice, ...]
+    slices: tuple[PlanSlice, ...]
     jobs: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     threads: int = 0
@@ -102,21 +101,11 @@ class Campaign:
         return {"format": FORMAT, **table}
 
 
-def case_table(case: Case) -> dict[str, Any]:
-    """A case as plain data."""
-    return {**vars(case), "model": case.model.model_dump(mode="json", exclude_none=True)}
-
-
-def case_of(table: Any) -> Case:
-    """Inverse of `case_table`."""
-    return Case(**{**table, "model": Model(**table["model"])})
-
-
-def _slice_of(table: Any) -> Slice:
+def _slice_of(table: Any) -> PlanSlice:
     if table["kind"] not in KINDS:
         raise ValueError("a slice of another kind")
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    return Slice(**{**fields, "case": case_of(table["case"])})
+    return PlanSlice(**{**fields, "case": case_of(table["case"])})
 
 
 def campaign_of(table: Any, path: str = FILE) -> Campaign:
@@ -154,7 +143,7 @@ def read_campaign(folder: Path) -> Campaign:
     return campaign_of(table, str(path))
 
 
-def kernels_of(part: Slice, cuda: bool) -> list[KernelCase]:
+def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
     """The kernels of a slice: the first of each class, then classes in turn, as often as they are worth."""
     weights = dict(zip(part.classes, part.weights, strict=True))
     most = max(weights.values(), default=1.0) or 1.0
@@ -184,7 +173,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     try:
-        told, error = _ended(process, began + budget * (1 + GRACE), max(0.5, budget * LAST))
+        told, error = _wait_until(process, began + budget * (1 + GRACE), max(0.5, budget * LAST))
     except BaseException:
         _kill(process, signal.SIGKILL)
         raise
@@ -197,7 +186,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
     return seconds
 
 
-def _ended(process: subprocess.Popen[str], until: float, last: float) -> tuple[str, str]:
+def _wait_until(process: subprocess.Popen[str], until: float, last: float) -> tuple[str, str]:
     """What the process printed: it is interrupted at `until`, and killed `last` s after that, with all that it started."""
     for number, seconds in ((signal.SIGINT, max(0.0, until - time.monotonic())), (signal.SIGKILL, last)):
         try:
@@ -237,9 +226,9 @@ def run_slices(
             tell(f"{part.name}: no time left")
             continue
         if part.kind == "collectives":
-            from windtunnel.profile.ranks import measure_ranks
+            from windtunnel.profile.ranks import measure_calls
 
-            tell(f"{part.name}: {measure_ranks(part, folder, allowed)}")
+            tell(f"{part.name}: {measure_calls(folder / f'{part.name}.json', part.ranks, part.gradient_bytes, allowed)}")
             continue
         path, before = _file(folder, part.name, described)
         if part.kind == "layers":
@@ -256,11 +245,11 @@ def described_device(folder: Path, device: Device, watch: Any) -> About:
     described = about(device, watch, measure_sheet=not earlier)
     if earlier:
         described = replace(described, datasheet=read(earlier[0]).about.datasheet)
-    return replace(described, notes=unfilled(device, watch))
+    return replace(described, notes=describe_empty_columns(device, watch))
 
 
 def _measure_kernels(
-    part: Slice, path: Path, before: set[str], allowed: float, device: Device, watch: Any, described: About,
+    part: PlanSlice, path: Path, before: set[str], allowed: float, device: Device, watch: Any, described: About,
     protocol: Protocol | None, tell: Tell,
 ) -> None:  # fmt: skip
     session = Session(path, described, resume=True)
@@ -277,7 +266,7 @@ def _measure_kernels(
         tell(f"  skipped {count}: {why}")
 
 
-def _measure_layers(part: Slice, path: Path, allowed: float, device: Device, tell: Tell) -> None:
+def _measure_layers(part: PlanSlice, path: Path, allowed: float, device: Device, tell: Tell) -> None:
     """Ends after `allowed` s; a case that is not finished then is dropped."""
     from windtunnel.profile.run import RunSettings
     from windtunnel.profile.run import run as measure_layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.records.shapes import Value, write_shape
@@ -137,3 +138,13 @@ def check_case(case: Case) -> Case:
     if model.dim_per_head % 2:
         raise SpecError("model.head_dim", model.dim_per_head, "an even number")
     return case
+
+
+def case_table(case: Case) -> dict[str, Any]:
+    """A case as plain data."""
+    return {**vars(case), "model": case.model.model_dump(mode="json", exclude_none=True)}
+
+
+def case_of(table: Any) -> Case:
+    """Inverse of `case_table`."""
+    return Case(**{**table, "model": Model(**table["model"])})

@@ -57,7 +57,7 @@ def sheet(device: Device) -> dict[str, float]:
     return facts
 
 
-def unfilled(device: Device, meter: power.Silent | power.Nvml | power.Smi) -> str:
+def describe_empty_columns(device: Device, meter: power.Silent | power.Nvml | power.Smi) -> str:
     """Which columns a file of this device leaves empty, and why; empty if it fills all."""
     said = []
     if isinstance(meter, power.Silent):

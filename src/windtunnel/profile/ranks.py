@@ -17,12 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windtunnel.base.errors import EngineError, FileError
-
-if TYPE_CHECKING:
-    from windtunnel.profile.campaign import Slice
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 SIZES = (2**16, 2**20, 2**22, 2**24, 2**26)
@@ -38,16 +35,16 @@ LEAST, MOST = 3, 50
 """Repetitions of a call or a step, as far as the time lasts."""
 
 
-def measure_ranks(part: Slice, folder: Path, allowed: float) -> str:
-    """Measures a slice of collectives or of steps into `folder`/NAME.json for at most `allowed` s; a sentence about it."""
-    path = folder / f"{part.name}.json"
+def measure_calls(path: Path, ranks: int, gradient: int, allowed: float) -> str:
+    """Measures collectives of `ranks` processes into a file for at most `allowed` s; a sentence about it. `gradient`: B of a job's
+    gradients, the size that is measured first."""
     if path.exists():
         return f"{len(read_rows(path))} from before"
-    rows = run_ranks({"kind": part.kind, "gradient": part.gradient_bytes}, part.ranks, allowed)
+    rows = run_ranks({"kind": "collectives", "gradient": gradient}, ranks, allowed)
     if not rows:
         return f"nothing within {allowed:.0f} s"
     write_rows(path, rows)
-    return f"{len(rows)} measured on {part.ranks} ranks"
+    return f"{len(rows)} measured on {ranks} ranks"
 
 
 def run_ranks(asked: dict[str, Any], ranks: int, allowed: float) -> list[dict[str, Any]]:
@@ -129,7 +126,7 @@ def main() -> int:
     return 0
 
 
-def _timed(device: Any, dist: Any, run: Callable[[], object], ends: float, most: int = MOST) -> list[float]:
+def _time_together(device: Any, dist: Any, run: Callable[[], object], ends: float, most: int = MOST) -> list[float]:
     """Wall seconds of `run` on the group's slowest rank, repeated until `ends`; each begins together."""
     torch = device.torch
     taken: list[float] = []
@@ -169,8 +166,8 @@ def _calls(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
         if number and float(left[0]) <= 0:
             break
         try:
-            times = _timed(device, dist, calls[op], time.monotonic() + 0.6 * float(left[0]) / (len(pairs) - number))
-        except (RuntimeError, NotImplementedError) as error:
+            times = _time_together(device, dist, calls[op], time.monotonic() + 0.6 * float(left[0]) / (len(pairs) - number))
+        except RuntimeError as error:
             yield {"op": op, "ranks": world, "bytes": 4 * count, "seconds": None, "note": str(error).splitlines()[0][:120]}
             continue
         yield {"op": op, "ranks": world, "bytes": 4 * count, "backend": dist.get_backend(), **_statistics(times)}
@@ -182,7 +179,7 @@ def _statistics(times: Sequence[float]) -> dict[str, Any]:
 
 def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterator[dict[str, Any]]:
     """Steps of the whole model, and what their parts take."""
-    from windtunnel.profile.campaign import case_of
+    from windtunnel.profile.case import case_of
     from windtunnel.profile.layers.study import LayerBench
     from windtunnel.profile.modules.family import Own
 
@@ -214,7 +211,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
             parts[name].append(end - begin)
 
     left = asked["ends"] - time.monotonic()
-    times = _timed(device, dist, step, time.monotonic() + 0.7 * left)
+    times = _time_together(device, dist, step, time.monotonic() + 0.7 * left)
     inside = {f"{name}_seconds": median(taken[1:]) for name, taken in parts.items()}
     shape = case.shape("step", case.model.layers)
     yield {"op": "step", "ranks": world, "shape": shape, **_statistics(times), **inside}

@@ -21,6 +21,7 @@ from windtunnel.records import LEVELS, MODES, About, read
 if TYPE_CHECKING:
     from windtunnel.profile.layers.study import Effort
     from windtunnel.profile.memory import MemoryTimeline
+    from windtunnel.profile.modules.family import ModuleFamily
 
 DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
 
@@ -155,7 +156,6 @@ def _one(
     from windtunnel.profile.layer_timing import Stopped
     from windtunnel.profile.layers.rows import Rows
     from windtunnel.profile.layers.study import Study
-    from windtunnel.profile.modules.compare import compare_or_reason
     from windtunnel.profile.modules.family import family_of
 
     case, library, mode = unit
@@ -167,17 +167,10 @@ def _one(
     if isinstance(family, str):
         outcome.kept_out[name] = family
         return True
-    reason, against = "", Agreement()
-    if library != "windtunnel":
-        reason, error = compare_or_reason(case, family, device, how.seed)
-        against = Agreement("windtunnel", error)
+    reason, against = _compare_outputs(case, family, library, mode, device, how.seed)
     if reason:
         outcome.kept_out[name] = reason
         return True
-    if mode != "eager":
-        from windtunnel.profile.layers.study import compare_modes
-
-        against = compare_modes(case, family, mode, device, how.seed)
     effort = how.effort()
     steps = (len(effort.layers) + 5) * (effort.warmup + effort.repeats)
     count = 0
@@ -211,6 +204,21 @@ def _one(
         if memory is not None:
             outcome.timelines[name] = memory.timeline
     return True
+
+
+def _compare_outputs(case: Case, family: ModuleFamily, library: str, mode: str, device: Device, seed: int) -> tuple[str, Agreement]:
+    """Why an implementation cannot be used (empty: it can), and what it was compared with: another library's with ours, another
+    mode with the eager one."""
+    from windtunnel.profile.layers.study import compare_modes
+    from windtunnel.profile.modules.compare import compare_or_reason
+
+    reason, against = "", Agreement()
+    if library != "windtunnel":
+        reason, error = compare_or_reason(case, family, device, seed)
+        against = Agreement("windtunnel", error)
+    if not reason and mode != "eager":
+        against = compare_modes(case, family, mode, device, seed)
+    return reason, against
 
 
 def _check_device_responds(error: RuntimeError, name: str, device: Device, session: Session) -> None:

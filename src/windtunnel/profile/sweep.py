@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from windtunnel.base.errors import EngineError, UnknownName
-from windtunnel.profile.agreement import Agreement, agreement, seeded
+from windtunnel.profile.agreement import Agreement, agreement, run_seeded
 from windtunnel.profile.device import Device
 from windtunnel.profile.kernels import CLASSES, Bench, KernelCase, Scope, Unavailable
 from windtunnel.profile.kernels.case import Run
@@ -164,7 +164,7 @@ def compare_modes(case: KernelCase, device: Device) -> Agreement:
     for mode in ("compile", "eager"):
         other = replace(case, mode=mode)
         with other.holding(device.torch):
-            outputs.append(seeded(device.torch, partial(make_run, other, device)))
+            outputs.append(run_seeded(device.torch, partial(make_run, other, device)))
     return agreement("eager", outputs[0], outputs[1], case.dtype)
 
 

@@ -97,7 +97,7 @@ def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:
     for one in trace.slices:
         groups.setdefault((one.op if one.op else one.kernel, one.module, one.phase, one.shapes, one.dtypes), []).append(one)
     gpu = gpu_of_trace(chrome)
-    calls = [_described(key, slices) for key, slices in groups.items()]
+    calls = [_describe_calls(key, slices) for key, slices in groups.items()]
     known = [(place, op) for place, call in enumerate(calls) if gpu is not None and (op := _op(call)) is not None]
     predicted: dict[int, float] = {}
     if known and gpu is not None:
@@ -106,7 +106,7 @@ def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:
     return [_row(call, gpu, predicted.get(place)) for place, call in enumerate(calls)]
 
 
-def _described(key: tuple[Any, ...], slices: Sequence[Slice]) -> dict[str, Any]:
+def _describe_calls(key: tuple[Any, ...], slices: Sequence[Slice]) -> dict[str, Any]:
     op, module, phase, shapes, formats = key
     dtype = next((FORMATS[name] for name in formats if name in FORMATS), "")
     call: dict[str, Any] = {

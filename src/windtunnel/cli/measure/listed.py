@@ -9,8 +9,8 @@ from windtunnel.measure.options import MeasureListOptions
 
 @command_of(MeasureListOptions, order=("folder",))
 def command(asked: MeasureListOptions, outputs: Outputs) -> None:
-    from windtunnel.measure.api import listed
+    from windtunnel.measure.api import list_cells
     from windtunnel.measure.sheet import cells_sheet
 
-    cells = listed(asked.folder)
+    cells = list_cells(asked.folder)
     outputs.show(cells_sheet(cells), {"cells": [cell.as_dict() for cell in cells]})

@@ -11,7 +11,8 @@ from windtunnel.predict.prediction import KernelRow
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.runs.step_run import StepRun
-from windtunnel.workload import Kind, Phase, Workload, executions
+from windtunnel.workload import Kind, Phase, Workload
+from windtunnel.workload import executions as executions
 
 MODELLED_NETWORK = 0.15
 """Relative error assumed for the part of a step outside of kernels: communication, waiting, host."""
