@@ -2,6 +2,7 @@
 
 from . import fit as fit
 from . import fleet as fleet
+from . import measure as measure
 from . import profile as profile
 from . import runs as runs
 from .api.answer import Answer as Answer

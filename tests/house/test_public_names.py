@@ -33,7 +33,7 @@ def stub_of(package: ModuleType) -> dict[str, str]:
     return found
 
 
-PACKAGES = [wt, wt.fleet, wt.profile, wt.runs]
+PACKAGES = [wt, wt.fleet, wt.measure, wt.profile, wt.runs]
 NAMES = sorted(stub_of(wt))
 
 
@@ -73,7 +73,9 @@ def test_unknown_names_are_refused() -> None:
         _ = wt.no_such_name  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("package", ["windtunnel", "windtunnel.fleet", "windtunnel.profile", "windtunnel.runs", "windtunnel.fit"])
+@pytest.mark.parametrize(
+    "package", ["windtunnel", *(f"windtunnel.{name}" for name in ("fleet", "measure", "profile", "runs", "fit"))]
+)
 def test_importing_it_imports_nothing_heavy(package: str) -> None:
     heavy = ("numpy", "pydantic", "rich", "typer", "torch", "windtunnel.spec", "windtunnel.records")
     assert run(f"import {package}, sys; print([m for m in {heavy} if m in sys.modules])") == "[]"

@@ -35,6 +35,8 @@ FUNCTIONS = {
     "catalog add": "add_entry", "replay": "replay", "simai": "simai", "export": "export",
     "serve": "connect",
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
+    "measure plan": "measure.plan", "measure run": "measure.run", "measure check": "measure.check", "measure use": "measure.use",
+    "measure list": "measure.list_cells", "measure from": "measure.from_trace",
     "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
     "profile gains": "profile.gains", "profile transfer": "fit.transfer",
@@ -125,6 +127,7 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
         ["fleet", "replay", "llama3-8b-8xh100", "--set", "reliability=llama3-2024", "--faults", "0.004"],
         WHOLE,
     ),
+    "measure list": (["measure", "list", "."], lambda found: found["cells"] if isinstance(found, dict) else found),
     "fleet checkpoints ls": (
         ["fleet", "checkpoints", "ls", "."],
         lambda found: found if isinstance(found, list) else found["steps"],
@@ -170,7 +173,7 @@ def test_the_function_is_there_and_documented(path: str) -> None:
         assert {"return"} <= set(found.__annotations__), "types of what it takes and returns"
 
 
-@pytest.mark.parametrize("group", [wt, wt.profile, wt.runs, wt.fit, wt.fleet], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("group", [wt, wt.measure, wt.profile, wt.runs, wt.fit, wt.fleet], ids=lambda module: module.__name__)
 def test_the_page_shows_every_public_name(group: ModuleType) -> None:
     """A name that docs/python.md does not show is a name that nobody finds."""
     shown = set(re.findall(r"\w+", (ROOT / "docs" / "python.md").read_text(encoding="utf-8")))

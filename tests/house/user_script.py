@@ -115,6 +115,7 @@ def ask_records(folder: Path) -> dict[str, object]:
         "fleet diagnose --plan": wt.runs.expected_options(wt.load_cluster("h100-ib")),
         "fleet dashboard": wt.fleet.grafana_dashboard(),
         "fleet jobset": wt.fleet.jobset_text(wt.fleet.JobSetRequest("llama", "registry/train:1", 2, ("python", "train.py"))),
+        "measure list": wt.measure.list_cells(folder),
         "fleet checkpoints ls": wt.fleet.steps_in(folder),
     }
 
@@ -124,6 +125,11 @@ def measure(job: wt.Job, out: Path) -> None:
     outcome = wt.profile.run(job, out, settings=wt.profile.RunSettings(layers=(1, 2)), budget=60.0)
     assert outcome.rows > 0
     wt.profile.sweep(wt.profile.plan(job)[:10], out.with_name("kernels.parquet"), device="cpu")
+    wt.measure.plan("examples/jobs/tiny-llama.toml", budget="60s", out=out.parent)
+    assert (
+        wt.measure.run(out.parent).rows and wt.measure.check(out.parent).held_out and wt.measure.use(out.parent, anyway=True).jobs
+    )
+    assert len(wt.measure.from_trace("trace.json", out=out.with_name("traced.parquet"), gpu="h100-sxm-80gb"))
     model: wt.Imported = wt.import_torch("net.py:build", inputs=["8x3x224x224"])
     wt.load(model, on="h100-ib")
 

@@ -32,6 +32,8 @@ FUNCTIONS = {
     "profile import": "read_kernel_times",
     "profile fit": "fit.kernels",
     "profile transfer": "fit.transfer",
+    "measure list": "measure.list_cells",
+    "measure from": "measure.from_trace",
     "fleet show": "fleet.judge_run",
     "fleet compare": "runs.compare_fleet",
     "fleet replay": "runs.replay_fleet",
@@ -207,7 +209,16 @@ def test_the_client_asks_with_the_classes_of_the_command_line(monkeypatch: pytes
     for name in CLIENT:
         module, kind = getattr(RemoteService, name).options.split(":")
         assert getattr(import_module(f"windtunnel.{module}"), kind) is STATED[name.replace("_", "-")], name
-    verbs = {name.replace("_", "-") for name in CLIENT} | {"compare", "import", "fit", "profile", "runs", "fleet", "serve"}
+    verbs = {name.replace("_", "-") for name in CLIENT} | {
+        "compare",
+        "import",
+        "fit",
+        "measure",
+        "profile",
+        "runs",
+        "fleet",
+        "serve",
+    }
     verbs.add("capture")  # it runs a script of whoever asks, which no service does
     assert set(VERBS) <= verbs
     sent: list[tuple[str, dict[str, Any]]] = []

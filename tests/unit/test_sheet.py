@@ -39,11 +39,15 @@ from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
+from windtunnel.measure.cells import MeasuredCell, UsedCell
+from windtunnel.measure.judge import CheckedCell, HeldOut, UnseenStep
+from windtunnel.measure.sheet import cells_sheet, check_sheet, plan_sheet, used_sheet
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.predict.published import RunKind
+from windtunnel.profile.campaign import Campaign
 from windtunnel.reality.score.choices import PlanChoice
 from windtunnel.reality.score.goodput import GoodputScore
 from windtunnel.reality.score.report import Report
@@ -80,6 +84,14 @@ HANG = {"text": "rank 1 hangs", "waits": {0: {1: "all_reduce"}, 2: {1: "send"}},
 FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
+CELL = MeasuredCell(
+    "a", "h200", "H200", "580", ("job",), 12, 11, {"layers.parquet": "ab12"}, "usable", True, "Apache-2.0", "not filled: a"
+)
+CHECKED = CheckedCell(
+    "a", "h200", False, ("too far off",), (HeldOut("all", 12, 8.0, -1.0, 0.75, 9.0), HeldOut("gemm", 12, 8.0, -1.0, 0.75, 9.0)),
+    (UnseenStep("a step of 2 ranks", 2, 1.0, 1.1, 0.9, 12.0), UnseenStep("a step of 1 ranks", 1, 9.0, 1.1, 0.9, 12.0)),
+    ("gelu forward, compile: 0.1 from eager",), {"layers.parquet": "ab12"},
+)  # fmt: skip
 TESTED = [
     {"test": "memory-copy", "backend": "numpy", "passed": True, "measured": 1e10, "unit": "B/s", "expected": 9e9, "why": "as fast"},
     {"test": "gpu-burn", "backend": "torch", "passed": False, "measured": 1e12, "unit": "FLOP/s", "expected": None, "why": "slow"},
@@ -282,6 +294,11 @@ def _compared() -> Sheet:
     return sheet_of(wt.compare(job, wt.load("llama3-8b-8xh100", overrides=["plan.seq=32768", "plan.recompute=full"])))
 
 
+def _campaign() -> Campaign:
+    made = wt.measure.plan("llama3-8b-8xh100", gpu="h100-sxm-80gb", budget="8m")
+    return replace(made, shares={**made.shares, "scan": 0.1})
+
+
 SHEETS: dict[str, Callable[[], Sheet]] = {
     "predict": lambda: _predicted("llama2-70b-64xh100", RUN),
     "predict, no room": lambda: _predicted("llama3-8b-8xh100", ["plan.seq=131072", "plan.offload.optimizer=host"]),
@@ -336,6 +353,13 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "fleet show, no step": lambda: sheet_of(_judged(steps=0)),
     "fleet diagnose": lambda: diagnosis_sheet(TESTED),
     "profile show": lambda: dataset_sheet(_dataset()),
+    "measure plan": lambda: plan_sheet(_campaign(), "folder"),
+    "measure list": lambda: cells_sheet([CELL]),
+    "measure check": lambda: check_sheet(CHECKED),
+    "measure check, usable": lambda: check_sheet(replace(CHECKED, usable=True, reasons=(), flagged=())),
+    "measure use": lambda: used_sheet(
+        UsedCell(CELL, "kernels.json", "machine.toml", ("job.toml",), ("windtunnel predict job.toml",))
+    ),
     "fit": lambda: fit_sheet("host costs", FITTED),
     "fit kernels": lambda: kernels_sheet(KERNELS, "curves.json"),
     "fit transfer": lambda: transfer_sheet(_transfers(), False),

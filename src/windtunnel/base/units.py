@@ -80,6 +80,15 @@ def parse_time(value: object) -> float:
     return _finite(float(match.group(1)) * _SECONDS[match.group(2) or "s"], "a time")
 
 
+def parse_budget(value: object) -> float:
+    """Seconds above zero that something may take: `8m` (minutes), and whatever `parse_time` reads."""
+    text = f"{value}".strip()
+    seconds = parse_time(f"{text}in" if re.fullmatch(r"[\d.]+\s*m", text) else value)
+    if seconds <= 0:
+        raise ValueError("a time above zero")
+    return seconds
+
+
 def parse_count(value: object) -> float:
     """A number, also one that is written as people write tokens and dollars: `15T`, `2.5e12`, `$1,500k`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):

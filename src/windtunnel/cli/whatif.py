@@ -40,6 +40,8 @@ def command(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     if captured_files(names := names_of(asked.run)):
         _of_capture(names, asked, outputs)
         return
+    if asked.sets and asked.job is None:
+        raise SpecError("--set", ", ".join(asked.sets), "--job JOB beside it, whose fields it changes")
     of_run = None if asked.job is None else job_of(str(asked.job), list(asked.sets)).job
     source, on = asked.gpu, asked.cluster
     machine = TracedMachine(

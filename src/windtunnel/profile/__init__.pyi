@@ -4,6 +4,8 @@ from .api import plan as plan
 from .api import run as run
 from .api import show as show
 from .api import sweep as sweep
+from .campaign import Campaign as Campaign
+from .campaign import PlanSlice as PlanSlice
 from .case import Case as Case
 from .gains import Gain as Gain
 from .kernels.case import KernelCase as KernelCase

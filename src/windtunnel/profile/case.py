@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.records.shapes import Value, write_shape
@@ -113,6 +114,9 @@ def of_job(job: Job) -> Case:
             runtime.precision,
             attention,
             plan.recompute,
+            experts=job.model.experts or 0,
+            top_k=job.model.top_k if job.model.experts else 0,
+            expert_ffn=(job.model.expert_ffn or 0) if job.model.experts else 0,
             master_weights=runtime.master_weights,
             pad_vocab=runtime.pad_vocab,
         )
@@ -134,3 +138,13 @@ def check_case(case: Case) -> Case:
     if model.dim_per_head % 2:
         raise SpecError("model.head_dim", model.dim_per_head, "an even number")
     return case
+
+
+def case_table(case: Case) -> dict[str, Any]:
+    """A case as plain data."""
+    return {**vars(case), "model": case.model.model_dump(mode="json", exclude_none=True)}
+
+
+def case_of(table: Any) -> Case:
+    """Inverse of `case_table`."""
+    return Case(**{**table, "model": Model(**table["model"])})

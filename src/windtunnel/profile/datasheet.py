@@ -55,3 +55,17 @@ def sheet(device: Device) -> dict[str, float]:
     facts["memory_bandwidth"] = float(copied.bytes or 0.0) / time_case(copied, device, protocol=quick).seconds_min
     device.forget()
     return facts
+
+
+def describe_empty_columns(device: Device, meter: power.Silent | power.Nvml | power.Smi) -> str:
+    """Which columns a file of this device leaves empty, and why; empty if it fills all."""
+    said = []
+    if isinstance(meter, power.Silent):
+        what = "no NVML and no nvidia-smi here" if device.cuda else "a CPU has no NVML"
+        said.append(f"power_w, energy_j, clock_hz, throttled: {what}")
+    elif isinstance(meter, power.Smi):
+        said.append("energy_j: nvidia-smi has no energy counter (pip install nvidia-ml-py)")
+    if not device.cuda:
+        said.append("reserved_bytes, and peak_bytes of kernels: PyTorch's CPU allocator does not count")
+        said.append("host_seconds: host and device are one")
+    return "" if not said else f"not filled: {'; '.join(said)}"

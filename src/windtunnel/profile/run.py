@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
+from windtunnel.profile.agreement import Agreement
 from windtunnel.profile.case import Case, check_case
 from windtunnel.profile.closure import TOLERANCE
 from windtunnel.profile.device import Device, open_device
@@ -20,6 +21,7 @@ from windtunnel.records import LEVELS, MODES, About, read
 if TYPE_CHECKING:
     from windtunnel.profile.layers.study import Effort
     from windtunnel.profile.memory import MemoryTimeline
+    from windtunnel.profile.modules.family import ModuleFamily
 
 DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
 
@@ -154,7 +156,6 @@ def _one(
     from windtunnel.profile.layer_timing import Stopped
     from windtunnel.profile.layers.rows import Rows
     from windtunnel.profile.layers.study import Study
-    from windtunnel.profile.modules.compare import compare_or_reason
     from windtunnel.profile.modules.family import family_of
 
     case, library, mode = unit
@@ -166,7 +167,7 @@ def _one(
     if isinstance(family, str):
         outcome.kept_out[name] = family
         return True
-    reason = "" if library == "windtunnel" else compare_or_reason(case, family, device, how.seed)
+    reason, against = _compare_outputs(case, family, library, mode, device, how.seed)
     if reason:
         outcome.kept_out[name] = reason
         return True
@@ -189,7 +190,7 @@ def _one(
             _check_device_responds(error, name, device, session)
             outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
             return True
-        rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
+        rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}", against)
         if not rows.open:
             break
     for row in rows.all():
@@ -203,6 +204,21 @@ def _one(
         if memory is not None:
             outcome.timelines[name] = memory.timeline
     return True
+
+
+def _compare_outputs(case: Case, family: ModuleFamily, library: str, mode: str, device: Device, seed: int) -> tuple[str, Agreement]:
+    """Why an implementation cannot be used (empty: it can), and what it was compared with: another library's with ours, another
+    mode with the eager one."""
+    from windtunnel.profile.layers.study import compare_modes
+    from windtunnel.profile.modules.compare import compare_or_reason
+
+    reason, against = "", Agreement()
+    if library != "windtunnel":
+        reason, error = compare_or_reason(case, family, device, seed)
+        against = Agreement("windtunnel", error)
+    if not reason and mode != "eager":
+        against = compare_modes(case, family, mode, device, seed)
+    return reason, against
 
 
 def _check_device_responds(error: RuntimeError, name: str, device: Device, session: Session) -> None:

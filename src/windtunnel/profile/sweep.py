@@ -6,9 +6,11 @@ import heapq
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from windtunnel.base.errors import EngineError, UnknownName
+from windtunnel.profile.agreement import Agreement, agreement, run_seeded
 from windtunnel.profile.device import Device
 from windtunnel.profile.kernels import CLASSES, Bench, KernelCase, Scope, Unavailable
 from windtunnel.profile.kernels.case import Run
@@ -135,8 +137,12 @@ def _one(
         return
     finally:
         device.forget()
-    words = [case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
-    refused = session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
+    compared = compare_modes(case, device)
+    words = [compared.differs, case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
+    checked = {"checked_against": compared.what or None, "max_error": compared.error}
+    status = "open" if compared.differs else "ok"
+    note = "; ".join(word for word in words if word) or None
+    refused = session.add({**row, **timing.fields(), **checked, "status": status, "note": note})
     if refused:
         _skip(outcome, refused)
     else:
@@ -147,6 +153,19 @@ def time_case(case: KernelCase, device: Device, meter: Meter | None = None, prot
     """`timing.measure` of a case in its mode. Raises Unavailable, or what its run raises."""
     with case.holding(device.torch):
         return measure(make_run(case, device), device, protocol, meter)
+
+
+def compare_modes(case: KernelCase, device: Device) -> Agreement:
+    """The outputs of a compiled case beside those of the same case in eager mode; nothing for other modes, whose kernels are those
+    of eager mode, and for a case that returns no tensor."""
+    if case.mode != "compile":
+        return Agreement()
+    outputs = []
+    for mode in ("compile", "eager"):
+        other = replace(case, mode=mode)
+        with other.holding(device.torch):
+            outputs.append(run_seeded(device.torch, partial(make_run, other, device)))
+    return agreement("eager", outputs[0], outputs[1], case.dtype)
 
 
 def make_run(case: KernelCase, device: Device) -> Run:

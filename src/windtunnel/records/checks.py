@@ -11,7 +11,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.records.kernel_dataset import Dataset, arrow_schema
 from windtunnel.records.plausible import plausible
 from windtunnel.records.repeats import agree, tell
-from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, STATUSES
+from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, SINCE, STATUSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,9 +32,15 @@ ROUNDING = 1.001
 
 
 def conform(table: pa.Table, path: str) -> pa.Table:
-    """`table` with the schema's columns in order; FileError for a missing or unknown column, or one of another type."""
+    """`table` with the schema's columns in order; FileError for a missing or unknown column, or one of another type.
+
+    Columns that came with a later version of the schema are null where they are missing.
+    """
     import pyarrow as pa
 
+    for name in SINCE:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table)))
     missing = [name for name in NAMES if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in NAMES]
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 KEY = b"windtunnel"
+SEAL = b"windtunnel.seal"
+"""Keys of a file's metadata: its description, and the hash of its rows."""
 MARK = "# windtunnel "
 """How the first line of a dataset as CSV begins."""
 
@@ -80,6 +82,28 @@ def arrow_schema() -> pa.Schema:
 def about_text(about: About) -> str:
     """`about` as one line of JSON."""
     return json.dumps(asdict(about), sort_keys=True)
+
+
+def seal_of(data: Dataset) -> str:
+    """SHA-256 over the description and every cell of a dataset, in hexadecimal. Columns without a value do not count, nor does how
+    the file is compressed."""
+    import hashlib
+
+    import pyarrow as pa
+
+    hashed = hashlib.sha256(about_text(data.about).encode())
+    for name in data.table.column_names:
+        column = data.table[name].combine_chunks()
+        if column.null_count == len(column):
+            continue
+        hashed.update(f"\n{name} {column.type} {len(column)}\n".encode())
+        hashed.update(column.is_valid().to_numpy(zero_copy_only=False).tobytes())
+        if pa.types.is_string(column.type):
+            hashed.update("\0".join(word or "" for word in column.to_pylist()).encode())
+        else:
+            plain = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+            hashed.update(plain.fill_null(0).to_numpy(zero_copy_only=False).tobytes())
+    return hashed.hexdigest()
 
 
 def about_of(stored: bytes | str | None, path: str) -> About:

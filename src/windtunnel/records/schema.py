@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 """Schema version, written into every file; a reader refuses a later one."""
+
+SINCE = {"checked_against": 2, "max_error": 2}
+"""Columns that files of earlier versions lack: there they are null."""
 
 LEVELS = ("kernel", "submodule", "layer", "step")
 """From the finest to the most exact: one launch, one module of a layer, layers of a model, a step on one GPU."""
@@ -95,6 +98,13 @@ COLUMNS = (
     Column("energy_j", "number", True, "J of one execution"),
     Column("clock_hz", "number", True, "median SM clock while it ran, Hz"),
     Column("throttled", "text", True, "throttle reasons seen, comma separated; empty = none; null = not known"),
+    Column(
+        "checked_against",
+        "text",
+        True,
+        "what it was compared with: eager, windtunnel (outputs), timed; null = nothing",
+    ),
+    Column("max_error", "number", True, "largest difference from that, as a share of its largest number (of its time)"),
     Column("status", "text", False, "one of STATUSES"),
     Column("note", "text", True, "why a row is open, or what is special"),
     Column("source", "text", False, "where the number comes from: this tool's run, or file, commit and licence"),

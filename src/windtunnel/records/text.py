@@ -8,11 +8,13 @@ A dataset as one Parquet file; `About` is JSON in the file's metadata.
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.records.checks import check, conform
-from windtunnel.records.kernel_dataset import KEY, MARK, Dataset, about_of, about_text, arrow_schema
+from windtunnel.records.kernel_dataset import KEY, MARK, SEAL, Dataset, about_of, about_text, arrow_schema, seal_of
+from windtunnel.records.schema import VERSION
 
 
 def to_csv(data: Dataset) -> str:
@@ -61,10 +63,11 @@ def read_any(path: str | Path) -> Dataset:
 
 
 def write(data: Dataset, path: str | Path) -> None:
-    """One Parquet file (zstd). Raises FileError if it cannot be written."""
+    """One Parquet file (zstd) with the seal of its rows. Raises FileError if it cannot be written."""
     import pyarrow.parquet as pq
 
-    table = data.table.replace_schema_metadata({KEY: about_text(data.about).encode()})
+    sealed = Dataset(replace(data.about, version=VERSION), data.table)
+    table = data.table.replace_schema_metadata({KEY: about_text(sealed.about).encode(), SEAL: seal_of(sealed).encode()})
     try:
         pq.write_table(table, Path(path), compression="zstd")
     except OSError as error:
@@ -74,7 +77,8 @@ def write(data: Dataset, path: str | Path) -> None:
 def read(path: str | Path) -> Dataset:
     """A dataset from its file.
 
-    Raises FileError if it is missing, truncated, not Parquet, or of another schema; SpecError for impossible rows.
+    Raises FileError if it is missing, truncated, not Parquet, of another schema, or has rows that its seal is not of; SpecError for
+    impossible rows.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -86,5 +90,14 @@ def read(path: str | Path) -> Dataset:
         raise FileError(
             str(path), "a file that is missing, cut off or not Parquet", "a Parquet file that `windtunnel profile` wrote", reason
         ) from error
-    about = about_of((table.schema.metadata or {}).get(KEY), str(path))
-    return check(Dataset(about, conform(table, str(path))), str(path))
+    metadata = table.schema.metadata or {}
+    data = check(Dataset(about_of(metadata.get(KEY), str(path)), conform(table, str(path))), str(path))
+    stated = metadata.get(SEAL)
+    if stated is not None and stated.decode(errors="replace") != seal_of(data):
+        raise FileError(
+            str(path),
+            "rows that are not those that were sealed",
+            "a file as it was measured",
+            "Take a whole copy, or measure again.",
+        )
+    return data

@@ -25,10 +25,11 @@ def show(run: RunSource) -> RunReport:
 
     `run`: as read, its folder, or the files of its ranks. SpecError for files that hold no run.
     """
+    from windtunnel.runs.operators import operators_of_source
     from windtunnel.runs.report import report_of
     from windtunnel.runs.sources import run_of
 
-    return report_of(run_of(run))
+    return report_of(run_of(run), operators_of_source(run))
 
 
 def compare_fleet_of(asked: FleetCompareOptions) -> FleetComparison:

@@ -26,6 +26,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.records.intervals import length, overlap, union
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.runs.breakdown import StepTime, breakdown
+from windtunnel.runs.operators import OperatorRow
 from windtunnel.runs.waits import Waits, waits_of
 from windtunnel.traces.clocks import Clocks, align
 from windtunnel.traces.matching import match_calls
@@ -227,14 +228,17 @@ class RunReport:
     waits: Waits
     hta: tuple[HtaFigures, ...]
     notes: tuple[str, ...] = ()
+    operators: tuple[OperatorRow, ...] = ()
+    """Operators by shape, the longest first; none for runs that are no traces of PyTorch's profiler."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys; seconds and bytes."""
         return as_json(self)
 
 
-def report_of(run: Run) -> RunReport:
-    """The report of a run; clocks are aligned where calls of several ranks match."""
+def report_of(run: Run, operators: tuple[OperatorRow, ...] = ()) -> RunReport:
+    """The report of a run; clocks are aligned where calls of several ranks match. `operators`: of its files, which a run does not
+    keep."""
     matches = match_calls(run)
     aligned, clocks = align(run, matches)
     steps = breakdown(run)
@@ -246,7 +250,7 @@ def report_of(run: Run) -> RunReport:
     if clocks.calls and clocks.residual_median > _LOOSE:
         notes.append("The ends of matched calls differ by more than a millisecond: take the waiting with care.")
     return RunReport(
-        run, steps, _classes(steps), call_table(run), clocks, waits_of(aligned, matches), hta_figures(run), tuple(notes)
+        run, steps, _classes(steps), call_table(run), clocks, waits_of(aligned, matches), hta_figures(run), tuple(notes), operators
     )
 
 
@@ -281,6 +285,7 @@ def as_json(report: RunReport) -> dict[str, Any]:
         "waiting": {"ranks": [asdict(wait) for wait in report.waits.ranks], "matrix": report.waits.matrix.tolist()},
         "hta": [asdict(one) for one in report.hta],
         "notes": list(report.notes),
+        "operators": [asdict(row) for row in report.operators],
     }
 
 

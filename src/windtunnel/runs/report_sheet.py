@@ -85,11 +85,35 @@ def run_sheet(report: RunReport, broken: Sequence[str] = ()) -> Sheet:
             Section("Where the time of a step goes, rank by rank", _ranks(means) if means else ()),
             Section("Kernel classes, a mean step of a mean rank", _classes(report) if report.classes else ()),
             Section("Communication calls", (_calls(report),) if report.calls else ()),
+            Section("Operators by shape", (_operators(report),) if report.operators else ()),
             Section("Which rank waits for which", waits),
             Section("Notes", (*((Lines(notes, listed=True, detail=True),) if notes else ()), *warned)),
         ),
         (subtitle,), titled=True,
     )  # fmt: skip
+
+
+def _operators(report: RunReport) -> Table:
+    """Operators with their rates, and what the kernel models of the trace's GPU say of the same shapes."""
+    rows = []
+    for one in report.operators[:MOST_ROWS]:
+        flops = Cell("") if one.flops_rate is None else Cell(f"{one.flops_rate / 1e12:.3g} TFLOP/s", one.flops_rate)
+        moved = Cell("") if one.bytes_rate is None else Cell(say.rate(one.bytes_rate), one.bytes_rate)
+        peak = Cell("") if one.peak is None else Cell(say.percent(one.peak, 0), one.peak)
+        told = Cell("") if one.predicted is None else Cell(seconds(one.predicted), one.predicted)
+        rows.append(
+            (
+                *(Cell(say.clean(text)) for text in (one.op, one.module, one.phase, one.shapes)),
+                Cell(f"{one.number:,}", one.number), Cell(seconds(one.seconds), one.seconds),
+                Cell(say.percent(one.share), one.share), flops, moved, peak, Cell(one.bound), told,
+            )
+        )  # fmt: skip
+    heads = ("number", "seconds", "share", "FLOP/s", "bytes/s", "of peak")
+    columns = (
+        *(Column(head, wraps=True) for head in ("operator", "module", "phase", "shapes")), *(Column(head, True) for head in heads),
+        Column("bound"), Column("predicted", True),
+    )  # fmt: skip
+    return Table("operators", columns, tuple(rows), filtered=True, detail=True)
 
 
 def broken_section(broken: Sequence[str]) -> tuple[Section, ...]:

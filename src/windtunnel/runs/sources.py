@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content, Context
@@ -29,7 +31,30 @@ def read_run_of(
         raise SpecError(
             "RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder", hint
         )
+    _refuse_unrelated(reading.value)
     return reading.value, reading.broken
+
+
+APART = 10.0
+"""Two ranks are of different runs if their traces lie further apart than so many times the longest of all."""
+
+
+def _refuse_unrelated(run: Run) -> None:
+    """SpecError for traces whose times lie far apart and in which no call joins one to the others: those of several programs."""
+    spans = [
+        (float(one.zero + one.events.begin.min()), float(one.zero + (one.events.begin + one.events.seconds).max()), one.source)
+        for one in run.ranks if len(one.events)
+    ]  # fmt: skip
+    if len(spans) < 2 or any((one.events.comm != Comm.NONE).any() for one in run.ranks):
+        return
+    ordered = sorted(spans)
+    longest = max(end - begin for begin, end, _ in ordered)
+    for (_, ended, first), (began, _, second) in pairwise(ordered):
+        if began - ended > APART * longest:
+            raise SpecError(
+                "RUN", f"traces whose times lie {began - ended:,.0f} s apart", "traces of the ranks of one run",
+                f"No call joins {Path(first).name} and {Path(second).name}: give the traces of one program at a time.",
+            )  # fmt: skip
 
 
 def run_of(source: RunSource) -> Run:

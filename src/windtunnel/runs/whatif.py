@@ -320,9 +320,13 @@ USUAL_JOB = "llama3-8b-8xh100"
 
 
 def kernel_ratios(job: Job | None, source: GPU, target: Cluster | GPU) -> dict[str, float]:
-    """Class of `KernelFactors` -> seconds of its kernels in a step of the job on the target over those on the source."""
-    base = load_job(USUAL_JOB) if job is None else job
+    """Class of `KernelFactors` -> seconds of its kernels in a step of the job on the target over those on the source.
+
+    Without a job, of the usual one: in fp16 where one of the two has no bf16.
+    """
     gpu = target.gpu if isinstance(target, Cluster) else target
+    narrow = ["runtime.precision=fp16"] if "bf16" not in set(gpu.peak) & set(source.peak) else []
+    base = load_job(USUAL_JOB, narrow) if job is None else job
     there = target if isinstance(target, Cluster) and job is not None else _with_gpu(base.cluster, gpu)
     here = base.cluster if job is not None and job.cluster.gpu == source else _with_gpu(base.cluster, source)
     one, other = (_class_seconds(_on(base, cluster)) for cluster in (here, there))

@@ -10,6 +10,7 @@ from .flops import parameter_count as parameter_count
 from .graph import Block as Block
 from .graph import Chunk as Chunk
 from .graph import Workload as Workload
+from .graph import executions as executions
 from .ops import Axis as Axis
 from .ops import Comm as Comm
 from .ops import Kind as Kind

@@ -8,7 +8,9 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import overload
 
-from windtunnel.base.arrays import Int64s
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
@@ -120,6 +122,18 @@ class Workload:
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a share of them under DualPipe."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
+
+
+def executions(workload: Workload, stage: int) -> Floats:
+    """Executions of each row on one GPU of a stage in a step."""
+    counts = np.zeros(len(workload.ops))
+    for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
+        for index, times in chunk.blocks:
+            block = workload.blocks[index]
+            for rows in (block.forward, block.backward):
+                counts[rows.start : rows.stop] += times * runs
+    counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
+    return counts
 
 
 MOST_PASSES = 400_000

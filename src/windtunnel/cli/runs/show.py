@@ -11,6 +11,7 @@ from windtunnel.cli.shared.common import notes, print_list, show_spinner
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.records.run import Run
+from windtunnel.runs.operators import operators_of_source
 from windtunnel.runs.report import as_json, report_of
 from windtunnel.runs.sources import read_run_of
 
@@ -30,7 +31,7 @@ def command(
 ) -> None:
     run, broken = run_of(files, form)
     with show_spinner("breaking it down"):
-        report = report_of(run)
+        report = report_of(run, operators_of_source(files))
     from windtunnel.runs.report_sheet import run_sheet
 
     outputs.show(run_sheet(report, broken), as_json(report))

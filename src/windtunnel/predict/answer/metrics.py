@@ -12,6 +12,7 @@ from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.workload import Kind, Phase, Workload
+from windtunnel.workload import executions as executions
 
 MODELLED_NETWORK = 0.15
 """Relative error assumed for the part of a step outside of kernels: communication, waiting, host."""
@@ -26,18 +27,6 @@ def overlapped_seconds(timeline: Timeline, stage: int, parts: dict[str, float]) 
         if seconds > 1e-12:
             hidden[category.key] = seconds
     return hidden
-
-
-def executions(workload: Workload, stage: int) -> np.ndarray:
-    """Executions of each row on one GPU of a stage in a step."""
-    counts = np.zeros(len(workload.ops))
-    for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
-        for index, times in chunk.blocks:
-            block = workload.blocks[index]
-            for rows in (block.forward, block.backward):
-                counts[rows.start : rows.stop] += times * runs
-    counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
-    return counts
 
 
 def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:

@@ -79,7 +79,7 @@ def _with_calls(workload: Workload, estimated: Estimate, calls: CallBook) -> Cos
         seconds = seconds * kernel_factors(ops, job.calibration)
     if job.cluster.gpu.power_cap_w is not None or job.cluster.gpu.clock_lock is not None:
         seconds = seconds * _stretch(ops, job.cluster.gpu)
-    call_of = dict(_calls(ops))
+    call_of = dict(calls_of(ops))
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
     host = host_seconds(workload, calls.group) / job.cluster.node.host_speed
@@ -101,7 +101,7 @@ _COMMS, _AXES = {int(one): one for one in Comm}, {int(one): one for one in Axis}
 """By number: faster than to ask the class for each row."""
 
 
-def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
+def calls_of(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
     """(row, call) of every communication row."""
     rows = np.nonzero(ops.kind == Kind.COMM)[0]
     for row, comm, axis, size in zip(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windtunnel.profile.agreement import Agreement
 from windtunnel.profile.case import Case
-from windtunnel.profile.closure import Sides, Way, describe, gate
+from windtunnel.profile.closure import Sides, Way, describe, gate, ways
 from windtunnel.profile.layer_timing import PHASES, per_layer, slope
 from windtunnel.profile.layers.study import Effort, StudyResult, Timed
 from windtunnel.profile.layers.trace import Busy, busy_times, by_part, kernel_rows
@@ -43,7 +44,11 @@ def busy_of(measured: StudyResult, phase: str) -> Busy | None:
 class Rows:
     """Rows of one case, implementation and mode. `open`: failures of the closure check by phase; empty if all pass."""
 
-    def __init__(self, case: Case, library: str, mode: str, measured: StudyResult, effort: Effort, source: str) -> None:
+    def __init__(
+        self, case: Case, library: str, mode: str, measured: StudyResult, effort: Effort, source: str,
+        against: Agreement | None = None,
+    ) -> None:  # fmt: skip
+        self.against = against or Agreement()
         self.case, self.library, self.mode, self.measured, self.effort, self.source = case, library, mode, measured, effort, source
         self.rows: list[Row] = []
         self.open: dict[str, str] = {}
@@ -120,6 +125,13 @@ class Rows:
         gap = max(0.0, seconds - inside.kernels)
         return {"gap_seconds": gap, "launches": inside.launches} if self.measured.cuda else {"gap_seconds": gap}
 
+    def _timed_error(self, phase: str) -> float | None:
+        """How far the profiled kernels and gaps of a pass are from plain passes, as a share; None where no pass was profiled."""
+        if self.measured.traced is None or phase not in self.said:
+            return None
+        closures = ways(sides_of(self.measured, phase), self.effort.tolerance)
+        return abs(closures["kernels + gaps"] - 1.0) if "kernels + gaps" in closures else None
+
     def _kernels(self) -> None:
         for row in kernel_rows([] if self.measured.traced is None else self.measured.traced.traces):
             off = self.open.get(row["phase"], "")
@@ -133,6 +145,8 @@ class Rows:
                     "library": self.library,
                     "model": self.case.model.name,
                     "shape": self.case.shape("layer"),
+                    "checked_against": None if (error := self._timed_error(row["phase"])) is None else "timed",
+                    "max_error": error,
                     "status": "open" if off else "ok",
                     "note": note or None,
                     "source": self.source,
@@ -169,8 +183,10 @@ class Rows:
                 "shape": shape,
                 **({} if timing is None else timing.fields()),
                 **more,
-                "status": "oom" if timing is None else "open" if off else "ok",
-                "note": words or None,
+                "checked_against": self.against.what or None,
+                "max_error": self.against.error,
+                "status": "oom" if timing is None else "open" if off or self.against.differs else "ok",
+                "note": "; ".join(filter(None, (self.against.differs, words))) or None,
                 "source": self.source,
             }
         )

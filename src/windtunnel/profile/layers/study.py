@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from windtunnel.profile.agreement import Agreement, agreement
 from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Way
 from windtunnel.profile.device import Device
@@ -262,6 +263,24 @@ class Study:
                 gc.collect()
             self.device.forget()
         return None
+
+
+def compare_modes(case: Case, family: ModuleFamily, mode: str, device: Device, seed: int) -> Agreement:
+    """Output and input gradient of one layer in `mode` beside those in eager mode; nothing where it does not fit or cannot run."""
+    results = []
+    try:
+        for way in (mode, "eager"):
+            bench = LayerBench(case, family, way, device, seed)
+            bench.begin()
+            run, _ = bench.stack(1)
+            out = run.forward()
+            run.backward(out)
+            results.append((out.detach().clone(), [x.grad.clone() for x in run.inputs if x.grad is not None]))
+    except RuntimeError:  # the measurement itself says why
+        return Agreement()
+    finally:
+        device.forget()
+    return agreement("eager", results[0], results[1], case.dtype)
 
 
 class LayerBench:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -13,34 +12,11 @@ from typing import Any, NamedTuple
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import PHASES, Clock, Run, Tick
+from windtunnel.profile.layers.shapes import FORMATS, NO_WORK, class_of, moved_bytes, sizes
 from windtunnel.profile.power import PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
-
-CLASSES = (
-    ("attention", r"scaled_dot_product|flash|efficient_attention"),
-    ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
-    ("grouped_gemm", r"grouped_mm"),
-    ("cross_entropy", r"log_softmax|nll_loss"),
-    ("norm", r"norm"),
-    ("softmax", r"softmax"),
-    ("embedding", r"embedding|index_select"),
-    ("optimizer", r"_fused_adam|_foreach"),
-    ("permute", r"index|gather|scatter|sort|topk"),
-    ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
-    ("reduce", r"::(sum|mean)$"),
-)
-"""Kernel class by the operator that launched it, the first that matches; all others are elementwise."""
-
-NO_WORK = re.compile(
-    r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
-    r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh|"
-    r"_?(fused_)?rms_norm|layer_norm|scaled_dot_product_attention|cross_entropy\w*|embedding|result_type|type_as)$"
-)
-"""Operators of a CPU that only describe a tensor or call another operator."""
-
-FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
-"""The profiler's names of number formats."""
+from windtunnel.records.work import with_work
 
 
 class Busy(NamedTuple):
@@ -148,11 +124,6 @@ def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, s
     return {(part, phase): median(seconds) / equals[part] for (part, phase), seconds in sums.items()}
 
 
-def class_of(op: str) -> str:
-    """One of records.OPS."""
-    return next((name for name, pattern in CLASSES if re.search(pattern, op)), "elementwise")
-
-
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
@@ -171,6 +142,11 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
         timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
+        known = {"op": class_of(op), "phase": phase, "dtype": dtype or "fp32", **sizes(op, shapes)}
+        if known["op"] == "attention" and "batch" in known:
+            known["causal"] = True  # every decoder's is; the profiler does not say it
+        worked = with_work(known)
+        moved = worked["bytes"] if known["op"] in ("gemm", "attention") else moved_bytes(op, shapes, dtype)
         rows.append(
             {
                 "op": class_of(op),
@@ -180,24 +156,10 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
                 "dtype": dtype,
                 "launches": 1,
                 "note": f"inputs {listed}" if listed else None,
-                **sizes(op, shapes),
+                **{name: value for name, value in known.items() if name not in ("op", "phase", "dtype")},
+                "flops": worked["flops"] if dtype else None,
+                "bytes": moved if dtype else None,
                 **timing.fields(),
             }
         )
     return rows
-
-
-def sizes(op: str, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int | float]:
-    """batch, m, n, k and flops of a matrix product; m and n of anything else: rows, and columns of its first input."""
-    matrices = [shape for shape in shapes if len(shape) >= 2]
-    if class_of(op) == "gemm" and len(matrices) >= 2:
-        a, b = matrices[-2:]
-        batch = a[0] if len(a) == 3 else 1
-        return {"batch": batch, "m": a[-2], "n": b[-1], "k": a[-1], "flops": 2.0 * batch * a[-2] * b[-1] * a[-1]}
-    first = next((shape for shape in shapes if shape), ())
-    if not first:
-        return {}
-    rows = 1
-    for size in first[:-1]:
-        rows *= size
-    return {"m": rows, "n": first[-1]}

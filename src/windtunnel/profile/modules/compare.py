@@ -23,32 +23,38 @@ TOKENS = 64
 """Sequence length of a comparison: the sums that differ by length are over hidden widths, and those are the case's own."""
 
 
-def compare(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[str, str]:
-    """What differs, by module (records.MODULES) and in words; empty if nothing does. In fp32, and in the case's dtype."""
+def compare(case: Case, theirs: ModuleFamily, device: Any, seed: int, errors: list[float] | None = None) -> dict[str, str]:
+    """What differs, by module (records.MODULES) and in words; empty if nothing does. In fp32, and in the case's dtype.
+
+    `errors` gets the largest difference of each comparison, as a share of the largest expected number.
+    """
     off: dict[str, str] = {}
+    noted: list[float] = [] if errors is None else errors
     for dtype in dict.fromkeys(("fp32", case.dtype)):
         small = replace(case, seq=min(case.seq, TOKENS), micro_batch=1, dtype=dtype)
-        for op, words in _in_dtype(small, theirs, device, seed).items():
+        for op, words in _in_dtype(small, theirs, device, seed, noted).items():
             off.setdefault(op, f"{words} in {dtype}")
     return off
 
 
-def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: int) -> str:
-    """Empty if the two are equal; else the reason why the other implementation cannot be used."""
+def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: int) -> tuple[str, float | None]:
+    """Empty if the two are equal, else the reason why the other implementation cannot be used; and the largest difference."""
+    errors: list[float] = []
     try:
-        off = compare(case, theirs, device.place, seed)
+        off = compare(case, theirs, device.place, seed, errors)
     except Exception as error:
         if device.out_of_memory(error):
-            return "could not be compared: does not fit into memory"
+            return "could not be compared: does not fit into memory", None
         if not isinstance(error, RuntimeError):
             raise
-        return f"could not be compared: {str(error).splitlines()[0][:160]}"
+        return f"could not be compared: {str(error).splitlines()[0][:160]}", None
     finally:
         device.forget()
-    return "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
+    said = "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
+    return said, max(errors, default=None)
 
 
-def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[str, str]:
+def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int, errors: list[float]) -> dict[str, str]:
     from windtunnel.profile.modules.huggingface import rename_weights
 
     dtype, own = TORCH[case.dtype], Own()
@@ -63,11 +69,17 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
     for op, parts in ours.items():
         for one, other in zip(parts, others[op], strict=True):
             own_part, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
-            difference = _differs(x, own_part, twin, dict, dict, tolerance)
+            difference = _differs(x, own_part, twin, dict, dict, tolerance, errors)
             if difference:
                 off[op] = difference
     difference = _differs(
-        x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: rename_weights(_gradients(a)), lambda: _gradients(b), tolerance
+        x,
+        lambda v: a(v, angles),
+        lambda v: b(v, angles),
+        lambda: rename_weights(_gradients(a)),
+        lambda: _gradients(b),
+        tolerance,
+        errors,
     )
     if difference:
         off["layer"] = difference
@@ -75,7 +87,13 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
     other.load_state_dict(head.state_dict())
     labels = torch.randint(case.vocab, (1, case.seq), generator=torch.Generator().manual_seed(seed)).to(device)
     difference = _differs(
-        x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other), tolerance
+        x,
+        lambda v: head(v, labels),
+        lambda v: other(v, labels),
+        lambda: _gradients(head),
+        lambda: _gradients(other),
+        tolerance,
+        errors,
     )
     if difference:
         off["head"] = difference
@@ -90,7 +108,9 @@ Call = Callable[[Tensor], Tensor]
 Named = Callable[[], Mapping[str, Tensor]]
 
 
-def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gradients: Named, tolerance: float) -> str:
+def _differs(
+    x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gradients: Named, tolerance: float, errors: list[float]
+) -> str:
     """The first of value, input gradient and weight gradients that is not close, or an empty string."""
     results = []
     for call in (ours, theirs):
@@ -107,6 +127,7 @@ def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gr
         if a is None or b is None or a.shape != b.shape:
             return f"{name}: not the same shape"
         scale = float(a.abs().max())
+        errors.append(float((a - b).abs().max()) / (scale or 1.0))
         if not torch.allclose(b, a, rtol=tolerance, atol=tolerance * scale):
             return f"{name} off by {float((a - b).abs().max()) / (scale or 1.0):.2g} of the largest"
     return ""

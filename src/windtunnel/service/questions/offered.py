@@ -15,6 +15,12 @@ from windtunnel.cli.shared.verbs import SHORT
 
 NOT_OFFERED = {
     "serve": "it is the service itself",
+    "measure plan": "it plans for the machine that it runs on, and may time it",
+    "measure run": "it measures the machine that it runs on",
+    "measure check": "it measures a step on the machine that it runs on",
+    "measure use": "it writes files of the machine that it runs on",
+    "measure list": "it reads folders of the machine that it runs on",
+    "measure from": "it writes a file of the machine that it runs on",
     "profile run": "it measures the machine that it runs on",
     "profile sweep": "it measures the machine that it runs on",
     "capture": "it runs the script that it is given",

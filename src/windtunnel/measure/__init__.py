@@ -1,0 +1,14 @@
+"""A machine that nobody measured: what to measure for the predictions that are asked, its run, its check, and its use.
+
+Names are imported on first use.
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+from windtunnel.base.lazy import functions_before_packages
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+functions_before_packages(__name__, ("check", "plan", "run", "use"))

@@ -1,0 +1,11 @@
+from .api import check as check
+from .api import from_trace as from_trace
+from .api import list_cells as list_cells
+from .api import plan as plan
+from .api import run as run
+from .api import use as use
+from .cells import MeasuredCell as MeasuredCell
+from .cells import UsedCell as UsedCell
+from .judge import CheckedCell as CheckedCell
+from .judge import HeldOut as HeldOut
+from .judge import UnseenStep as UnseenStep

@@ -1,0 +1,243 @@
+"""Whether predictions may rest on a cell: rows that were held back, and steps that no fit has seen, predicted and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
+from windtunnel.profile.campaign import Campaign, PlanSlice, read_campaign
+from windtunnel.profile.session import key_of
+from windtunnel.records import Dataset, dataset
+from windtunnel.spec import Job, Runtime
+
+EVERY = 5
+"""One row of so many is held back."""
+
+MOST_MAPE = 20.0
+"""%, the mean error of held-out kernels above which a cell is not usable (AISimulate's gate for a cell of its own)."""
+
+LEAST_COVERAGE = 0.6
+"""Share of held-out kernels that lie within their stated error, below which it is not: one sigma covers 68 %."""
+
+ENOUGH = 5
+"""Held-out rows below which nothing is said."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out kernels of a class (`all`: of all). `coverage`: share within the stated error."""
+
+    what: str
+    rows: int
+    mape_pct: float
+    bias_pct: float
+    coverage: float
+    stated_pct: float
+
+
+@dataclass(frozen=True)
+class UnseenStep:
+    """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest."""
+
+    what: str
+    ranks: int
+    predicted: float
+    measured: float
+    fastest: float
+    stated_pct: float
+
+    @property
+    def error_pct(self) -> float:
+        """Of the median step."""
+        return 100.0 * (self.predicted / self.measured - 1.0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the prediction with its stated error meets the steps from the fastest to the median one."""
+        within = self.stated_pct / 100.0
+        return self.fastest <= self.predicted * (1.0 + within) and self.predicted * (1.0 - within) <= self.measured
+
+
+@dataclass(frozen=True)
+class CheckedCell:
+    """`usable`, and else why not (`reasons`). `files`: the seals of what was checked."""
+
+    folder: str
+    gpu: str
+    usable: bool
+    reasons: tuple[str, ...]
+    held_out: tuple[HeldOut, ...]
+    steps: tuple[UnseenStep, ...]
+    flagged: tuple[str, ...]
+    """Kernels and modules whose outputs differ from those that they were checked against."""
+    files: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        table = asdict(self)
+        for step, unseen in zip(table["steps"], self.steps, strict=True):
+            step |= {"error_pct": unseen.error_pct, "holds": unseen.holds}
+        return table
+
+
+def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
+    """See `measure.check`."""
+    from windtunnel.calibrate.kernels.fit import fit
+    from windtunnel.compute.kernel_file import text
+
+    campaign, cell = read_campaign(folder), cell_of(folder)
+    files = datasets_of(folder)
+    kept, held = hold_back(list(files.values()))
+    if sum(map(len, held)) < ENOUGH:
+        got = f"{sum(map(len, held))} rows to hold back"
+        raise SpecError("FOLDER", got, f"{ENOUGH} or more", f"Measure more: windtunnel measure run {folder}.")
+    with tempfile.TemporaryDirectory() as place:
+        curves = Path(place) / "kept.json"
+        curves.write_text(text(fit(kept).kernels), encoding="utf-8")
+        classes = held_out_errors(held, str(curves))
+        job = job_with_curves(asked_on(campaign, kept), str(curves), kept[0])
+        steps = unseen_steps(folder, campaign, job, ranks, budget)
+    flagged = tuple(
+        f"{row['name']} {row['phase']}, {row['mode']}: {row['max_error']:.2g} from {row['checked_against']}"
+        for data in files.values() for row in data.rows()
+        if row["status"] == "open" and row["max_error"] is not None and "differs" in (row["note"] or "")
+    )  # fmt: skip
+    reasons = _reasons(classes, steps)
+    checked = CheckedCell(str(folder), cell.gpu, not reasons, reasons, classes, steps, flagged, cell.files)
+    (folder / CHECK).write_text(json.dumps(checked.as_dict(), indent=1), encoding="utf-8")
+    return checked
+
+
+def _reasons(classes: Sequence[HeldOut], steps: Sequence[UnseenStep]) -> tuple[str, ...]:
+    whole = classes[0]
+    reasons = []
+    if whole.mape_pct > MOST_MAPE:
+        reasons.append(f"held-out kernels are {whole.mape_pct:.0f} % off in the mean, above {MOST_MAPE:.0f} %")
+    if whole.coverage < LEAST_COVERAGE:
+        reasons.append(
+            f"{100 * whole.coverage:.0f} % of held-out kernels lie within their stated error, below {100 * LEAST_COVERAGE:.0f} %"
+        )
+    reasons += [
+        f"{step.what}: {step.error_pct:+.0f} % off, where ±{step.stated_pct:.0f} % is stated" for step in steps if not step.holds
+    ]
+    if not steps:
+        reasons.append("no step that the fit has not seen was measured")
+    return tuple(reasons)
+
+
+def hold_back(data: Sequence[Dataset]) -> tuple[list[Dataset], list[Dataset]]:
+    """The datasets without every fifth kernel that was measured alone, chosen by a hash of what it is; and those kernels."""
+    kept, held = [], []
+    for one in data:
+        rows = one.rows()
+        alone = [
+            row
+            for row in rows
+            if row["level"] == "kernel" and row["status"] == "ok" and row["mode"] == "eager" and not row["shape"]
+        ]
+        by_class: dict[str, list[str]] = {}
+        for row in alone:
+            by_class.setdefault(row["op"], []).append(key_of(row))
+        out = {
+            key for keys in by_class.values()
+            for key in sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[: len(keys) // EVERY]
+        }  # fmt: skip
+        kept.append(dataset(one.about, [row for row in rows if key_of(row) not in out or row["shape"]]))
+        if out:
+            held.append(dataset(one.about, [row for row in alone if key_of(row) in out]))
+    return kept, held
+
+
+def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]:
+    """Errors of held-out kernels under the curves of a file: of all, then by class."""
+    from windtunnel.reality.score.kernel_rows import score_rows
+
+    errors: dict[str, list[tuple[float, float]]] = {}
+    for data in held:
+        for row, score in zip(data.rows(), score_rows(data, frozenset(), kernels=curves), strict=True):
+            if score.error_pct is not None:
+                errors.setdefault(row["op"], []).append((score.error_pct, score.claimed_pct or 0.0))
+    if not errors:
+        raise SpecError("FOLDER", "held-out kernels without a prediction", "kernels that have curves")
+    whole = [pair for pairs in errors.values() for pair in pairs]
+    return tuple(
+        HeldOut(
+            what, len(pairs), fmean(abs(error) for error, _ in pairs), fmean(error for error, _ in pairs),
+            fmean(abs(error) <= stated for error, stated in pairs), fmean(stated for _, stated in pairs),
+        )
+        for what, pairs in (("all", whole), *sorted(errors.items()))
+    )  # fmt: skip
+
+
+def unseen_steps(folder: Path, campaign: Campaign, job: Job, ranks: int | None, budget: float) -> tuple[UnseenStep, ...]:
+    """Steps of the whole model that are measured now, on one rank and on several; none where PyTorch is not here."""
+    from windtunnel.profile.case import case_table
+    from windtunnel.profile.ranks import run_ranks
+
+    part = campaign.slices[0]
+    called = next((one for one in campaign.slices if one.kind == "collectives"), None)
+    most = ranks or (called.ranks if called is not None else 1)
+    steps = []
+    for count in dict.fromkeys((1, most)):
+        asked = {"kind": "step", "case": case_table(part.case)}
+        if not (rows := run_ranks(asked, count, budget / 2)):
+            continue
+        links = _call_rows(folder, called) if count > 1 else []
+        predicted, stated = predict_step(job, part, count, links)
+        steps.append(UnseenStep(f"a step of {count} ranks", count, predicted, rows[0]["seconds"], rows[0]["seconds_min"], stated))
+    return tuple(steps)
+
+
+def _call_rows(folder: Path, called: PlanSlice | None) -> list[dict[str, Any]]:
+    from windtunnel.profile.ranks import read_rows
+
+    path = folder / f"{called.name}.json" if called is not None else None
+    if path is None or not path.exists():
+        raise SpecError("FOLDER", str(folder), "measured collectives", f"Type: windtunnel measure run {folder} --only collectives.")
+    return read_rows(path)
+
+
+def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """(seconds, stated error in %) of a step of the model: one micro batch a rank, gradients reduced once, nothing overlapped."""
+    from windtunnel.predict import predict
+
+    plain = _plain_runtime(job.runtime)
+    plan = job.plan.model_copy(
+        update={
+            "tp": 1, "cp": 1, "pp": 1, "ep": 1, "dp": ranks, "sharding": "none", "micro_batch": part.case.micro_batch,
+            "global_batch": ranks * part.case.micro_batch, "gradient_accumulation": "local",
+        }
+    )  # fmt: skip
+    machine = job.cluster.model_copy(update={"gpus": ranks, "gpu_spread": 0.0, "slow_nodes": 0.0})
+    node = machine.node.model_copy(update={"gpus": ranks, "scale_up": machine.node.scale_up.model_copy(update={"size": ranks})})
+    there = job.model_copy(update={"plan": plan, "runtime": plain, "cluster": machine.model_copy(update={"node": node})})
+    alone = predict(there)
+    if ranks == 1:
+        return alone.step_time_s, 100.0 * alone.relative_error
+    size = 4.0 * float(alone.parameters)
+    row = min((row for row in links if row["op"] == "all_reduce" and row["seconds"]), key=lambda row: abs(row["bytes"] - size))
+    call = row["seconds_min"] * size / row["bytes"]
+    exposed = alone.step_time_s - predict(_on_one(there)).step_time_s
+    predicted = alone.step_time_s - exposed + call
+    return predicted, 100.0 * max(alone.relative_error, (row["seconds"] / row["seconds_min"] - 1.0) * call / predicted)
+
+
+def _on_one(job: Job) -> Job:
+    plan = job.plan.model_copy(update={"dp": 1, "global_batch": job.plan.micro_batch})
+    node = job.cluster.node
+    alone = node.model_copy(update={"gpus": 1, "scale_up": node.scale_up.model_copy(update={"size": 1})})
+    return job.model_copy(update={"plan": plan, "cluster": job.cluster.model_copy(update={"gpus": 1, "node": alone})})
+
+
+def _plain_runtime(runtime: Runtime) -> Runtime:
+    """What `profile.ranks` runs: own modules, one all-reduce of fp32 gradients after the last backward pass."""
+    return runtime.model_copy(
+        update={"overlap_grad_reduce": False, "overlap_param_gather": False, "overlap_p2p": False, "sharding_copies": False}
+    )

@@ -1,0 +1,150 @@
+"""The plan: what is measured within the budget for the predictions of a job, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.units import parse_budget
+from windtunnel.measure.reasons import CALLS, reasons_of
+from windtunnel.profile.campaign import Campaign, PlanSlice
+from windtunnel.profile.case import of_job
+from windtunnel.profile.kernels import CLASSES
+from windtunnel.spec import Job, load_gpu, load_job
+from windtunnel.spec.loading.catalog import names
+from windtunnel.workload import parameter_count
+
+if TYPE_CHECKING:
+    from windtunnel.records import About
+
+SHORT = 300.0
+"""s. A shorter budget goes to layers first: they say the most of a step for their time."""
+
+LAYERS = {True: 0.5, False: 0.3}
+"""Share of the budget for layers, where it is short and where it is not."""
+
+MODES = 240.0
+"""s. From this budget on a GPU also runs compiled and as CUDA graphs; on a CPU a compiler takes minutes for a layer."""
+
+STARTING = 15.0
+"""s that a few calls between ranks take with the start of their processes."""
+
+FRAMEWORK = "torchtitan"
+
+FAMILIES = {"elementwise": ("activation", "rope", "residual")}
+"""Kind of operator -> the classes of kernels that are measured for it."""
+
+ALWAYS = ("norm", "embedding", "optimizer", "reduce", "copy")
+"""Classes that are measured whatever their share: few cases, and every job has them."""
+
+
+def seconds_of(text: str | float, option: str = "--budget") -> float:
+    """A time as the command line says it, in s. SpecError for anything else."""
+    try:
+        return parse_budget(text)
+    except ValueError as error:
+        raise SpecError(option, text, "a time such as 8m, 90s or 1h") from error
+
+
+def asked_job(job: str | None, model: str | None, sets: Sequence[str]) -> Job:
+    """The job whose predictions are asked. SpecError where there is none, or a model beside it."""
+    if (job is None) == (model is None):
+        given = Nothing() if job is None else job
+        raise SpecError("JOB", given, "a job, or --model NAME", "Such as: windtunnel measure plan llama3-8b-8xh100 --budget 8m.")
+    if job is not None:
+        from windtunnel.jobs.load import load_described_job
+
+        return load_described_job(str(job), list(sets)).job
+    table = {
+        "name": model, "model": model, "plan": {"micro_batch": 1, "global_batch": 1, "seq": 2048},
+        "runtime": {"framework": FRAMEWORK}, "cluster": {"base": "h100-ib", "gpus": 1},
+    }  # fmt: skip
+    return load_job(table, list(sets))
+
+
+def described_gpu(gpu: str, device: str, threads: int) -> tuple[str, str, About | None]:
+    """The GPU's id, what PyTorch calls the device, and its description where it is this machine's and not in the catalogue.
+
+    SpecError where `auto` finds no PyTorch, UnknownName for a GPU that is none.
+    """
+    if gpu != "auto":
+        return load_gpu(gpu).id, device, None
+    from windtunnel.profile.datasheet import about
+    from windtunnel.profile.device import open_device
+
+    there = open_device(device)
+    if not there.cuda:
+        there.torch.set_num_threads(threads)
+    if there.in_catalogue:
+        return there.gpu, "cuda", None
+    return there.gpu, "cuda" if there.cuda else "cpu", about(there)
+
+
+def on_machine(job: Job, gpu: str, described: About | None) -> Job:
+    """The job on the GPU that is measured: its own machine where that has it, else bare devices."""
+    if job.cluster.gpu.id == gpu:
+        return job
+    if gpu in names("gpus"):
+        node = job.cluster.node.model_copy(update={"gpu": load_gpu(gpu)})
+        return job.model_copy(update={"cluster": job.cluster.model_copy(update={"node": node})})
+    if described is None:
+        raise SpecError("--gpu", gpu, "a GPU of the catalogue, or auto")
+    from windtunnel.reality.jobs.bench import on_bench
+    from windtunnel.reality.score.kernel_rows import gpu_of
+
+    there = on_bench(job, gpu_of(described), described)
+    # a library of CUDA has no kernels there: its own curves answer
+    return there.model_copy(update={"runtime": there.runtime.model_copy(update={"attention_library": None})})
+
+
+def plan_of(
+    job: Job,
+    gpu: str,
+    device: str,
+    budget: float,
+    ranks: int,
+    threads: int,
+    source: str,
+    sets: Sequence[str],
+    described: About | None,
+) -> Campaign:
+    """Slices in their order: layers first, kernels by their share of the stated error, then other modes and collectives."""
+    there = on_machine(job, gpu, described)
+    reasons = reasons_of([there])
+    case, cuda = of_job(there), device != "cpu"
+    measurable = {reason.what: reason for reason in reasons if reason.what in CLASSES or reason.what in FAMILIES}
+    layers = LAYERS[budget < SHORT]
+    first = (
+        "layers first: the budget is short" if budget < SHORT else "what the kernels of a step add up to, and its parts by hooks"
+    )
+    slices = [PlanSlice("layers", "layers", case, layers, f"{case.model.name}: {first}")]
+    calls = next((reason for reason in reasons if reason.what == CALLS), None)
+    with_modes = cuda and budget >= MODES
+    of_calls = min(0.25, max(0.1, STARTING / budget)) if ranks > 1 else 0.0
+    rest = 1.0 - layers - of_calls - (0.2 if with_modes else 0.0)
+    weights: dict[str, float] = {}
+    for what, reason in measurable.items():
+        family = FAMILIES.get(what, (what,))
+        weights |= {name: reason.error / len(family) for name in family}
+    weights |= {name: 0.0 for name in ALWAYS if name not in weights}
+    said = "; ".join(reason.in_words() for reason in measurable.values())
+    slices.append(PlanSlice("kernels", "kernels", case, rest, said, tuple(weights), tuple(weights.values())))
+    if with_modes:
+        few = tuple(name for name in weights if name in ("gemm", "norm", "elementwise", "activation", "cross_entropy", "rope"))
+        others = ("compile", "cuda_graph")
+        why = "what compiling and CUDA graphs change, and whether they compute the same"
+        slices.append(PlanSlice("kernels-modes", "kernels", case, 0.1, why, few, tuple(weights[name] for name in few), others))
+        slices.append(PlanSlice("layers-modes", "layers", case, 0.1, why, modes=others))
+    if ranks > 1:
+        why = calls.in_words() if calls is not None else "for steps of several ranks, which no kernel says"
+        gradient = round(4.0 * parameter_count(case.model))
+        slices.append(PlanSlice("collectives", "collectives", case, of_calls, why, ranks=ranks, gradient_bytes=gradient))
+    shares = {reason.what: reason.error for reason in reasons}
+    return Campaign(gpu, device, budget, tuple(slices), (source,), tuple(sets), threads if not cuda else 0, shares)
+
+
+def unmeasured_parts(campaign: Campaign) -> tuple[str, ...]:
+    """What the predictions rest on and the plan cannot measure, by name."""
+    covered = {name for part in campaign.slices for name in part.classes} | {part.kind for part in campaign.slices}
+    return tuple(what for what, error in campaign.shares.items() if error > 0.005 and not {what, *FAMILIES.get(what, ())} & covered)

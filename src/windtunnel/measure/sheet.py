@@ -1,0 +1,139 @@
+"""What the verbs of `windtunnel measure` show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windtunnel.measure.cells import MeasuredCell, UsedCell
+from windtunnel.measure.judge import CheckedCell
+from windtunnel.measure.planning import unmeasured_parts
+from windtunnel.profile.campaign import Campaign
+from windtunnel.sheet import numbers as say
+from windtunnel.sheet.blocks import Block, Column, Figure, Lines, Section, Sheet, Table
+from windtunnel.sheet.blocks import Cell as Box
+from windtunnel.sheet.sentence import Sentence, quote
+
+
+def plan_sheet(campaign: Campaign, folder: str) -> Sheet:
+    """What a plan runs, in which order, for how long, and why."""
+    rows = tuple(
+        (
+            Box(part.name), Box(Sentence(_KINDS[part.kind])),
+            Box(say.seconds(campaign.budget * part.share), campaign.budget * part.share), Box(", ".join(part.modes)),
+        )
+        for part in campaign.slices
+    )  # fmt: skip
+    why = tuple(quote(f"{part.name}: {part.why}") for part in campaign.slices)
+    lost = unmeasured_parts(campaign)
+    said: list[Block] = [Lines(why, mood="soft")]
+    if lost:
+        said.append(Lines((Sentence("Not measured by this plan, and stays as it is: {what}.", what=", ".join(lost)),)))
+    columns = (Column("slice"), Column("what it measures"), Column("time", True), Column("modes"))
+    shares = tuple(
+        (Box(what), Box(say.percent(share), share)) for what, share in sorted(campaign.shares.items(), key=lambda one: -one[1])
+    )
+    command = quote(f"windtunnel measure run {folder}" if folder else "windtunnel measure plan … --out FOLDER")
+    return Sheet(
+        Sentence("A plan of measurements on {gpu}", gpu=campaign.gpu),
+        Sentence("for predictions of {jobs}", jobs=", ".join(campaign.jobs)),
+        (Figure("budget_s", "budget", campaign.budget, "s"),),
+        (
+            Section("What runs", (Table("slices", columns, rows),)),
+            Section("Why", tuple(said)),
+            Section("Share of the stated error", (Table("shares", (Column("what"), Column("share", True)), shares),)),
+            Section("Next", (Lines((command,), mood="code"),)),
+        ),
+        titled=True,
+    )  # fmt: skip
+
+
+_KINDS = {
+    "layers": "layers, their modules and kernels, memory", "kernels": "kernels one by one", "collectives": "calls between ranks",
+    "step": "whole steps",
+}  # fmt: skip
+
+
+def cells_sheet(cells: Sequence[MeasuredCell], title: str = "Measured cells") -> Sheet:
+    """What was measured, and whether it was checked."""
+    rows = tuple(
+        (
+            Box(cell.folder), Box(cell.gpu), Box(", ".join(cell.jobs)), Box(f"{cell.rows:,}", float(cell.rows)),
+            Box(f"{cell.usable:,}", float(cell.usable)), Box(cell.checked), Box(cell.licence),
+        )
+        for cell in cells
+    )  # fmt: skip
+    columns = (
+        Column("folder"), Column("GPU"), Column("jobs"), Column("rows", True), Column("usable", True), Column("check", wraps=True),
+        Column("licence"),
+    )  # fmt: skip
+    notes = tuple(quote(f"{cell.folder}: {cell.notes}") for cell in cells if cell.notes)
+    seals = tuple(quote(f"{cell.folder}/{name} {seal}") for cell in cells for name, seal in cell.files.items())
+    total = sum(cell.rows for cell in cells)
+    return Sheet(
+        Sentence(title), Sentence("{count} rows in {cells} folders", count=f"{total:,}", cells=len(cells)),
+        (Figure("rows", "rows", total, "", None, f"{total:,}"),),
+        (
+            Section("", (Table("cells", columns, rows),)),
+            Section("Empty columns", (Lines(notes, mood="soft"),) if notes else ()),
+            Section("Seals", (Lines(seals, mood="soft", detail=True),) if seals else ()),
+        ),
+        titled=True,
+    )  # fmt: skip
+
+
+def check_sheet(checked: CheckedCell) -> Sheet:
+    """Errors of what was held back and of steps that were not seen, and the verdict."""
+    held = tuple(
+        (
+            Box(one.what), Box(f"{one.rows:,}", one.rows), Box(f"{one.mape_pct:.1f} %", one.mape_pct),
+            Box(f"{one.bias_pct:+.1f} %", one.bias_pct), Box(f"±{one.stated_pct:.0f} %", one.stated_pct),
+            Box(say.percent(one.coverage, 0), one.coverage),
+        )
+        for one in checked.held_out
+    )  # fmt: skip
+    steps = tuple(
+        (
+            Box(step.what), Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
+            Box(say.seconds(step.fastest), step.fastest), Box(f"{step.error_pct:+.1f} %", step.error_pct),
+            Box(f"±{step.stated_pct:.0f} %", step.stated_pct), Box(Sentence("yes") if step.holds else Sentence("no")),
+        )
+        for step in checked.steps
+    )  # fmt: skip
+    whole = checked.held_out[0]
+    verdict = Sentence("Predictions may rest on it.") if checked.usable else Sentence("Predictions may not rest on it.")
+    heads = ("rows", "mean |error|", "bias", "stated", "within it")
+    of_steps = ("predicted", "measured", "fastest", "error", "stated")
+    flags = tuple(map(quote, checked.flagged))
+    return Sheet(
+        Sentence("Check of {folder}", folder=checked.folder), verdict,
+        (
+            Figure("mape_pct", "mean error of held-out kernels", whole.mape_pct, "%"),
+            Figure("coverage_pct", "within their stated error", 100.0 * whole.coverage, "%"),
+        ),
+        (
+            Section("Why not", (Lines(tuple(map(quote, checked.reasons)), listed=True),) if checked.reasons else ()),
+            Section("Kernels that were held back", (
+                Table("held_out", (Column("class"), *(Column(head, True) for head in heads)), held),
+            )),
+            Section("Steps that no fit has seen", (
+                Table("steps", (Column("step"), *(Column(head, True) for head in of_steps), Column("holds")), steps),
+            ) if steps else ()),
+            Section("Outputs that differ", (Lines(flags, listed=True),) if flags else ()),
+        ),
+        titled=True,
+    )  # fmt: skip
+
+
+def used_sheet(used: UsedCell) -> Sheet:
+    """The files that predictions rest on from now on, and what to type."""
+    files = tuple(map(quote, (used.kernels, used.machine, *used.jobs)))
+    return Sheet(
+        Sentence("Predictions on {gpu} from measurements", gpu=used.cell.gpu),
+        Sentence("{count} rows", count=f"{used.cell.rows:,}"),
+        (Figure("rows", "rows", used.cell.rows, "", None, f"{used.cell.rows:,}"),),
+        (
+            Section("Files", (Lines(files, mood="code"),)),
+            Section("Next", (Lines(tuple(map(quote, used.commands)), mood="code"),)),
+        ),
+        titled=True,
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""The kernels of a trace of PyTorch's profiler as rows of a dataset."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
+from windtunnel.profile.layers.trace import kernel_rows
+from windtunnel.profile.trace import attribute
+from windtunnel.records import About, Dataset, dataset, write
+from windtunnel.spec import match_gpu
+
+MOST = 2**31
+"""B of a trace that is read."""
+
+
+def dataset_of_trace(trace: Path, out: Path, gpu: str | None) -> Dataset:
+    """See `measure.from_trace`."""
+    chrome = read_chrome(trace)
+    device = any(event.get("cat") == "kernel" for event in chrome["traceEvents"] if isinstance(event, dict))
+    named = device_name(chrome)
+    found = gpu or _gpu_of(named)
+    if found is None:
+        raise SpecError("--gpu", Nothing(), "the GPU of the trace, which does not say it", "Such as --gpu h100-sxm-80gb.")
+    rows = [
+        {
+            **row, "level": "kernel", "dtype": row["dtype"] or "fp32", "mode": "eager", "library": None, "shape": "of=trace",
+            "status": "ok", "source": f"a trace of PyTorch's profiler: {trace.name}",
+        }
+        for row in kernel_rows([attribute(chrome, device)])
+    ]  # fmt: skip
+    data = dataset(About(found, named, source=f"trace {trace.name}", notes="timed under the profiler"), rows, str(trace))
+    write(data, out)
+    return data
+
+
+def _gpu_of(named: str) -> str | None:
+    try:
+        return match_gpu(named).id if named else None
+    except UnknownName:
+        return None
+
+
+def read_chrome(path: Path) -> dict[str, Any]:
+    """A trace's JSON, also packed. FileError for another file."""
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            with gzip.open(path) as stream:
+                content = stream.read(MOST)
+        table = json.loads(content)
+    except (OSError, ValueError, EOFError) as error:
+        raise FileError(str(path), str(error)[:80], "a trace that PyTorch's profiler exported") from error
+    if not isinstance(table, dict) or not isinstance(table.get("traceEvents"), list):
+        raise FileError(str(path), "no traceEvents", "a trace that PyTorch's profiler exported")
+    return table
+
+
+def device_name(chrome: dict[str, Any]) -> str:
+    """The GPU's name as the trace has it; empty where it does not say it."""
+    devices = chrome.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
+    return str(first.get("name", ""))

@@ -1,0 +1,114 @@
+"""The data card of a folder of datasets: content, method and conditions of measurement, limits.
+
+Known fields are filled in; what only the operators know is a question in angle brackets. See docs/data-card.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from windtunnel.records import About, read
+
+CARD = "DATA_CARD.md"
+
+TEXT = """# {device}: times of kernels and layers
+
+## What
+{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel profile` (plan `{plan}`). A row of level
+kernel is one operator (usually one kernel) at one shape: its median time with spread, what the host needs to enqueue it, memory,
+clock, power where the board tells, and the name of the longest kernel. Rows of the other levels are modules of a layer, layers of a
+model and steps on one GPU, each pass apart.
+
+| level | op | dtype | mode | rows | did not fit | shortest | longest |
+|---|---|---|---|---:|---:|---:|---:|
+{table}
+
+## How
+Random normal operands. 10 warm-ups and 20 repetitions (fewer, down to 3, where one takes over 50 ms; 2 and 7 on a CPU). Before
+each repetition twice the last cache is overwritten and the device is kept busy until the host has enqueued the work, so a time is
+the device's alone. Executions under 20 µs are timed several in a row (the row's note says how many), so all but the first find a
+warm cache. Kernel names come from a second run under the profiler. Layers run as in training, over whatever the cache holds; their
+kernels, sub-modules and steps must add up to them within the stated tolerance, or the row is marked open and not used.
+
+## Conditions
+| | |
+|---|---|
+{conditions}
+
+SM clock while measuring: {clock}. Rows with throttling: {throttled}.
+Where and when: <the machine, its cooling and power cap, the date>.
+
+## Licence and source
+{licence}. {source}.
+
+## Limits
+* One board of one kind: boards differ by a few per cent, and clocks move with temperature. Repeated on: <boards, their spread>.
+* {skipped}
+* Isolated kernels: no communication beside them, no allocator traffic, a cold cache before most of them.
+* FLOP and bytes are what must be computed and moved once (masked pairs not counted), not what a profiler counted.
+* Not to be used for: <anything known>.
+"""
+
+
+def write_card(folder: Path, plan: str) -> Path:
+    """Write `DATA_CARD.md` beside the Parquet files of `folder`; write nothing if there are none."""
+    files = sorted(folder.glob("*.parquet"))
+    path = folder / CARD
+    if files:
+        sets = [read(file) for file in files]
+        rows = [row for one in sets for row in one.rows()]
+        path.write_text(card([one.about for one in sets], rows, plan), encoding="utf-8")
+    return path
+
+
+def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> str:
+    """The text of the card of one device's files (at least one)."""
+    first = abouts[0]
+    drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
+    conditions = {
+        "GPU": first.gpu,
+        "device": first.device,
+        "architecture": first.architecture,
+        "driver": drivers,
+        **first.libraries,
+        **first.settings,
+    }
+    clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
+    throttling = [row for row in rows if row.get("throttled") is not None]
+    reasons = Counter(word for row in throttling if row["throttled"] for word in row["throttled"].split(", "))
+    throttled = f"{sum(1 for row in throttling if row['throttled']):,} of {len(throttling):,} rows" if throttling else "not known"
+    throttled += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
+    span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
+    lost = sum(1 for row in rows if row["status"] == "oom")
+    return TEXT.format(
+        device=first.device or first.gpu,
+        rows=len(rows),
+        files=len(abouts),
+        version=first.version,
+        plan=plan,
+        table=_table(rows),
+        conditions="\n".join(f"| {name} | {value} |" for name, value in conditions.items()),
+        clock=span,
+        throttled=throttled,
+        licence=first.licence or "<licence>",
+        source=first.source or "<source>",
+        skipped=f"{lost:,} shapes did not fit into memory and have no time." if lost else "Every shape that was tried fitted.",
+    )
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["level"], row["op"], row["dtype"], row["mode"]), []).append(row)
+    lines = []
+    for group, rows_of_group in sorted(groups.items()):
+        times = [row["seconds"] for row in rows_of_group if row["seconds"] is not None]
+        span = [f"{one * 1e6:,.1f} µs" for one in (min(times), max(times))] if times else ["", ""]
+        lines.append(
+            f"| {' | '.join(group)} | {len(rows_of_group):,} | {len(rows_of_group) - len(times):,} | {span[0]} | {span[1]} |"
+        )
+    return "\n".join(lines)

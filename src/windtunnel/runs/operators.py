@@ -1,0 +1,150 @@
+"""The operators of a profiler's trace by shape: seconds, rates, what bounds them, and what kernel models say of the same shape."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.compute import estimate
+from windtunnel.compute.row_names import KINDS, PHASES
+from windtunnel.profile.layers.shapes import FORMATS, attention_inputs, class_of, moved_bytes, sizes
+from windtunnel.profile.trace import Slice, attribute
+from windtunnel.records.work import with_work
+from windtunnel.spec import GPU, load_runtime, match_gpu
+from windtunnel.workload.identity import Module
+from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
+
+LARGEST = 2**28
+"""B of a trace's text up to which its operators are told apart: it is read as a whole."""
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """All calls of one operator with equal inputs, in one pass and module. `seconds`: of the device (of a CPU: its own); rates are
+    FLOP/s and B/s, None where the shapes do not say them; `peak`: the larger share of the GPU's rates; `bound`: compute or memory;
+    `predicted`: seconds of all calls by the kernel models of the trace's GPU."""
+
+    op: str
+    kind: str
+    module: str
+    phase: str
+    shapes: str
+    dtype: str
+    number: int
+    seconds: float
+    share: float
+    flops_rate: float | None
+    bytes_rate: float | None
+    peak: float | None
+    bound: str
+    predicted: float | None
+
+
+def operators_of_source(source: object) -> tuple[OperatorRow, ...]:
+    """The operators of a run's files; none of a run that was read before, and of a run's own folder."""
+    named = [source] if isinstance(source, (str, Path)) else source
+    files = [name for name in named if isinstance(name, (str, Path))] if isinstance(named, (list, tuple)) else []
+    return operators_of_files(files)
+
+
+def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
+    """The operators of all files that are traces of PyTorch's profiler, the longest first; nothing of other and of larger files."""
+    rows: list[OperatorRow] = []
+    for file in files:
+        path = Path(file)
+        if path.is_file() and (chrome := _chrome(path)) is not None:
+            rows += operators_of(chrome)
+    total = sum(row.seconds for row in rows) or 1.0
+    shared = [OperatorRow(**{**asdict(row), "share": row.seconds / total}) for row in rows]
+    return tuple(sorted(shared, key=lambda row: -row.seconds))
+
+
+def _chrome(path: Path) -> dict[str, Any] | None:
+    try:
+        text = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+        if text[:2] == b"\x1f\x8b":
+            with gzip.open(path) as stream:
+                text = stream.read(LARGEST + 1)
+        table = json.loads(text) if 0 < len(text) <= LARGEST else None
+    except (OSError, ValueError, EOFError):
+        return None  # the run's own reader says what is wrong with it
+    return table if isinstance(table, dict) and isinstance(table.get("traceEvents"), list) else None
+
+
+def gpu_of_trace(chrome: dict[str, Any]) -> GPU | None:
+    """The catalogue's GPU of a trace; None where it names none."""
+    devices = chrome.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
+    try:
+        return match_gpu(str(first["name"]))
+    except (KeyError, UnknownName):
+        return None
+
+
+def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:
+    """The operators of one trace; their seconds add up to those of its kernels (of its operators, without a device)."""
+    device = any(isinstance(event, dict) and event.get("cat") == "kernel" for event in chrome["traceEvents"])
+    try:
+        trace = attribute(chrome, device)
+    except (FileError, KeyError, TypeError, ValueError, IndexError):
+        return []
+    groups: dict[tuple[Any, ...], list[Slice]] = {}
+    for one in trace.slices:
+        groups.setdefault((one.op if one.op else one.kernel, one.module, one.phase, one.shapes, one.dtypes), []).append(one)
+    gpu = gpu_of_trace(chrome)
+    calls = [_describe_calls(key, slices) for key, slices in groups.items()]
+    known = [(place, op) for place, call in enumerate(calls) if gpu is not None and (op := _op(call)) is not None]
+    predicted: dict[int, float] = {}
+    if known and gpu is not None:
+        priced = estimate(OpTable.of([op for _, op in known]), gpu, load_runtime("torchtitan"), factors={})
+        predicted = {place: float(seconds) for (place, _), seconds in zip(known, priced.seconds.tolist(), strict=True)}
+    return [_row(call, gpu, predicted.get(place)) for place, call in enumerate(calls)]
+
+
+def _describe_calls(key: tuple[Any, ...], slices: Sequence[Slice]) -> dict[str, Any]:
+    op, module, phase, shapes, formats = key
+    dtype = next((FORMATS[name] for name in formats if name in FORMATS), "")
+    call: dict[str, Any] = {
+        "name": op, "op": class_of(op), "module": module, "phase": phase, "dtype": dtype, "shapes": shapes,
+        "number": len(slices), "seconds": sum(one.seconds for one in slices), **sizes(op, shapes),
+    }  # fmt: skip
+    if call["op"] == "attention" and attention_inputs(op, shapes)[0]:
+        call["causal"] = True
+    worked = with_work({**call, "dtype": dtype or "fp32"})
+    moved = worked["bytes"] if call["op"] in ("gemm", "attention") else moved_bytes(op, shapes, dtype)
+    return {**call, "flops": worked["flops"] if dtype else None, "bytes": moved if dtype else None}
+
+
+def _op(call: dict[str, Any]) -> Op | None:
+    """The row of the operator graph with that shape; None where the trace does not say what it computes."""
+    kind = KINDS.get(call["op"])
+    if kind is None or not call["dtype"] or not (call["bytes"] or call["flops"]):
+        return None
+    if kind is Kind.ATTENTION and call["phase"] == "backward":
+        kind = Kind.ATTENTION_BACKWARD
+    return Op(
+        call["name"], kind, PHASES[call["phase"]], Module.NONE, DTYPES.index(call["dtype"]), call.get("batch") or 1,
+        call.get("m") or 1, call.get("n") or 1, call.get("k") or 1, call.get("heads_per_kv") or 1, call["flops"] or 0.0,
+        call["bytes"] or 0.0,
+    )  # fmt: skip
+
+
+def _row(call: dict[str, Any], gpu: GPU | None, predicted: float | None) -> OperatorRow:
+    number, seconds = call["number"], call["seconds"]
+    flops, moved = ((number * call[name] / seconds) if call[name] and seconds > 0 else None for name in ("flops", "bytes"))
+    shares: dict[str, float] = {}
+    if gpu is not None and flops is not None and gpu.peak.get(call["dtype"]):
+        shares["compute"] = flops / gpu.peak[call["dtype"]]
+    if gpu is not None and moved is not None:
+        shares["memory"] = moved / gpu.memory_bandwidth
+    bound = max(shares, key=lambda name: shares[name], default="")
+    listed = " ".join("x".join(map(str, shape)) for shape in call["shapes"] if shape)
+    return OperatorRow(
+        call["name"], call["op"], call["module"], call["phase"], listed, call["dtype"], number, seconds, 0.0, flops, moved,
+        shares.get(bound), bound, None if predicted is None else number * predicted,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Operators of a trace by shape, worked out by hand; traces of several programs; a change to a GPU with other formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import windtunnel as wt
+from windtunnel.base.errors import SpecError
+from windtunnel.cli import main
+from windtunnel.records import read
+from windtunnel.runs.operators import operators_of, operators_of_files
+from windtunnel.runs.whatif import kernel_ratios
+from windtunnel.spec import load_gpu
+
+PRODUCT, ADDED = [[4096, 1024], [1024, 2048]], [[4096, 2048], [4096, 2048]]
+HEADS = [[2, 8, 512, 64], [2, 2, 512, 64], [2, 2, 512, 64]]
+KERNELS = (
+    (1, "aten::mm", PRODUCT, 40.0),
+    (2, "aten::mm", PRODUCT, 60.0),
+    (3, "aten::add", ADDED, 50.0),
+    (4, "aten::_scaled_dot_product_flash_attention", HEADS, 10.0),
+)
+
+
+def chrome(rank: int = 0, start: float = 0.0, gpu: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
+    """Four launches and their kernels, one after the other; microseconds."""
+    events: list[dict[str, Any]] = []
+    for number, name, shapes, lasts in KERNELS:
+        begin = start + 100.0 * number
+        op = {"Input Dims": shapes, "Input type": ["c10::BFloat16"] * len(shapes)}
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 20.0, "args": op},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": begin + 5, "dur": 2.0,
+             "args": {"correlation": number}},
+            {"ph": "X", "cat": "kernel", "name": f"k{number}", "pid": 0, "tid": 7, "ts": begin + 10, "dur": lasts,
+             "args": {"correlation": number, "stream": 7}},
+        ]  # fmt: skip
+    about = {"rank": rank, "world_size": 8}
+    return {"deviceProperties": [{"id": 0, "name": gpu}], "distributedInfo": about, "traceEvents": events}
+
+
+def test_rates_bound_and_prediction_of_each_shape() -> None:
+    product, added, attention = sorted(operators_of(chrome()), key=lambda row: -row.seconds)
+    assert (product.op, product.number, product.dtype, product.shapes) == ("aten::mm", 2, "bf16", "4096x1024 1024x2048")
+    assert product.seconds == pytest.approx(100e-6) and product.flops_rate == pytest.approx(2 * 2 * 4096 * 1024 * 2048 / 100e-6)
+    gpu = load_gpu("h100-sxm-80gb")
+    assert product.bound == "compute" and product.peak == pytest.approx(product.flops_rate / gpu.peak["bf16"])
+    assert added.bytes_rate == pytest.approx(3 * 2 * 4096 * 2048 / 50e-6) and added.bound == "memory"
+    assert attention.flops_rate == pytest.approx(4 * 64 * 16 * (512 * 513 / 2) / 10e-6)
+    # the kernel models' own time of the same product, twice; within a factor of its roofline
+    assert product.predicted is not None and 1 < product.predicted / (2 * 2 * 4096 * 1024 * 2048 / gpu.peak["bf16"]) < 3
+
+
+def test_seconds_add_up_to_the_traces(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(chrome()), encoding="utf-8")
+    rows = operators_of_files([path])
+    assert sum(row.seconds for row in rows) == pytest.approx(160e-6) and sum(row.share for row in rows) == pytest.approx(1.0)
+    report = wt.runs.show(path)
+    assert [row["op"] for row in report.as_dict()["operators"]] == [row.op for row in rows]
+    assert operators_of(chrome(gpu="a board that nobody knows"))[0].predicted is None
+
+
+def test_a_trace_becomes_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "trace.json", tmp_path / "traced.parquet"
+    path.write_text(json.dumps(chrome()), encoding="utf-8")
+    assert main(["measure", "from", str(path), "-o", str(out), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["about"]["gpu"] == "h100-sxm-80gb"
+    attention = next(row for row in read(out).rows() if row["op"] == "attention")
+    assert (attention["batch"], attention["m"], attention["k"], attention["heads_per_kv"], attention["causal"]) == (
+        16,
+        512,
+        64,
+        4,
+        True,
+    )
+    path.write_text(json.dumps(chrome(gpu="a board that nobody knows")), encoding="utf-8")
+    assert main(["measure", "from", str(path), "-o", str(out)]) == 2 and "--gpu" in capsys.readouterr().err
+
+
+def test_traces_of_several_programs_are_refused(tmp_path: Path) -> None:
+    files = [tmp_path / f"{rank}.json" for rank in range(3)]
+    for rank, file in enumerate(files):
+        file.write_text(json.dumps(chrome(rank, 3.6e9 * rank)), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"3,600 s apart.*one program at a time"):
+        wt.runs.show(files)
+    for rank, file in enumerate(files):
+        file.write_text(json.dumps(chrome(rank, 50.0 * rank)), encoding="utf-8")
+    assert len(wt.runs.show(files).run.ranks) == 3
+
+
+def test_a_gpu_without_bf16_is_compared_in_fp16(capsys: pytest.CaptureFixture[str]) -> None:
+    ratios = kernel_ratios(None, load_gpu("v100-sxm2-32gb"), load_gpu("h100-sxm-80gb"))
+    assert 0.05 < ratios["gemm"] < 0.6
+    assert main(["whatif", "a.json", "--change", "fp8", "--set", "runtime.precision=fp16"]) == 2
+    assert "--job JOB beside it" in capsys.readouterr().err
