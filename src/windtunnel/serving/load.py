@@ -23,7 +23,8 @@ class ServeLoad:
     `prompt`, `output`: tokens of each; `arrival`: seconds (open loop), or empty: `concurrency` users who each send the next request
     when the last one has ended (closed loop). `blocks`: names of the blocks of `block` tokens at the start of each prompt, for the
     prefix cache; with `outputs_named` they go on through the output. `after[r]`: the request at whose end request r is sent,
-    `pause` seconds later, such as the next turn of a conversation; -1 for one with an arrival. `notes`: what was done to a trace.
+    `pause` seconds later, such as the next turn of a conversation, or `pauses[r]`; -1 for one with an arrival. `notes`: what was done
+    to a trace.
     """
 
     prompt: Int64s
@@ -36,6 +37,7 @@ class ServeLoad:
     outputs_named: bool = False
     after: Int64s | None = None
     pause: float = 0.0
+    pauses: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)

@@ -114,7 +114,9 @@ class LaneClock:
         if self.then:
             for request in done.tolist():
                 if request in self.then:
-                    self.send_at(self.now + self.load.pause, self.then[request])
+                    follows = self.then[request]
+                    pauses = self.load.pauses
+                    self.send_at(self.now + (self.load.pause if pauses is None else float(pauses[follows])), follows)
 
 
 @dataclass
