@@ -150,10 +150,7 @@ class Served:
     @cached_property
     def kind(self) -> ServerKind:
         """What published servers have to be to be like this one."""
-        trained = "experts" if self.server.model.experts else "dense"
-        gpu = self.server.job.cluster.gpu
-        name, sides = CARRIED if is_carried(gpu) else gpu.name, "together" if self.prefill is None else "apart"
-        return ServerKind(name, self.server.engine.name, trained, sides)
+        return server_kind(self.server, self.prefill is not None)
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:
@@ -241,6 +238,13 @@ class Served:
             "mm2": found.area, "dollars": found.dollars, "tokens_per_s_mm2": self.tokens_per_s_gpu / found.area,
             "tokens_per_s_dollar": self.tokens_per_s_gpu / found.dollars,
         }  # fmt: skip
+
+
+def server_kind(server: Server, apart: bool) -> ServerKind:
+    """What published servers have to be to be like `server`; `apart`: prompts have copies of their own."""
+    gpu = server.job.cluster.gpu
+    name, trained = CARRIED if is_carried(gpu) else gpu.name, "experts" if server.model.experts else "dense"
+    return ServerKind(name, server.engine.name, trained, "apart" if apart else "together")
 
 
 def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def _run_all(times: StepTimes, load: ServeLoad, tokens: int, record: bool) -> li
 
 def _key_of(part: ServeLoad) -> tuple[object, ...]:
     """Equal for loads that a lane serves alike."""
-    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks
+    chains = tuple(b"" if column is None else column.tobytes() for column in (part.after, part.pauses))
+    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks, *chains
 
 
 def serve_apart(

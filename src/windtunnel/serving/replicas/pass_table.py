@@ -41,7 +41,7 @@ class PassTable:
 
     @cached_property
     def spans(self) -> tuple[list[float], list[float]]:
-        """Seconds by tokens of a rank's own rows, and by tokens of a rank's share of experts; of all rows where ranks share none."""
+        """Seconds by tokens: of a rank's own rows, and of its share of experts; of all rows where ranks share none."""
         times, engine = self.times, self.times.server.engine
         most = max(engine.step_tokens, engine.prefill_chunk) + 2 * engine.running
         tokens = np.arange(most + 1)

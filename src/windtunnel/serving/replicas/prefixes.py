@@ -1,4 +1,4 @@
-"""Which blocks of prompts each replica still has: the least recently used go first, and a router can ask who has most of a prompt."""
+"""Which blocks of prompts each replica has: the least recently used go first, and a router asks who has most of a prompt."""
 
 from __future__ import annotations
 

@@ -1,37 +1,11 @@
-"""Routers: which replica a request goes to. Each is a small class and a line of ROUTERS."""
+"""Routers: which replica a request goes to. Each is a small class and a line of `serving.routing.ROUTERS`."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from random import Random
-from typing import ClassVar
 
-from windtunnel.base.registry import Registry
-from windtunnel.serving.replicas.prefixes import PrefixIndex
-
-
-@dataclass
-class RouterView:
-    """What a router knows of replicas: `requests` that are at each, prompt `tokens` of these, both infinite
-    where none may be sent; `up`: numbers of those that take requests; `index`: prefixes that each has, None without names."""
-
-    requests: list[float]
-    tokens: list[float]
-    up: list[int]
-    index: PrefixIndex | None = None
-
-
-class Router(ABC):
-    """Chooses a replica for each request."""
-
-    title: ClassVar[str]
-    """What it does, in a few words."""
-
-    @abstractmethod
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
-        """The replica of a request with `prompt` tokens whose blocks have `names`."""
+from windtunnel.serving.routing import Router, RouterKind, RouterView
 
 
 def _least(values: list[float], start: int) -> int:
@@ -46,12 +20,10 @@ def _least(values: list[float], start: int) -> int:
 class RoundRobin(Router):
     """In turn, as a plain load balancer."""
 
-    title = "in turn"
-
     def __init__(self, seed: int = 0) -> None:
         self.turn = -1
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
         self.turn += 1
         return view.up[self.turn % len(view.up)]
 
@@ -59,24 +31,20 @@ class RoundRobin(Router):
 class RandomRouter(Router):
     """Any, with the same chance: each replica of a Poisson stream has one of its own."""
 
-    title = "at random"
-
     def __init__(self, seed: int = 0) -> None:
         self.draws = Random(seed)
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
         return view.up[int(self.draws.random() * len(view.up))]
 
 
 class LeastRequests(Router):
     """The replica with the fewest requests."""
 
-    title = "the fewest requests"
-
     def __init__(self, seed: int = 0) -> None:
         self.last = 0
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
         self.last = _least(view.requests, self.last + 1)
         return self.last
 
@@ -84,12 +52,10 @@ class LeastRequests(Router):
 class LeastTokens(Router):
     """The replica whose requests have the fewest tokens."""
 
-    title = "the fewest tokens"
-
     def __init__(self, seed: int = 0) -> None:
         self.last = 0
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
         self.last = _least(view.tokens, self.last + 1)
         return self.last
 
@@ -99,42 +65,40 @@ class CacheAware(Router):
     the prompt, else the one with the smallest record; the fewest requests where replicas are out of balance. Defaults of SGLang's
     gateway 0.3.1 and vLLM's router 0.1.15 (docs.gpustack.ai, model deployment routing)."""
 
-    title = "the longest shared prefix (SGLang's and vLLM's routers)"
     THRESHOLD, ABSOLUTE, RELATIVE = 0.3, 64, 1.5
 
     def __init__(self, seed: int = 0) -> None:
-        self.fallback = LeastRequests()
+        self.fallback = LeastRequests(seed)
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
-        index = view.index
-        if index is None or not names:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
+        record = view.record
+        if record is None or not names:
             return self.fallback.choose(view, prompt, names)
         loads = [view.requests[number] for number in view.up]
         most, least = max(loads), min(loads)
         if most - least > self.ABSOLUTE and most > self.RELATIVE * least:
             return self.fallback.choose(view, prompt, names)
-        found = index.lengths(names)
+        found = record.lengths(names)
         best = max(view.up, key=lambda number: (found.get(number, 0), -view.requests[number]))
-        if found.get(best, 0) * index.block > self.THRESHOLD * prompt:
+        if found.get(best, 0) * record.block > self.THRESHOLD * prompt:
             return best
-        return min(view.up, key=lambda number: (index.sizes[number], view.requests[number]))
+        return min(view.up, key=lambda number: (record.sizes[number], view.requests[number]))
 
 
 class KvAware(Router):
     """Dynamo's KV router: the least of prompt blocks that have to be computed there, times WEIGHT, and blocks that would be active
     (docs.nvidia.com/dynamo, Router Design; both weights at their default, temperature 0)."""
 
-    title = "the fewest blocks to compute and to hold (Dynamo's KV router)"
     WEIGHT = 1.0
 
     def __init__(self, seed: int = 0) -> None:
-        self.fallback = LeastTokens()
+        self.fallback = LeastTokens(seed)
 
-    def choose(self, view: RouterView, prompt: int, names: tuple[int, ...]) -> int:
-        index = view.index
-        if index is None or not names:
+    def choose(self, view: RouterView, prompt: int, names: Sequence[int]) -> int:
+        record = view.record
+        if record is None or not names:
             return self.fallback.choose(view, prompt, names)
-        found, block = index.lengths(names), index.block
+        found, block = record.lengths(names), record.block
 
         def cost(number: int) -> float:
             new = max(0.0, prompt / block - found.get(number, 0))
@@ -143,35 +107,9 @@ class KvAware(Router):
         return min(view.up, key=cost)
 
 
-@dataclass(frozen=True)
-class RouterKind:
-    """How a router is made, at the start of a run."""
-
-    make: type[Router] = field(repr=False)
-
-    def start(self, seed: int) -> Router:
-        """The router as it starts; `seed` of its draws."""
-        return self.make(seed)  # type: ignore[call-arg]
-
-
-ROUND_ROBIN, RANDOM = RouterKind(RoundRobin), RouterKind(RandomRouter)
-LEAST_REQUESTS, LEAST_TOKENS = RouterKind(LeastRequests), RouterKind(LeastTokens)
-CACHE_AWARE, KV_AWARE = RouterKind(CacheAware), RouterKind(KvAware)
-
-_MODULE = "serving.replicas.routers"
-ROUTERS: Registry[RouterKind] = Registry(
-    "routers",
-    "router",
-    {
-        "least-requests": f"{_MODULE}:LEAST_REQUESTS",
-        "round-robin": f"{_MODULE}:ROUND_ROBIN",
-        "random": f"{_MODULE}:RANDOM",
-        "least-tokens": f"{_MODULE}:LEAST_TOKENS",
-        "cache-aware": f"{_MODULE}:CACHE_AWARE",
-        "kv-aware": f"{_MODULE}:KV_AWARE",
-    },
-)
-"""Routers by name. The first is what one gets who names none."""
-
-NOWHERE = math.inf
-"""What a replica that takes no requests counts as having."""
+ROUND_ROBIN = RouterKind(RoundRobin, "in turn")
+RANDOM = RouterKind(RandomRouter, "at random")
+LEAST_REQUESTS = RouterKind(LeastRequests, "the fewest requests")
+LEAST_TOKENS = RouterKind(LeastTokens, "the fewest tokens")
+CACHE_AWARE = RouterKind(CacheAware, "the longest shared prefix (SGLang's and vLLM's routers)")
+KV_AWARE = RouterKind(KvAware, "the fewest blocks to compute and to hold (Dynamo's KV router)")

@@ -18,7 +18,7 @@ from windtunnel.serving.disaggregated import START
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.replicas.prefixes import PrefixCache, PrefixIndex
 from windtunnel.serving.replicas.replica import FIRST, REST, WHOLE, Replica, ReplicaKind, RequestBook
-from windtunnel.serving.replicas.routers import NOWHERE, ROUTERS, Router, RouterView
+from windtunnel.serving.routing import NOWHERE, ROUTERS, Router, RouterView
 from windtunnel.serving.simulate import FRONT, TOKENISE
 
 OFF, COLD, UP, DRAINING = range(4)
@@ -29,8 +29,8 @@ _WAKE, _COME, _FAIL, _READY, _TICK, _BRING = range(6)
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """From `least` to `most` replicas, so that each has `target` requests at a time: Kubernetes' HorizontalPodAutoscaler on requests in
-    flight. It looks every `every` seconds (its default: 15), and stops replicas that were too many for `calm` seconds (300)."""
+    """From `least` to `most` replicas, so that each has `target` requests at a time: Kubernetes' HorizontalPodAutoscaler on
+    requests in flight. It looks every `every` seconds (its default: 15), and stops replicas that were too many for `calm` seconds (300)."""
 
     least: int
     most: int
@@ -41,8 +41,8 @@ class Autoscaler:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """What runs: `replicas` of `kind`, or those of `prompts` (with `fronts` of them) before those of `kind`, which then only decode;
-    `seconds_of_token`: of a token's cache between both. `mtbf`: mean seconds until a replica fails, `cold_start`: seconds until it
+    """What runs: `replicas` of `kind`, or those of `prompts` (with `fronts` of them) before those of `kind`, which then only
+    decode; `seconds_of_token`: of a token's cache between both. `mtbf`: mean seconds until a replica fails, `cold_start`: seconds until it
     is back, or a new one takes requests."""
 
     kind: ReplicaKind
@@ -250,7 +250,7 @@ class FleetRun:
             self.parked.append(request)
             return
         names = self.book.names[request] if self.book.names else ()
-        number = side.router.choose(side.view, self.book.prompt[request], names)  # type: ignore[arg-type]
+        number = side.router.choose(side.view, self.book.prompt[request], names)
         self._dispatch(moment, 0, side.copies[number], request)
 
     def _dispatch(self, moment: float, number: int, copy: Copy, request: int) -> None:
