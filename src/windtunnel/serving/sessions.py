@@ -66,8 +66,8 @@ def drawn_sessions(
     rate: float | None = None, arrival: Floats | None = None, shared: SharedPrefix | None = None, seed: int = SEED,
 ) -> ServeLoad:  # fmt: skip
     """`sessions` of `turns` each, whose turns have `isl` new tokens and `osl` output tokens, and `think` seconds between an answer
-    and the next turn; all four as lengths are stated. They come from `users`, of whom each begins another one when the last has ended,
-    or so that `rate` turns come a second, or at `arrival`. SpecError for what cannot be."""
+    and the next turn; all four as lengths are stated. They come from `users`, of whom each begins another one when the last has
+    ended, or so that `rate` turns come a second, or at `arrival`. SpecError for what cannot be."""
     if not 0 < sessions <= 1_000_000:
         raise SpecError("sessions", sessions, "1 to 1,000,000")
     draws = np.random.default_rng(seed)

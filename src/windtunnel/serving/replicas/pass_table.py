@@ -80,7 +80,8 @@ class PassTable:
         each = -(-requests // self.ranks)
         kernels = self._plain(each, requests) + self._head(each) + self.cached_row(each)
         called = self.launched if each <= self.graph_tokens else self.called
-        return (np.maximum(kernels * self.kernels, called) + self.gap + self.request_gap * each).tolist()
+        seconds: list[float] = (np.maximum(kernels * self.kernels, called) + self.gap + self.request_gap * each).tolist()
+        return seconds
 
     def _plain(self, tokens: int, everyone: int) -> float:
         """Kernel seconds of rows that depend on tokens alone: `tokens` of the fullest rank, `everyone`'s in all."""

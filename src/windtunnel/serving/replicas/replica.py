@@ -67,9 +67,10 @@ class ReplicaKind:
         ranks = self.passes.ranks
         put = object.__setattr__
         put(self, "seats", engine.running * ranks)
-        put(self, "alone", member.prompts_alone)
+        put(self, "alone", member.prompts_alone and ranks == 1)  # other ranks decode meanwhile
         put(self, "promise", member.promised)
         put(self, "ahead", engine.ahead)
+        put(self, "keeps", engine.keeps_blocks)
         put(self, "chunk", (engine.prefill_chunk or engine.step_tokens) * ranks)
         put(self, "whole", engine.step_tokens * ranks)
 
@@ -77,6 +78,7 @@ class ReplicaKind:
     alone: bool = field(init=False)
     promise: float = field(init=False)
     ahead: bool = field(init=False)
+    keeps: bool = field(init=False)
     chunk: int = field(init=False)
     whole: int = field(init=False)
 
@@ -101,7 +103,8 @@ class Replica:
         self.order: list[int] = []
         self.filling, self.filled = -1, 0
         self.joining: list[int] = []
-        self.again: set[int] = set()
+        self.again: dict[int, tuple[int, int]] = {}
+        self.taken = 0
         self.blocked = False
         self.queue.clear()
         self.until = math.inf
@@ -185,7 +188,7 @@ class Replica:
         self.ends_sum -= end
         self.context -= known
         self.used -= known - 1 - self._found(victim)
-        self.again.add(victim)
+        self.again[victim] = (known - 1, self.taken)
         book.emitted[victim] = emitted
         book.preempted[victim] += 1
         self.preempted += 1
@@ -222,6 +225,7 @@ class Replica:
                 continue
             hit = 0 if self.cache is None else min(known - 1, self.cache.match(book.names[request]))
             need = known - hit
+            there = max(hit, min(self._kept(request), known - 1))
             ahead = kind.promise * (book.output[request] - book.emitted[request])
             if (self.decoding or joining) and self.used + need + left + ahead > kind.room:
                 break
@@ -234,13 +238,14 @@ class Replica:
             if kind.stage != REST:
                 book.hits[request] = hit
             self.used += need
-            count = min(need, budget)
-            tokens, chunks, pairs = tokens + count, chunks + 1, pairs + count * hit + count * (count + 1) / 2.0
+            self.taken += need
+            count = min(known - there, budget)
+            tokens, chunks, pairs = tokens + count, chunks + 1, pairs + count * there + count * (count + 1) / 2.0
             budget -= count
-            if count == need:
+            if there + count == known:
                 joining.append(request)
             else:
-                self.filling, self.filled = request, hit + count
+                self.filling, self.filled = request, there + count
         if not tokens:
             return False
         beside = 0 if kind.alone else self.decoding
@@ -249,6 +254,11 @@ class Replica:
         self.state, self.until, self.began = PROMPTS, now + seconds, now
         self.run = 1 if beside else 0
         return True
+
+    def _kept(self, request: int) -> int:
+        """Tokens of a preempted request whose blocks nobody took meanwhile, where the engine looks for them."""
+        known, taken = self.again.get(request, (0, 0))
+        return max(0, known - (self.taken - taken)) if self.kind.keeps else 0
 
     def _join(self, request: int, known: int) -> None:
         """A request whose first `known` tokens are there decodes."""
@@ -271,6 +281,7 @@ class Replica:
                 self.counter += self.run
                 self.context += self.decoding * self.run
                 self.used += self.decoding * self.run
+                self.taken += self.decoding * self.run
                 self.batch += self.decoding * self.run
                 self.passes_done += self.run
                 self._finish_tokens(now, done)

@@ -153,7 +153,9 @@ def _replicas(answer: FleetServed) -> tuple[Block, ...]:
     if answer.scaler is not None:
         counts = answer.series.replicas
         line = Sentence(
-            "{least} to {most} replicas took requests, {mean} in the mean; it aims at {target} requests of each", least=f"{counts.min():.0f}", most=f"{counts.max():.0f}", mean=f"{counts.mean():.3g}", target=f"{answer.scaler.target:.3g}",
+            "{least} to {most} replicas took requests, {mean} in the mean; it aims at {target} requests of each",
+            least=f"{counts.min():.0f}", most=f"{counts.max():.0f}", mean=f"{counts.mean():.3g}",
+            target=f"{answer.scaler.target:.3g}",
         )  # fmt: skip
         blocks.append(Lines((line,), "autoscaler"))
     if answer.preempted:
