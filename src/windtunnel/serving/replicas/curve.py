@@ -61,8 +61,8 @@ class RateCurve:
 
 
 def read_curve(text: str, mean: float | None) -> RateCurve:
-    """A curve of `swing=0.6` (a day's sinusoid about the mean, lowest at its begin, which needs `mean`), or of a CSV file: a
-    column of seconds, or of hours under the name `hour`, and one of requests a second. `mean`: the rate to which it
+    """A curve of `swing=0.6` (a day's sinusoid about the mean, lowest at its begin, which needs `mean`), or of a CSV file: a column
+    of seconds, or of hours under the name `hour`, and one of requests a second. `mean`: the rate to which it
     is scaled. SpecError or FileError for a text that is neither."""
     name, _, value = text.partition("=")
     if name.strip() == "swing":

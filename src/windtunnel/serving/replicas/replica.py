@@ -70,6 +70,7 @@ class ReplicaKind:
         put(self, "alone", member.prompts_alone and ranks == 1)  # other ranks decode meanwhile
         put(self, "promise", member.promised)
         put(self, "ahead", engine.ahead)
+        put(self, "stalls", member.prompts_alone and ranks > 1)
         put(self, "keeps", engine.keeps_blocks)
         put(self, "chunk", (engine.prefill_chunk or engine.step_tokens) * ranks)
         put(self, "whole", engine.step_tokens * ranks)
@@ -78,6 +79,7 @@ class ReplicaKind:
     alone: bool = field(init=False)
     promise: float = field(init=False)
     ahead: bool = field(init=False)
+    stalls: bool = field(init=False)
     keeps: bool = field(init=False)
     chunk: int = field(init=False)
     whole: int = field(init=False)
@@ -105,6 +107,7 @@ class Replica:
         self.joining: list[int] = []
         self.again: dict[int, tuple[int, int]] = {}
         self.taken = 0
+        self.credit = 0.0  # share of a pass that ranks without prompts have decoded
         self.blocked = False
         self.queue.clear()
         self.until = math.inf
@@ -253,6 +256,10 @@ class Replica:
         seconds = kind.passes.mixed(tokens, chunks, pairs, beside, context, beside + len(joining))
         self.state, self.until, self.began = PROMPTS, now + seconds, now
         self.run = 1 if beside else 0
+        if beside and kind.stalls:
+            self.credit += 1.0 - min(chunks, kind.passes.ranks) / kind.passes.ranks
+            self.run = int(self.credit)
+            self.credit -= self.run
         return True
 
     def _kept(self, request: int) -> int:

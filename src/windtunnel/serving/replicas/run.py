@@ -30,7 +30,7 @@ _WAKE, _COME, _FAIL, _READY, _TICK, _BRING = range(6)
 @dataclass(frozen=True)
 class Autoscaler:
     """From `least` to `most` replicas, so that each has `target` requests at a time: Kubernetes' HorizontalPodAutoscaler on
-    requests in flight. It looks every `every` seconds (its default: 15), and stops those that were too many for `calm` seconds (300)."""
+    requests in flight. It looks every `every` seconds (its default: 15), and stops those too many for `calm` seconds (300)."""
 
     least: int
     most: int
@@ -42,8 +42,8 @@ class Autoscaler:
 @dataclass(frozen=True)
 class FleetPlan:
     """What runs: `replicas` of `kind`, or those of `prompts` (with `fronts` of them) before those of `kind`, which then only
-    decode; `seconds_of_token`: of a token's cache between both. `mtbf`: mean seconds until a replica fails, `cold_start`: seconds until
-    it is back, or a new one takes requests."""
+    decode; `seconds_of_token`: of a token's cache between both. `mtbf`: mean seconds until a replica fails, `cold_start`: seconds
+    until it is back, or a new one takes requests."""
 
     kind: ReplicaKind
     replicas: int
