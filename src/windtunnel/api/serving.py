@@ -55,6 +55,8 @@ def answer_serve(asked: ServeOptions) -> Served:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    if asked.requests_out is not None and served.records is not None:
+        served.records.write(asked.requests_out)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
 
 
@@ -263,7 +265,7 @@ def answer_fleet_question(asked: ServeFleetOptions) -> FleetServed:
     from windtunnel.serving.replicas.sizing import FleetQuestion, answer_fleet
 
     names = {each.name for each in fields(ServeOptions)} & {each.name for each in fields(ServeFleetOptions)}
-    said = {name: getattr(asked, name) for name in names - {"prefill", "requests", "rate"}}
+    said = {name: getattr(asked, name) for name in names - {"prefill", "requests", "rate", "requests_out"}}
     plan, (fronts, front_machine) = asked.prefill, (None, None)
     if plan is not None:
         plan, fronts, front_machine = _front_of(plan)
@@ -298,7 +300,10 @@ def answer_fleet_question(asked: ServeFleetOptions) -> FleetServed:
         float("inf") if asked.mtbf is None else 3600.0 * asked.mtbf, asked.cold_start, _scaling_of(asked.autoscale), asked.target,
         1.0 if curve is None else float(curve.rates[0]) / curve.peak, asked.seed, notes,
     )  # fmt: skip
-    return answer_fleet(question)
+    answer = answer_fleet(question)
+    if asked.requests_out is not None:
+        answer.records.write(asked.requests_out)
+    return answer
 
 
 def _one_copy(server: Server) -> Server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windtunnel.cli.shared.common import writable
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.serving.options import ServeFleetOptions
@@ -20,5 +21,6 @@ def command(options: ServeFleetOptions, outputs: Outputs) -> None:
     from windtunnel.api.serving import answer_fleet_question
     from windtunnel.serving.replicas.sheet import fleet_sheet
 
+    writable(("--requests-out", options.requests_out))
     answer = answer_fleet_question(options)
     outputs.show(fleet_sheet(answer), answer.as_dict)

@@ -14,6 +14,7 @@ from windtunnel.compute.engines.file import is_carried
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
@@ -115,7 +116,7 @@ class Served:
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
-    printed.
+    printed. `records`: what each request did.
     """
 
     server: Server
@@ -146,6 +147,7 @@ class Served:
     detail: ServedDetail | None = None
     paced: bool = False
     measured: MeasuredServer | None = None
+    records: RequestRecords | None = None
 
     @cached_property
     def kind(self) -> ServerKind:

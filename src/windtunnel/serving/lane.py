@@ -40,10 +40,11 @@ class PassRecord(NamedTuple):
 
 @dataclass
 class Lane:
-    """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt and
-    what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache came
-    from elsewhere, until r is preempted. `places[r]`: where r is in the row of passes of `speculation`; `verified`: passes of
-    requests that verified drafts, `rejected`: tokens of these passes that are not kept."""
+    """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt
+    and what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache
+    came from elsewhere, until r is preempted. `reused[r]`: prompt tokens that the cache had, `losses[r]`: how often r was
+    preempted. `places[r]`: where r is in the row of passes of `speculation`; `verified`: passes of requests that verified
+    drafts, `rejected`: tokens of these passes that are not kept."""
 
     load: ServeLoad
     cache: PagedCache
@@ -53,6 +54,8 @@ class Lane:
     computed: Int64s = field(init=False)
     emitted: Int64s = field(init=False)
     brought: Int64s = field(init=False)
+    reused: Int64s = field(init=False)
+    losses: Int64s = field(init=False)
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
@@ -64,7 +67,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         count = len(self.load)
-        self.computed, self.emitted, self.brought = (np.zeros(count, np.int64) for _ in range(3))
+        self.computed, self.emitted, self.brought, self.reused, self.losses = (np.zeros(count, np.int64) for _ in range(5))
         self.places = np.zeros(count, np.int64) if self.speculation is None else self.speculation.begin(count)
 
     def tokens(self, request: int) -> int:
@@ -148,6 +151,7 @@ class Lane:
             self.recomputed -= found
         else:
             self.hits += found
+            self.reused[request] = found
         self.running.append(request)
 
     def turn_away(self, request: int) -> None:
@@ -164,6 +168,7 @@ class Lane:
             self.cache.name(request, self._names[request], computed)
         self.recomputed += computed
         self.preempted += 1
+        self.losses[request] += 1
         self.brought[request] = 0
         self.turn_away(request)
 

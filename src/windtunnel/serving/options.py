@@ -98,6 +98,12 @@ class ServeOptions:
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
+    requests_out: str | None = option(
+        "Write what each request did as CSV: arrival, latencies, tokens, cached ones, preemptions.",
+        None,
+        metavar="FILE.csv",
+        writes=True,
+    )
     seed: int = _seed()
     record: bool = option("The answer has a `detail` for pages: latencies of each request, what passes did.", False, shown=False)
     overrides: Sequence[str] = shared.sets()
@@ -181,5 +187,6 @@ class ServeFleetOptions:
     memory: float | None = _same("memory")
     max_model_len: int | None = _same("max_model_len")
     eager: bool = _same("eager")
+    requests_out: str | None = _same("requests_out")
     seed: int = _seed()
     overrides: Sequence[str] = shared.sets()

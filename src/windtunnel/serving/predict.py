@@ -16,6 +16,7 @@ from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.simulate import LaneResult, run_ranks
@@ -223,6 +224,17 @@ def _answer(
         (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
+        records=RequestRecords(
+            sent - float(sent.min()),
+            ttft,
+            np.where(many, (last - first) / np.maximum(output - 1.0, 1.0), np.nan),
+            e2e,
+            prompt,
+            output,
+            np.concatenate([r.reused for _, r in results]),
+            np.concatenate([r.losses for _, r in results]),
+            {"lane": np.repeat(np.arange(len(results)), [len(r.sent) for _, r in results])},
+        ),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,8 @@ RUN = 128
 class LaneResult:
     """What happened: seconds at which each request was `sent`, had its `first` and its `last` token; -1 where it was not served.
     `busy`: seconds of passes, `steps` their number, `hits` prompt tokens from the cache, `peak` share of the cache in use at most,
-    `mean_batch` requests of the mean pass, `log`: what passes did, if it was asked for."""
+    `mean_batch` requests of the mean pass, `log`: what passes did, if it was asked for; `reused`, `losses`: as of
+    `Lane`."""
 
     sent: Floats
     first: Floats
@@ -47,9 +48,11 @@ class LaneResult:
     peak: float
     mean_batch: float
     prompt_seconds: float
+    reused: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    losses: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    log: tuple[PassRecord, ...] = ()
     verified: int = 0
     rejected: int = 0
-    log: tuple[PassRecord, ...] = ()
 
 
 FRONT, TOKENISE = 2.0e-3, 1.0e-6
@@ -183,7 +186,8 @@ def _result(rank: ServedRank) -> LaneResult:
     assert not lane.waiting and not lane.running, "requests were left behind"
     return LaneResult(
         clock.sent, clock.first, clock.last, clock.busy, clock.steps, lane.hits, lane.preempted, lane.recomputed, clock.peak,
-        clock.batch / max(clock.steps, 1), clock.prompts, lane.verified, lane.rejected, tuple(clock.log or ()),
+        clock.batch / max(clock.steps, 1), clock.prompts, lane.reused, lane.losses,
+        tuple(clock.log or ()), lane.verified, lane.rejected,
     )  # fmt: skip
 
 

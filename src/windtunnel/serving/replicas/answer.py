@@ -11,6 +11,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.serving.answer import server_kind
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.published import servers_like
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.replicas.run import Autoscaler
 from windtunnel.serving.server import Server
 
@@ -88,7 +89,8 @@ class FleetSeries:
 class FleetServed:
     """How a fleet answers a load. `prompts`: replicas that compute prompts alone, if they do. `kept`: share of requests that keep
     `ttft_limit` and `tpot_limit`. `dollars`: of all GPU hours; None where the machine has no price. `resent`: requests that started
-    anew since a replica failed. `tries`: numbers of replicas that were tried."""
+    anew since a replica failed. `tries`: numbers of replicas that were tried.
+    `records`: what each request did."""
 
     whole: FleetSide
     prompts: FleetSide | None
@@ -112,6 +114,7 @@ class FleetServed:
     scaler: Autoscaler | None
     tries: tuple[FleetTry, ...]
     notes: tuple[str, ...]
+    records: RequestRecords
 
     @property
     def sides(self) -> tuple[FleetSide, ...]:

@@ -15,6 +15,7 @@ from windtunnel.serving.disaggregated import transfer_seconds
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.predict import BACKLOG, check_latency_limits, with_gpus, within_context
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.replicas.answer import FleetSeries, FleetServed, FleetSide, FleetSpread, FleetTry
 from windtunnel.serving.replicas.pass_table import PassTable
 from windtunnel.serving.replicas.replica import ReplicaKind
@@ -209,6 +210,11 @@ def _answer(sizer: FleetSizer, plan: FleetPlan, result: FleetResult) -> FleetSer
         load.is_open and keeps_up(load, result), sum(book.hits) / max(1, sum(book.prompt)), sum(book.preempted), result.failures,
         sum(book.resent), dollars, joules, _series(result, first), plan.scaler, tuple(sizer.tries),
         (*asked.notes, *load.notes),
+        RequestRecords(
+            np.array(book.sent) - first, ttft, tpot, e2e, load.prompt, load.output,
+            np.array(book.hits, np.int64), np.array(book.preempted, np.int64),
+            {name: np.array(getattr(book, name), np.int64) for name in ("replica", "resent")},
+        ),
     )  # fmt: skip
 
 
