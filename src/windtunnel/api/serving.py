@@ -44,6 +44,11 @@ def answer_serve(asked: ServeOptions) -> Served:
         found = read_served(Path(asked.measured))
         asked = replace(asked, **_not_stated(asked, found.load))
     server, front = servers_of(asked)
+    if asked.tier:
+        from windtunnel.serving.tiers import tier_of
+
+        tiers = tuple(tier_of(text) for text in asked.tier)
+        server, front = replace(server, tiers=tiers), None if front is None else replace(front, tiers=tiers)
     if asked.calibration is not None:
         from windtunnel.serving.calibrated import read_server_calibration
 
@@ -55,6 +60,10 @@ def answer_serve(asked: ServeOptions) -> Served:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    if server.tiers:
+        plain, other = replace(server, tiers=()), None if front is None else replace(front, tiers=())
+        without = serve(plain, load) if other is None else serve_apart(other, plain, load)
+        served = replace(served, ttft_without=without.ttft.mean)
     if asked.requests_out is not None and served.records is not None:
         served.records.write(asked.requests_out)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served

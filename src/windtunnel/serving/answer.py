@@ -18,6 +18,7 @@ from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
+from windtunnel.serving.tiers import TierHits
 
 if TYPE_CHECKING:
     from windtunnel.formats.logs.served import MeasuredServer
@@ -116,7 +117,8 @@ class Served:
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
-    printed. `records`: what each request did.
+    printed. `records`: what each request did. `tiers`: what tiers of
+    the cache gave; `ttft_without`: mean seconds to the first token without them.
     """
 
     server: Server
@@ -148,6 +150,8 @@ class Served:
     paced: bool = False
     measured: MeasuredServer | None = None
     records: RequestRecords | None = None
+    tiers: tuple[TierHits, ...] = ()
+    ttft_without: float | None = None
 
     @cached_property
     def kind(self) -> ServerKind:
@@ -207,6 +211,11 @@ class Served:
             "relative_errors": self.relative_errors(),
             "published": None if self.published_servers is None else self.published_servers.as_dict(),
             "notes": list(self.notes),
+            **(
+                {"tiers": {tier.name: tier.share for tier in self.tiers}, "ttft_without_tiers": self.ttft_without}
+                if self.tiers
+                else {}
+            ),
             **({"measured": [asdict(row) for row in self.measured_rows]} if self.measured is not None else {}),
         }
 

@@ -12,6 +12,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.serving.cache import NO_NAMES, OWN, BlockNames, PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.speculation import ROW, Speculation
+from windtunnel.serving.tiers import TierStore
 
 BEYOND = 1 << 30
 """Passes that need no limit."""
@@ -49,6 +50,7 @@ class Lane:
     load: ServeLoad
     cache: PagedCache
     speculation: Speculation | None = None
+    tiers: TierStore | None = None
     waiting: deque[int] = field(default_factory=deque)
     running: list[int] = field(default_factory=list)
     computed: Int64s = field(init=False)
@@ -64,6 +66,7 @@ class Lane:
     places: Int64s = field(init=False)
     _names: dict[int, BlockNames] = field(default_factory=dict, repr=False)
     _kept: set[int] = field(default_factory=set, repr=False)
+    _fetched: set[int] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
@@ -136,13 +139,27 @@ class Lane:
         found = self.count_cached(request) if found is None else found
         if found:
             self.cache.attach(request, self.names(request), found)
-            self.computed[request] = found * self.cache.block
+            self.computed[request] = max(found * self.cache.block, int(self.brought[request]))
         return found * self.cache.block
 
     def name_blocks(self, request: int, tokens: int) -> None:
         """Lets others find the full blocks of the first `tokens` of a request."""
         if self.load.blocks:
             self.cache.name(request, self.names(request), tokens)
+            if self.tiers is not None:
+                self.tiers.put(self.names(request), tokens // self.cache.block)
+
+    def fetch(self, request: int, moment: float) -> float:
+        """The moment from which a request that comes at `moment` has what the tiers behind the cache know of its prompt."""
+        if self.tiers is None or request in self._fetched or not self.load.blocks:
+            return moment
+        self._fetched.add(request)
+        found, most = self.count_cached(request), (self.tokens(request) - 1) // self.cache.block
+        more, ready = self.tiers.fetch(self.names(request), found, most, moment)
+        if more:
+            self.computed[request] = self.brought[request] = (found + more) * self.cache.block
+            self.reused[request] = more * self.cache.block
+        return ready
 
     def admit(self, found: int) -> None:
         """Lets the first waiting request run; `found`: tokens of it that the cache had."""
@@ -151,7 +168,7 @@ class Lane:
             self.recomputed -= found
         else:
             self.hits += found
-            self.reused[request] = found
+            self.reused[request] = max(found, int(self.brought[request]))
         self.running.append(request)
 
     def turn_away(self, request: int) -> None:

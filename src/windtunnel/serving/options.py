@@ -98,6 +98,11 @@ class ServeOptions:
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
+    tier: Sequence[str] = option(
+        "A tier of the cache behind the GPUs' of a copy, the fastest first; may be repeated.",
+        (),
+        metavar="host=512GB,bandwidth=50GB/s",
+    )
     requests_out: str | None = option(
         "Write what each request did as CSV: arrival, latencies, tokens, cached ones, preemptions.",
         None,

@@ -21,6 +21,7 @@ from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.tiers import TierHits
 
 BACKLOG = 0.05
 """Share of a load's span that a server which keeps up may need for what has piled up at its end."""
@@ -234,6 +235,10 @@ def _answer(
             np.concatenate([r.reused for _, r in results]),
             np.concatenate([r.losses for _, r in results]),
             {"lane": np.repeat(np.arange(len(results)), [len(r.sent) for _, r in results])},
+        ),
+        tiers=tuple(
+            TierHits(tier.name, sum(r.tier_hits[place] for _, r in results if r.tier_hits) / max(1.0, float(prompt.sum())))
+            for place, tier in enumerate(server.tiers)
         ),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
