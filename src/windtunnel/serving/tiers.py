@@ -1,7 +1,7 @@
 """Tiers of the cache behind the GPU's: host memory, a local disk, a shared store, each with its size and its link.
 
-Blocks are written through when they are computed, as LMCache's and Mooncake's connectors do; what a tier has no room for goes down
-to the next one, the prompt that was used longest ago first. A request whose prompt goes on in a tier behind what the GPU's cache
+Blocks are written through when they are computed, as LMCache's and Mooncake's connectors do, so a tier smaller than the GPU's cache
+gives little; what a tier has no room for goes down to the next one, the prompt that was used longest ago first. A request whose prompt goes on in a tier behind what the GPU's cache
 has waits until its blocks have travelled, one request after the other on each link, while passes of others go on. Writing is not
 counted: it runs beside passes.
 """
@@ -31,7 +31,7 @@ class CacheTier:
 
 
 def tier_of(text: str) -> CacheTier:
-    """`host=512GB,bandwidth=50GB/s`, with `latency=1ms` where it is known; the name is any word. SpecError for other words."""
+    """`host=512GB,bandwidth=50GB/s`, with `latency=1ms` where it is known; the name is any word. SpecError else."""
     allowed = "a name with its size, and its bandwidth, such as host=512GB,bandwidth=50GB/s or disk=4TB,bandwidth=6GB/s,latency=1ms"
     said = {name.strip(): value.strip() for name, _, value in (word.partition("=") for word in text.split(","))}
     rate, wait = said.pop("bandwidth", ""), said.pop("latency", "")
@@ -39,10 +39,10 @@ def tier_of(text: str) -> CacheTier:
         raise SpecError("tier", text, allowed)
     name, size = next(iter(said.items()))
     try:
-        found = CacheTier(name, parse_size(size), parse_size(rate.removesuffix("/s")), parse_time(wait) if wait else LATENCY.get(name, 1e-3))
+        seconds = parse_time(wait) if wait else LATENCY.get(name, 1e-3)
+        return CacheTier(name, parse_size(size), parse_size(rate.removesuffix("/s")), seconds)
     except ValueError as error:
         raise SpecError("tier", text, allowed, f"{error}.") from error
-    return found
 
 
 class TierStore:
