@@ -1,9 +1,9 @@
 """Tiers of the cache behind the GPU's: host memory, a local disk, a shared store, each with its size and its link.
 
-Blocks are written through when they are computed, as LMCache's and Mooncake's connectors do, so a tier smaller than the GPU's cache
-gives little; what a tier has no room for goes down to the next one, the prompt that was used longest ago first. A request whose prompt goes on in a tier behind what the GPU's cache
-has waits until its blocks have travelled, one request after the other on each link, while passes of others go on. Writing is not
-counted: it runs beside passes.
+Blocks are written through when they are computed, as LMCache's and Mooncake's connectors do, so a tier smaller than the GPU's
+cache gives little; what a tier has no room for goes down to the next one, the prompt that was used longest ago first. A request
+whose prompt goes on in a tier behind what the GPU's cache has waits until its blocks have travelled, one request after the other
+on each link, while passes of others go on. Writing is not counted: it runs beside passes.
 """
 
 from __future__ import annotations
