@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,10 @@ def test_a_link_carries_one_prompt_after_the_other() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_hits_of_all_tiers_are_those_of_a_cache_without_limits(engine: str) -> None:
-    """A store that never forgets gives what the GPU's cache forgot, at once if its link is fast: then no prompt is computed twice."""
+    """A store that never forgets gives what the GPU's cache forgot, at once if its link is fast."""
     load = drawn_sessions("1500~0.5", "60~0.5", 5, 6, sessions=40, rate=6.0)
     plain = server_of(load_model("llama3.1-8b"), "h100-ib", 1, engine, ServePlan())
     tier = CacheTier("host", 1e15, 1e15, 0.0)
-    from dataclasses import replace
-
     tiered = replace(plain, tiers=(tier,))
     whole, small = run_lane(StepTimes(plain), load, 10_000_000), run_lane(StepTimes(plain), load, 40_000)
     helped = run_lane(StepTimes(tiered), load, 40_000)
@@ -79,8 +78,6 @@ def test_hits_of_all_tiers_are_those_of_a_cache_without_limits(engine: str) -> N
 def test_a_loaded_request_holds_all_of_its_blocks() -> None:
     tier = CacheTier("host", 1e15, 1e12, 1e-4)
     server = server_of(load_model("llama3.1-8b"), "h100-ib", 1, "vllm", ServePlan())
-    from dataclasses import replace
-
     times = StepTimes(replace(server, tiers=(tier,)))
     load = ServeLoad(np.full(2, 1024), np.full(2, 4), np.array([0.0, 30.0]), 0, ((5, 6), (5, 6)))
     lane = lane_of(times, load, 2048)

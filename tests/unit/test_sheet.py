@@ -315,6 +315,7 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "memory that fits": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100"))),
     "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
     "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
+    "serve-predict with tiers": lambda: _served(tier=["host=1TB,bandwidth=50GB/s"], turns=2, think=1),
     "serve-predict --measured": lambda: _served(measured=_bench()),
     "serve-search": _front,
     "serve-fleet": lambda: _replicas(rate=40.0, requests=600, ttft=0.5, mtbf=0.003, cold_start=5.0, autoscale="1-4", target=30),
