@@ -22,7 +22,7 @@ from windtunnel.serving.replicas.pass_table import PassTable
 from windtunnel.serving.replicas.prefixes import PrefixCache, PrefixIndex
 from windtunnel.serving.replicas.replica import ReplicaKind
 from windtunnel.serving.replicas.routers import CACHE_AWARE, KV_AWARE, LEAST_REQUESTS
-from windtunnel.serving.replicas.run import Autoscaler, FleetPlan, FleetRun, columns_of, run_fleet
+from windtunnel.serving.replicas.run import Autoscaler, FleetPlan, ReplicasRun, columns_of, run_fleet
 from windtunnel.serving.replicas.sizing import FleetQuestion, answer_fleet
 from windtunnel.serving.room import room_of
 from windtunnel.serving.routing import ROUTERS, RouterView
@@ -99,7 +99,7 @@ class PlainPasses(PassTable):
     def decode(self, requests: int, context: float) -> float:
         return self.seconds
 
-    def mixed(self, prompt: int, chunks: int, pairs: float, requests: int, context: float, sampled: int) -> float:
+    def mixed_seconds(self, prompt: int, chunks: int, pairs: float, requests: int, context: float, sampled: int) -> float:
         return self.seconds
 
 
@@ -224,7 +224,7 @@ def test_two_sides_are_sized_apart_and_may_be_of_two_machines() -> None:
 def test_nothing_is_lost_when_all_replicas_are_down() -> None:
     server, load = copy_of(), drawn_load(512, 50, requests=300, rate=20)
     kind = ReplicaKind(server, PassTable(times_of(server), 4096), 100_000)
-    run = FleetRun(FleetPlan(kind, 1, mtbf=5.0, cold_start=3.0), load)
+    run = ReplicasRun(FleetPlan(kind, 1, mtbf=5.0, cold_start=3.0), load)
     result = run.run()
     assert result.failures >= 1 and min(result.book.last) > 0.0
     assert result.book.emitted == load.output.tolist()
@@ -237,7 +237,7 @@ def test_curves() -> None:
     assert len(arrivals) == pytest.approx(864_000, rel=0.01) and bool((np.diff(arrivals) >= 0.0).all())
     noon = float(((arrivals > 0.45 * DAY) & (arrivals < 0.55 * DAY)).sum()) / (0.1 * DAY)
     assert noon == pytest.approx(15.0, rel=0.03)
-    assert day.over(2.5 * DAY).span == pytest.approx(2.5 * DAY)
+    assert day.over_seconds(2.5 * DAY).span == pytest.approx(2.5 * DAY)
 
 
 def test_a_curve_of_a_file(tmp_path: Any) -> None:

@@ -126,7 +126,7 @@ def _drawn_sessions(
     mean = float(draw_lengths("turns", turns, 1000, np.random.default_rng(asked.seed)).mean())
     arrival = None
     if curve is not None:
-        arrival = curve.scaled(curve.mean / mean).arrivals(np.random.default_rng([asked.seed, 5]))
+        arrival = curve.scale_to(curve.mean / mean).arrivals(np.random.default_rng([asked.seed, 5]))
         count = len(arrival)
     else:
         wanted = requests if requests is not None else 10 * users if users else max(200, round(600.0 * (rate or 0.0)))
@@ -376,7 +376,7 @@ def _curve_of(asked: ServeFleetOptions) -> RateCurve | None:
     if asked.hours is not None:
         if not asked.hours > 0.0:
             raise SpecError("hours", asked.hours, "a positive number")
-        curve = curve.over(HOUR * asked.hours)
+        curve = curve.over_seconds(HOUR * asked.hours)
     if (count := curve.mean * curve.span) > 2_000_000:
         raise SpecError(
             "hours",

@@ -225,23 +225,29 @@ def _answer(
         (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
-        records=RequestRecords(
-            sent - float(sent.min()),
-            ttft,
-            np.where(many, (last - first) / np.maximum(output - 1.0, 1.0), np.nan),
-            e2e,
-            prompt,
-            output,
-            np.concatenate([r.reused for _, r in results]),
-            np.concatenate([r.losses for _, r in results]),
-            {"lane": np.repeat(np.arange(len(results)), [len(r.sent) for _, r in results])},
-        ),
-        tiers=tuple(
-            TierHits(tier.name, sum(r.tier_hits[place] for _, r in results if r.tier_hits) / max(1.0, float(prompt.sum())))
-            for place, tier in enumerate(server.tiers)
-        ),
+        records=_records(results, sent, (ttft, e2e), (last - first) / np.maximum(output - 1.0, 1.0)),
+        tiers=_tier_hits(server, results),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
+
+
+def _records(
+    results: list[tuple[ServeLoad, LaneResult]], sent: Floats, waits: tuple[Floats, Floats], tpot: Floats
+) -> RequestRecords:
+    """What each request did; `waits`: seconds to its first and its last token."""
+    prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
+    return RequestRecords(
+        sent - float(sent.min()), waits[0], np.where(output > 1, tpot, np.nan), waits[1], prompt, output,
+        np.concatenate([result.reused for _, result in results]), np.concatenate([result.losses for _, result in results]),
+        {"lane": np.repeat(np.arange(len(results)), [len(result.sent) for _, result in results])},
+    )  # fmt: skip
+
+
+def _tier_hits(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> tuple[TierHits, ...]:
+    """Shares of prompt tokens that came from each tier."""
+    tokens = max(1.0, float(sum(part.prompt.sum() for part, _ in results)))
+    given = [result.tier_hits for _, result in results if result.tier_hits]
+    return tuple(TierHits(tier.name, sum(hits[place] for hits in given) / tokens) for place, tier in enumerate(server.tiers))
 
 
 def _formats_note(server: Server) -> tuple[str, ...]:

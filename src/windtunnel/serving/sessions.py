@@ -161,8 +161,8 @@ def read_sessions(
     rows = list(read_rows(name))
     if not rows:
         raise FileError("sessions", name, "a file with rows")
-    key, output = _first(rows[0], _SESSION), _first(rows[0], _OUTPUT)
-    new, whole = _first(rows[0], _NEW), _first(rows[0], _PROMPT)
+    key, output = _first_column(rows[0], _SESSION), _first_column(rows[0], _OUTPUT)
+    new, whole = _first_column(rows[0], _NEW), _first_column(rows[0], _PROMPT)
     if key is None or output is None or (new is None and whole is None):
         wanted = f"columns of a session ({', '.join(_SESSION)}), prompt ({', '.join((*_PROMPT, *_NEW))}) and output tokens"
         raise FileError("sessions", name, wanted, f"It has {', '.join(map(str, rows[0]))}.")
@@ -198,7 +198,7 @@ def read_sessions(
     return _load_of(sessions, arrival, users, shared, np.random.default_rng(seed), tuple(notes))
 
 
-def _first(row: Mapping[str, Any], known: Sequence[str]) -> str | None:
+def _first_column(row: Mapping[str, Any], known: Sequence[str]) -> str | None:
     return next((name for name in known if name in row), None)
 
 
@@ -219,5 +219,5 @@ def _tokens(row: Mapping[str, Any], prompt: str, output: str) -> tuple[int, int]
 
 def _seconds(row: Mapping[str, Any], known: Mapping[str, float]) -> float:
     """Seconds of the first column of `known` that a row has; not a number without one."""
-    name = _first(row, tuple(known))
+    name = _first_column(row, tuple(known))
     return math.nan if name is None else _number(row.get(name)) * known[name]

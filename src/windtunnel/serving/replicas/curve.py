@@ -40,11 +40,11 @@ class RateCurve:
         """Seconds of the curve."""
         return float(self.times[-1])
 
-    def scaled(self, mean: float) -> RateCurve:
+    def scale_to(self, mean: float) -> RateCurve:
         """The same form with this mean rate."""
         return RateCurve(self.times, self.rates * (mean / self.mean))
 
-    def over(self, seconds: float) -> RateCurve:
+    def over_seconds(self, seconds: float) -> RateCurve:
         """The curve over so many seconds, again and again."""
         count = math.ceil(seconds / self.span)
         times = np.concatenate([self.times + turn * self.span for turn in range(count)])
@@ -74,7 +74,7 @@ def read_curve(text: str, mean: float | None) -> RateCurve:
         times = np.linspace(0.0, DAY, POINTS)
         return RateCurve(times, mean * (1.0 - swing * np.cos(2.0 * np.pi * times / DAY)))
     found = _read_rows(text)
-    return found if mean is None else found.scaled(mean)
+    return found if mean is None else found.scale_to(mean)
 
 
 def _number(text: str) -> float:

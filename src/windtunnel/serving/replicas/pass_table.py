@@ -78,12 +78,12 @@ class PassTable:
 
     def _decode_row(self, requests: int) -> list[float]:
         each = -(-requests // self.ranks)
-        kernels = self._plain(each, requests) + self._head(each) + self.cached_row(each)
+        kernels = self._plain_seconds(each, requests) + self._head(each) + self.cached_row(each)
         called = self.launched if each <= self.graph_tokens else self.called
         seconds: list[float] = (np.maximum(kernels * self.kernels, called) + self.gap + self.request_gap * each).tolist()
         return seconds
 
-    def _plain(self, tokens: int, everyone: int) -> float:
+    def _plain_seconds(self, tokens: int, everyone: int) -> float:
         """Kernel seconds of rows that depend on tokens alone: `tokens` of the fullest rank, `everyone`'s in all."""
         own, shared = self.spans
         total = own[min(tokens, len(own) - 1)]
@@ -96,13 +96,13 @@ class PassTable:
             self._heads[sampled] = float(np.interp(sampled, *self.times.heads)) if sampled else 0.0
         return self._heads[sampled]
 
-    def mixed(self, prompt: int, chunks: int, pairs: float, requests: int, context: float, sampled: int) -> float:
+    def mixed_seconds(self, prompt: int, chunks: int, pairs: float, requests: int, context: float, sampled: int) -> float:
         """Seconds of a pass over `prompt` tokens in `chunks` pieces with `pairs` of a token and one that it sees, beside `requests`
         that decode; it samples `sampled` tokens."""
         spread = min(chunks, self.ranks)
         own, parts = -(-prompt // spread), -(-chunks // spread)
         each = -(-requests // self.ranks)
-        total = self._plain(own + each, prompt + requests) + self._head(-(-sampled // self.ranks))
+        total = self._plain_seconds(own + each, prompt + requests) + self._head(-(-sampled // self.ranks))
         one = Passing(own, parts, pairs / spread, each, 0.0)
         for kind, count, mixing in self.times.kinds:
             total += count * self.times.prompt_seconds(kind, mixing, one)
@@ -116,4 +116,4 @@ class PassTable:
         requests = each * self.ranks
         called = self.launched if each <= self.graph_tokens else self.called
         whole = max(self.decode(requests, context) - self.gap - self.request_gap * each, called) / self.kernels
-        return max(0.0, whole - self._plain(each, requests) - self._head(each))
+        return max(0.0, whole - self._plain_seconds(each, requests) - self._head(each))

@@ -113,7 +113,7 @@ class Replica:
         self.until = math.inf
         self.stamp += 1
 
-    def unfinished(self) -> list[int]:
+    def unfinished_requests(self) -> list[int]:
         """Requests that run or wait."""
         some = [request for _, request in self.queue]
         some += [*self.joining, *([self.filling] if self.filling >= 0 else [])]
@@ -190,7 +190,7 @@ class Replica:
         self.decoding -= 1
         self.ends_sum -= end
         self.context -= known
-        self.used -= known - 1 - self._found(victim)
+        self.used -= known - 1 - self._found_tokens(victim)
         self.again[victim] = (known - 1, self.taken)
         book.emitted[victim] = emitted
         book.preempted[victim] += 1
@@ -199,7 +199,7 @@ class Replica:
 
     def _begin_prompts(self, now: float, moment: float) -> bool:
         """A pass with prompts; false if none has room."""
-        kind, book, queue = self.kind, self.book, self.queue
+        kind, book = self.kind, self.book
         budget = kind.chunk if kind.alone else kind.whole - self.decoding
         tokens, chunks, pairs = 0, 0, 0.0
         joining = self.joining
@@ -213,6 +213,24 @@ class Replica:
             if self.filled >= known:
                 joining.append(request)
                 self.filling = -1
+        tokens, chunks, pairs = self._admit(moment, budget, tokens, chunks, pairs)
+        if not tokens:
+            return False
+        beside = 0 if kind.alone else self.decoding
+        context = self.context / self.decoding if beside else 1.0
+        seconds = kind.passes.mixed_seconds(tokens, chunks, pairs, beside, context, beside + len(joining))
+        self.state, self.until, self.began = PROMPTS, now + seconds, now
+        self.run = 1 if beside else 0
+        if beside and kind.stalls:
+            self.credit += 1.0 - min(chunks, kind.passes.ranks) / kind.passes.ranks
+            self.run = int(self.credit)
+            self.credit -= self.run
+        return True
+
+    def _admit(self, moment: float, budget: int, tokens: int, chunks: int, pairs: float) -> tuple[int, int, float]:
+        """Waiting requests join a pass of `tokens` in `chunks` with `pairs`, while its budget, seats and room last; the same, with
+        theirs."""
+        kind, book, queue, joining = self.kind, self.book, self.queue, self.joining
         left = kind.promise * (self.ends_sum - self.decoding * self.counter)
         while queue and budget > 0 and self.filling < 0 and self.decoding + len(joining) < kind.seats:
             seen, request = queue[0]
@@ -228,7 +246,7 @@ class Replica:
                 continue
             hit = 0 if self.cache is None else min(known - 1, self.cache.match(book.names[request]))
             need = known - hit
-            there = max(hit, min(self._kept(request), known - 1))
+            there = max(hit, min(self._kept_tokens(request), known - 1))
             ahead = kind.promise * (book.output[request] - book.emitted[request])
             if (self.decoding or joining) and self.used + need + left + ahead > kind.room:
                 break
@@ -249,20 +267,9 @@ class Replica:
                 joining.append(request)
             else:
                 self.filling, self.filled = request, there + count
-        if not tokens:
-            return False
-        beside = 0 if kind.alone else self.decoding
-        context = self.context / self.decoding if beside else 1.0
-        seconds = kind.passes.mixed(tokens, chunks, pairs, beside, context, beside + len(joining))
-        self.state, self.until, self.began = PROMPTS, now + seconds, now
-        self.run = 1 if beside else 0
-        if beside and kind.stalls:
-            self.credit += 1.0 - min(chunks, kind.passes.ranks) / kind.passes.ranks
-            self.run = int(self.credit)
-            self.credit -= self.run
-        return True
+        return tokens, chunks, pairs
 
-    def _kept(self, request: int) -> int:
+    def _kept_tokens(self, request: int) -> int:
         """Tokens of a preempted request whose blocks nobody took meanwhile, where the engine looks for them."""
         known, taken = self.again.get(request, (0, 0))
         return max(0, known - (self.taken - taken)) if self.kind.keeps else 0
@@ -310,7 +317,7 @@ class Replica:
             book.first[request] = now
         known = book.prompt[request] + book.emitted[request]
         if self.kind.stage == FIRST or book.emitted[request] >= book.output[request]:
-            self.used -= known - 1 - self._found(request)
+            self.used -= known - 1 - self._found_tokens(request)
             self._leave(request)
             done.append(request)
         else:
@@ -328,12 +335,12 @@ class Replica:
             self.ends_sum -= end
             tokens = book.prompt[request] + book.output[request]
             self.context -= tokens
-            self.used -= tokens - 1 - self._found(request)
+            self.used -= tokens - 1 - self._found_tokens(request)
             book.emitted[request] = book.output[request]
             self._leave(request)
             done.append(request)
 
-    def _found(self, request: int) -> int:
+    def _found_tokens(self, request: int) -> int:
         """Tokens of a running request that other requests may hold too."""
         return self.book.hits[request] if self.kind.stage != REST else 0
 

@@ -116,7 +116,7 @@ class Side:
     def open(self, copy: Copy, now: float) -> None:
         """A replica takes requests."""
         copy.state = UP
-        left = [request for lane in copy.lanes for request in lane.unfinished()]
+        left = [request for lane in copy.lanes for request in lane.unfinished_requests()]
         self.view.requests[copy.number] = float(len(left))
         self.view.tokens[copy.number] = float(sum(copy.lanes[0].book.prompt[request] for request in left))
         self._count(now)
@@ -142,7 +142,7 @@ class Side:
         return SideResult(busy, prompts, on, batch, max(count for _, _, count in self.changes), self.changes)
 
 
-class FleetRun:
+class ReplicasRun:
     """A fleet while it runs."""
 
     def __init__(self, plan: FleetPlan, load: ServeLoad) -> None:
@@ -257,7 +257,7 @@ class FleetRun:
         """A replica has a request; one that fails meanwhile sends it back."""
         side = self.sides[number]
         if copy.state not in (UP, DRAINING):
-            self._again(moment, request)
+            self._send_again(moment, request)
             return
         if number == 0 or len(self.sides) == 1:
             side.view.requests[copy.number] += 1.0
@@ -285,14 +285,14 @@ class FleetRun:
                 self._bring(moment, copy, request)
             else:
                 self._end(moment, request)
-        if copy.state == DRAINING and not any(one.unfinished() for one in copy.lanes):
+        if copy.state == DRAINING and not any(one.unfinished_requests() for one in copy.lanes):
             side.close(copy, moment, OFF)
 
     def _bring(self, moment: float, copy: Copy, request: int) -> None:
         """A prefill has ended: its cache travels to the replica with the fewest requests, over the NICs of both, one at a time."""
         side = self.sides[1]
         if not side.view.up:
-            self._again(moment, request)
+            self._send_again(moment, request)
             return
         there = side.copies[side.router.choose(side.view, self.book.prompt[request], ())]
         begin = max(moment + START, copy.link, there.link)
@@ -312,7 +312,7 @@ class FleetRun:
         elif not self.load.is_open:
             self._ask(moment + self.load.pause)
 
-    def _again(self, moment: float, request: int) -> None:
+    def _send_again(self, moment: float, request: int) -> None:
         """A request whose replica failed starts anew."""
         self.book.emitted[request] = 0
         self.book.resent[request] += 1
@@ -334,7 +334,7 @@ class FleetRun:
             if copy.state not in (UP, DRAINING) or copy.life != stamp:
                 return
             self.failures += 1
-            left = [request for lane in copy.lanes for request in lane.unfinished()]
+            left = [request for lane in copy.lanes for request in lane.unfinished_requests()]
             for lane in copy.lanes:
                 lane.clear()
                 if lane.cache is not None:
@@ -342,7 +342,7 @@ class FleetRun:
             side.close(copy, moment, COLD)
             self._push(moment + self.plan.cold_start, _READY, number, ident, copy.life)
             for request in left:
-                self._again(moment, request)
+                self._send_again(moment, request)
         elif copy.state == COLD and copy.life == stamp:
             side.open(copy, moment)
             self._plan_failure(moment, number, copy)
@@ -373,13 +373,13 @@ class FleetRun:
                 side.close(copy, moment, COLD)
                 self._push(moment + self.plan.cold_start, _READY, number, copy.number, copy.life)
         for copy in [copy for copy in reversed(now) if copy.state == UP][: max(0, len(now) - want)]:
-            side.close(copy, moment, DRAINING if any(lane.unfinished() for lane in copy.lanes) else OFF)
+            side.close(copy, moment, DRAINING if any(lane.unfinished_requests() for lane in copy.lanes) else OFF)
         self._push(moment + scaler.every, _TICK, 0, 0, 0)
 
 
 def run_fleet(plan: FleetPlan, load: ServeLoad) -> FleetResult:
     """Serves `load` with a fleet."""
-    return FleetRun(plan, load).run()
+    return ReplicasRun(plan, load).run()
 
 
 def stage_of(apart: bool, front: bool) -> int:

@@ -102,7 +102,7 @@ def _over_time(answer: FleetServed) -> tuple[Block, ...]:
     series = answer.series
     across = Axis(answer.seconds, "s")
 
-    def drawn(label: str, *named: tuple[str, Floats, str], tall: float = 130.0) -> Curves:
+    def draw_columns(label: str, *named: tuple[str, Floats, str], tall: float = 130.0) -> Curves:
         """Columns over the same time; the second is dashed."""
         middle = series.times.tolist()
         curves = tuple(
@@ -118,12 +118,12 @@ def _over_time(answer: FleetServed) -> tuple[Block, ...]:
     )  # fmt: skip
     return (
         Lines((line,), "queue"),
-        drawn("requests a second", ("requests that come a second", series.rate, GREEN)),
-        drawn(
+        draw_columns("requests a second", ("requests that come a second", series.rate, GREEN)),
+        draw_columns(
             "requests in flight", ("requests that are there", series.there, BLUE),
             ("that wait for their first token (dashed)", series.waiting, ORANGE), tall=190.0,
         ),
-        drawn("replicas over time", ("replicas that take requests", series.replicas, PINK)),
+        draw_columns("replicas over time", ("replicas that take requests", series.replicas, PINK)),
     )  # fmt: skip
 
 

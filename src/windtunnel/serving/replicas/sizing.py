@@ -95,7 +95,7 @@ class FleetSizer:
         moved = 0.0 if asked.front is None else transfer_seconds(asked.front, asked.server)
         return FleetPlan(self.kind, replicas, asked.router, self.fronts, fronts, moved, seed=asked.seed)
 
-    def kept(self, result: FleetResult) -> tuple[float, Floats]:
+    def kept_share(self, result: FleetResult) -> tuple[float, Floats]:
         """The share of requests that keep the limits, and which do."""
         ttft, tpot, _ = columns_of(result.book)
         good = np.ones(len(ttft), bool)
@@ -111,7 +111,7 @@ class FleetSizer:
         load = within_context(self.asked.probe(part), self.asked.server.model.max_seq)
         few = max(1, round(replicas * part))
         result = run_fleet(self.plan(few, fronts), load)
-        share = self.kept(result)[0]
+        share = self.kept_share(result)[0]
         good = share >= KEEP and keeps_up(load, result)
         self.tries.append(FleetTry(replicas, fronts, share, good))
         return good
@@ -206,7 +206,7 @@ def _answer(sizer: FleetSizer, plan: FleetPlan, result: FleetResult) -> FleetSer
     joules = None if any(price[1] is None for price in prices) else sum(price[1] or 0.0 for price in prices)
     return FleetServed(
         described[0], described[1] if len(described) > 1 else None, asked.router, load, seconds,
-        FleetSpread.of(ttft), FleetSpread.of(tpot), FleetSpread.of(e2e), asked.ttft, asked.tpot, sizer.kept(result)[0],
+        FleetSpread.of(ttft), FleetSpread.of(tpot), FleetSpread.of(e2e), asked.ttft, asked.tpot, sizer.kept_share(result)[0],
         load.is_open and keeps_up(load, result), sum(book.hits) / max(1, sum(book.prompt)), sum(book.preempted), result.failures,
         sum(book.resent), dollars, joules, _series(result, first), plan.scaler, tuple(sizer.tries),
         (*asked.notes, *load.notes),
