@@ -67,7 +67,7 @@ def _figures(answer: FleetServed) -> tuple[Figure, ...]:
     ]
     if answer.ttft_limit is not None or answer.tpot_limit is not None:
         mood = "good" if answer.kept >= 0.9 else "bad"
-        found.append(Figure("kept", "keep the limits", answer.kept, "%", None, say.percent(answer.kept), mood))
+        found.append(Figure("limits", "keep the limits", answer.kept, "%", None, say.percent(answer.kept), mood))
     found += [
         Figure("ttft_p90", "first token, nine of ten", answer.ttft.p90, "s", errors["ttft"]),
         Figure(
