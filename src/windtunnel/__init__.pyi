@@ -35,6 +35,7 @@ from .api.memory import MemoryReport as MemoryReport
 from .api.pages import write_html as write_html
 from .api.rl import rl_predict as rl_predict
 from .api.rl import rl_splits as rl_splits
+from .api.serving import serve_fleet as serve_fleet
 from .api.serving import serve_predict as serve_predict
 from .api.serving import serve_search as serve_search
 from .api.step import goodput as goodput

@@ -28,7 +28,7 @@ from windtunnel.records import write
 FUNCTIONS = {
     "predict": "predict", "plan": "plan", "memory": "memory", "search": "search", "design": "design", "goodput": "goodput",
     "serve-predict": "serve_predict", "rl-predict": "rl_predict",
-    "serve-search": "serve_search",
+    "serve-search": "serve_search", "serve-fleet": "serve_fleet",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "capture": "capture",
     "collective": "collective",
     "flows": "flows", "validate": "validate", "catalog FILE...": "catalog",
@@ -86,6 +86,9 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
     "sensitivity": (["sensitivity", *JOB], WHOLE),
     "serve-predict": (["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--concurrency", "2"], WHOLE),
     "rl-predict": (["rl-predict", "rl.json"], WHOLE),
+    "serve-fleet": (
+        ["serve-fleet", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--users", "4", "--requests", "8"], WHOLE,
+    ),
     "serve-search": (["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "2", "--jobs", "1"], WHOLE),
     "compare": (["compare", JOB[0], *JOB, "--set-b", "plan.recompute=full"], WHOLE),
     "catalog": (["catalog", "gpus", "h100-sxm-80gb"], WHOLE),

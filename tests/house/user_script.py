@@ -35,6 +35,7 @@ def ask_jobs(job: wt.Job) -> dict[str, object]:
         "predict": answer,
         "memory": wt.memory(job, replay=True),
         "serve-predict": wt.serve_predict("llama3.1-8b", "h100-ib", tp=1, osl=16, concurrency=2),
+        "serve-fleet": wt.serve_fleet("llama3.1-8b", "h100-ib", tp=1, osl=16, users=4, requests=8),
         "serve-search": wt.serve_search("llama3.1-8b", "h100-ib", 1, users=[2], processes=1),
         "goodput": wt.goodput(wt.load("llama3-8b-8xh100", FAILS), days=10.0, replicas=0),
         "sensitivity": wt.sensitivity(job),

@@ -46,6 +46,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "compare": ("compare", {"things": [JOB, JOB], "set": SMALL, "set-b": ["plan.recompute=full"]}, []),
     "plan": ("plan", {"budget": "200000", "days": "30", "on": ["h100-ib"], "gpus": "64"}, []),
     "serve-predict": ("serve-predict", {"model": "llama3.1-8b", "on": "h100-ib", "tp": 1, "osl": "16", "concurrency": 2}, []),
+    "serve-fleet": ("serve-fleet", {"model": "llama3.1-8b", "on": "h100-ib", "tp": 1, "osl": "16", "users": 4, "requests": 8}, []),
     "serve-search": ("serve-search", {"model": "llama3.1-8b", "on": "h100-ib", "gpus": 1, "users": "2"}, []),
     "collective": ("collective", {"cluster": "h100-ib", "gpus": 16, "bytes": "1M:4M"}, []),
     "flows": ("flows", {"fabric": "fat_tree:k=4,link=400Gb/s", "flows": "permutation:bytes=1MiB", "network": "flow"}, []),

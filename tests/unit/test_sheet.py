@@ -125,6 +125,11 @@ def _bench() -> str:
     return str(path)
 
 
+def _replicas(**more: object) -> Sheet:
+    load = {"tp": 1, "isl": 512, "osl": 64, **more}
+    return sheet_of(wt.serve_fleet("llama3.1-8b", "h100-ib", **load))  # type: ignore[arg-type]
+
+
 def _front() -> Sheet:
     load = {"isl": 512, "osl": 64, "users": (1, 8), "tpot": 1e-2, "prefill": True, "rate": 5.0, "processes": 1}
     return sheet_of(wt.serve_search("llama3.1-8b", "h100-ib", 2, **load))  # type: ignore[arg-type]
@@ -327,8 +332,11 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "memory that fits": lambda: sheet_of(wt.memory(wt.load("llama3-8b-8xh100"))),
     "serve-predict": lambda: _served(ttft=1.0, tpot=0.02, prefill="gpus=1,tp=1"),
     "serve-predict with drafts": lambda: _served(speculate="eagle,drafts=3,rate=0.7"),
+    "serve-predict with tiers": lambda: _served(tier=["host=1TB,bandwidth=50GB/s"], turns=2, think=1),
     "serve-predict --measured": lambda: _served(measured=_bench()),
     "serve-search": _front,
+    "serve-fleet": lambda: _replicas(rate=40.0, requests=600, ttft=0.5, mtbf=0.003, cold_start=5.0, autoscale="1-4", target=30),
+    "serve-fleet with sessions": lambda: _replicas(users=20, turns=3, think=1, requests=100, prefill="tp=1,replicas=1", replicas=1),
     "rl-predict": lambda: sheet_of(wt.rl_predict(RL, record=True)),
     "rl-predict async": lambda: sheet_of(wt.rl_predict({**SPLIT, "rl": {**SPLIT["rl"], "mode": "async"}}, record=True)),  # type: ignore[dict-item]
     "goodput": lambda: _failing(days=10.0, replicas=20),

@@ -23,6 +23,7 @@ SHEETS = {
     "serving.answer.Served": "serving.sheet:server_sheet",
     "serving.calibrated.CalibratedServer": "serving.calibrated_sheet:calibrated_sheet",
     "serving.search.ServeFront": "serving.front_sheet:front_sheet",
+    "serving.replicas.answer.FleetServed": "serving.replicas.sheet:fleet_sheet",
     "network.flows.run.FlowsResult": "network.flows.sheet:flows_sheet",
     "goodput.measured.Twin": "goodput.twin_sheet:twin_sheet",
     "runs.fleet.comparison.FleetComparison": "runs.fleet.comparison_sheet:comparison_sheet",

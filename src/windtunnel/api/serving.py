@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.options import asks
-from windtunnel.serving.options import ServeOptions, ServeSearchOptions
+from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSearchOptions
 
 if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
     from windtunnel.serving import Served, ServeFront, ServeLoad, Server
     from windtunnel.serving.calibrated import CalibratedServer
+    from windtunnel.serving.replicas.answer import FleetServed
+    from windtunnel.serving.replicas.curve import RateCurve
     from windtunnel.serving.speculation import Speculation
     from windtunnel.spec import Model
 
@@ -42,6 +44,11 @@ def answer_serve(asked: ServeOptions) -> Served:
         found = read_served(Path(asked.measured))
         asked = replace(asked, **_not_stated(asked, found.load))
     server, front = servers_of(asked)
+    if asked.tier:
+        from windtunnel.serving.tiers import tier_of
+
+        tiers = tuple(tier_of(text) for text in asked.tier)
+        server, front = replace(server, tiers=tiers), None if front is None else replace(front, tiers=tiers)
     if asked.calibration is not None:
         from windtunnel.serving.calibrated import read_server_calibration
 
@@ -53,6 +60,12 @@ def answer_serve(asked: ServeOptions) -> Served:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
         served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+    if server.tiers:
+        plain, other = replace(server, tiers=()), None if front is None else replace(front, tiers=())
+        without = serve(plain, load) if other is None else serve_apart(other, plain, load)
+        served = replace(served, ttft_without=without.ttft.mean)
+    if asked.requests_out is not None and served.records is not None:
+        served.records.write(asked.requests_out)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
 
 
@@ -81,13 +94,46 @@ def _load_of(asked: ServeOptions) -> ServeLoad:
     """The requests of these options."""
     from windtunnel.serving import read_trace
     from windtunnel.serving.load import drawn_load
+    from windtunnel.serving.sessions import read_sessions, shared_of, with_shared_prefix
 
-    if asked.trace is not None:
-        return read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
+    shared = shared_of(asked.shared_prefix) if asked.shared_prefix is not None else None
     users = 16 if asked.concurrency is None and asked.rate is None else asked.concurrency
-    return drawn_load(
-        asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
-        seed=asked.seed,
+    if asked.sessions is not None:
+        return read_sessions(asked.sessions, users=asked.concurrency, speed=asked.speed, shared=shared, seed=asked.seed)
+    if asked.turns is not None or (asked.trace is None and str(asked.think) != "0"):
+        return _drawn_sessions(asked, users, asked.rate, asked.requests, None)
+    if asked.trace is not None:
+        found = read_trace(asked.trace, concurrency=asked.concurrency, speed=asked.speed, most=asked.requests)
+    else:
+        found = drawn_load(
+            asked.isl, asked.osl, requests=asked.requests, concurrency=users, rate=asked.rate, burstiness=asked.burstiness,
+            seed=asked.seed,
+        )  # fmt: skip
+    return found if shared is None else with_shared_prefix(found, shared, asked.seed)
+
+
+def _drawn_sessions(
+    asked: ServeOptions | ServeFleetOptions, users: int | None, rate: float | None, requests: int | None, curve: RateCurve | None
+) -> ServeLoad:
+    """Sessions of these options: of `users`, at `rate` turns a second, or as `curve` says."""
+    import numpy as np
+
+    from windtunnel.base.lengths import draw_lengths
+    from windtunnel.serving.sessions import drawn_sessions, shared_of
+
+    shared = shared_of(asked.shared_prefix) if asked.shared_prefix is not None else None
+    turns = asked.turns if asked.turns is not None else 1
+    mean = float(draw_lengths("turns", turns, 1000, np.random.default_rng(asked.seed)).mean())
+    arrival = None
+    if curve is not None:
+        arrival = curve.scale_to(curve.mean / mean).arrivals(np.random.default_rng([asked.seed, 5]))
+        count = len(arrival)
+    else:
+        wanted = requests if requests is not None else 10 * users if users else max(200, round(600.0 * (rate or 0.0)))
+        count = max(1, round(wanted / mean))
+    return drawn_sessions(
+        asked.isl, asked.osl, turns, asked.think, sessions=count, users=users if rate is None and curve is None else None,
+        rate=rate, arrival=arrival, shared=shared, seed=asked.seed,
     )  # fmt: skip
 
 
@@ -213,7 +259,165 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
     return replace(front, fleets=size_fleets(question, front, asked.rate, asked.all_users))
 
 
+def answer_fleet_question(asked: ServeFleetOptions) -> FleetServed:
+    """How many replicas of a server keep limits under a load, and what users wait, GPUs do and the load costs, behind a router.
+
+    The load: `users` who each have one request at a time, `rate` requests a second, a rate over a day (`curve`: a file, or
+    "swing=0.6" about `rate`), a `trace`, or sessions (`turns`, `think`, or a file of `sessions`). Without `replicas` the fewest are
+    sought that keep `ttft` and `tpot` (seconds) for nine of ten requests at the peak. `prefill`: prompts on replicas of their own,
+    such as "tp=2,replicas=4,on=h200-ib". `mtbf` (hours) and `cold_start` (seconds) say how replicas fail; `autoscale` ("2-40") lets
+    their number follow the load. The server's options are those of `serve_predict`.
+
+    Raises WindtunnelError with what to type instead.
+    """
+    from windtunnel.base.errors import SpecError
+    from windtunnel.serving.replicas.sizing import FleetQuestion, answer_fleet
+
+    names = {each.name for each in fields(ServeOptions)} & {each.name for each in fields(ServeFleetOptions)}
+    said = {name: getattr(asked, name) for name in names - {"prefill", "requests", "rate", "requests_out"}}
+    plan, (fronts, front_machine) = asked.prefill, (None, None)
+    if plan is not None:
+        plan, fronts, front_machine = _front_of(plan)
+    server_asked, notes = with_launch(ServeOptions(**said))
+    server = _one_copy(servers_of(replace(server_asked, gpus=None))[0])
+    front = None
+    if plan is not None:
+        other = replace(server_asked, gpus=None, prefill=plan, on=front_machine or server_asked.on)
+        found = servers_of(replace(other, tp=None, pp=1, dp=1, ep=1) if front_machine else other)[1]
+        front = None if found is None else _one_copy(found)
+    curve = _curve_of(asked)
+    load = _fleet_load(asked, server_asked, curve, asked.users, asked.rate, asked.requests)
+    length = float(load.output.mean())
+
+    def probe(part: float) -> ServeLoad:
+        """The load of a part of the fleet at the peak."""
+        if curve is None and asked.rate is None and asked.users is None:
+            return load.part(0, max(1, round(1.0 / part)))
+        if asked.users is not None:
+            users = max(1, round(asked.users * part))
+            return _fleet_load(asked, server_asked, None, users, None, min(10 * users, 20_000))
+        rate = part * (curve.peak if curve is not None else asked.rate or 0.0)
+        count = int(min(max(400.0, rate * max(60.0, 0.1 * length)), 20_000.0))
+        return _fleet_load(asked, server_asked, None, None, rate, count)
+
+    if asked.mtbf is not None and not asked.mtbf > 0.0:
+        raise SpecError("mtbf", asked.mtbf, "hours, such as 500")
+    if not asked.cold_start >= 0.0:
+        raise SpecError("cold_start", asked.cold_start, "seconds, such as 120")
+    question = FleetQuestion(
+        server, front, load, probe, asked.router, asked.ttft, asked.tpot, asked.replicas, fronts,
+        float("inf") if asked.mtbf is None else 3600.0 * asked.mtbf, asked.cold_start, _scaling_of(asked.autoscale), asked.target,
+        1.0 if curve is None else float(curve.rates[0]) / curve.peak, asked.seed, notes,
+    )  # fmt: skip
+    answer = answer_fleet(question)
+    if asked.requests_out is not None:
+        answer.records.write(asked.requests_out)
+    return answer
+
+
+def _one_copy(server: Server) -> Server:
+    """The server of one replica."""
+    from windtunnel.serving.predict import with_gpus
+
+    return with_gpus(server, server.plan.gpus)
+
+
+def _front_of(text: str) -> tuple[str, int | None, str | None]:
+    """The plan of replicas for prompts, how many there are, and on which machine. SpecError for other words."""
+    from windtunnel.base.errors import SpecError
+
+    said = {name.strip(): value.strip() for name, _, value in (word.partition("=") for word in text.split(","))}
+    count, machine = said.pop("replicas", None), said.pop("on", None)
+    if (count is not None and not (count.isdecimal() and int(count) > 0)) or "gpus" in said or not said:
+        raise SpecError(
+            "prefill", text, "tp, pp, dp, ep, replicas with positive numbers, and on, such as tp=2,replicas=4,on=h200-ib"
+        )
+    return ",".join(f"{name}={value}" for name, value in said.items()), int(count) if count else None, machine
+
+
+def _scaling_of(text: str | None) -> tuple[int, int] | None:
+    """Replicas at least and at most of "2-40". SpecError for other words."""
+    from windtunnel.base.errors import SpecError
+
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    if not (low.strip().isdecimal() and high.strip().isdecimal() and 1 <= int(low) <= int(high) <= 1024):
+        raise SpecError("autoscale", text, "replicas at least and at most, such as 2-40")
+    return int(low), int(high)
+
+
+def _curve_of(asked: ServeFleetOptions) -> RateCurve | None:
+    """The rate over time of these options; None where it does not change. SpecError for a load that is none or too large."""
+    from windtunnel.base.errors import SpecError
+    from windtunnel.serving.replicas.curve import read_curve
+
+    stated = [
+        asked.users is not None,
+        asked.rate is not None or asked.curve is not None,
+        asked.trace is not None or asked.sessions is not None,
+    ]
+    if sum(stated) != 1 and not (stated == [True, False, True]):
+        raise SpecError(
+            "load", "several" if any(stated) else "none", "one of --users, --rate (with --curve), --trace and --sessions"
+        )
+    if asked.curve is None and asked.hours is None:
+        return None
+    if asked.rate is None and asked.curve is None:
+        raise SpecError("hours", asked.hours, "--rate or --curve beside it")
+    import numpy as np
+
+    from windtunnel.serving.replicas.curve import HOUR, RateCurve
+
+    if asked.curve is None:
+        curve = RateCurve(np.array([0.0, HOUR]), np.full(2, float(asked.rate or 0.0)))
+    else:
+        curve = read_curve(asked.curve, asked.rate)
+    if asked.hours is not None:
+        if not asked.hours > 0.0:
+            raise SpecError("hours", asked.hours, "a positive number")
+        curve = curve.over_seconds(HOUR * asked.hours)
+    if (count := curve.mean * curve.span) > 2_000_000:
+        raise SpecError(
+            "hours",
+            asked.hours or curve.span / HOUR,
+            "at most 2,000,000 requests",
+            f"These are {count:,.0f}: write --hours {curve.span / HOUR * 1.9e6 / count:.3g}.",
+        )
+    return curve
+
+
+def _fleet_load(
+    asked: ServeFleetOptions,
+    server: ServeOptions,
+    curve: RateCurve | None,
+    users: int | None,
+    rate: float | None,
+    requests: int | None,
+) -> ServeLoad:
+    """Requests of a fleet: those of `serve_predict`, or at the moments of `curve`."""
+    import numpy as np
+
+    from windtunnel.base.lengths import draw_lengths
+    from windtunnel.serving import ServeLoad
+    from windtunnel.serving.sessions import shared_of, with_shared_prefix
+
+    if curve is None:
+        made = replace(server, concurrency=users, rate=None if users else rate, requests=requests)
+        return _load_of(made)
+    if asked.turns is not None or str(asked.think) != "0":
+        return _drawn_sessions(asked, None, None, None, curve)
+    draws = np.random.default_rng([asked.seed, 5])
+    arrival = curve.arrivals(draws)[: asked.requests]
+    if not len(arrival):
+        arrival = np.zeros(1)
+    count = len(arrival)
+    made_load = ServeLoad(draw_lengths("isl", asked.isl, count, draws), draw_lengths("osl", asked.osl, count, draws), arrival)
+    return made_load if asked.shared_prefix is None else with_shared_prefix(made_load, shared_of(asked.shared_prefix), asked.seed)
+
+
 serve_predict = asks(ServeOptions)(answer_serve)
+serve_fleet = asks(ServeFleetOptions)(answer_fleet_question)
 serve_search = asks(ServeSearchOptions)(answer_search)
 
 

@@ -26,6 +26,10 @@ VERBS: Verbs = {
     "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
     "serve-predict": ("serve_predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
     "serve-search": ("serve_search", "Plans, users and formats of a served model: throughput against interactivity, under limits."),
+    "serve-fleet": (
+        "serve_fleet",
+        "Replicas behind a router under a load: how many keep the limits, failures, autoscaling, dollars.",
+    ),
     "rl-predict": (
         "rl_predict",
         "A step of reinforcement learning: rollout, log-probabilities, update, weight sync, memory, dollars.",
@@ -69,8 +73,8 @@ _FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s(
 
 
 WITH_PAGE = (
-    "predict", "plan", "search", "design", "goodput", "sensitivity", "serve-predict", "serve-search", "rl-predict", "compare",
-    "replay", "validate", "catalog", "fit", "runs show", "fleet show",
+    "predict", "plan", "search", "design", "goodput", "sensitivity", "serve-predict", "serve-search", "serve-fleet", "rl-predict",
+    "compare", "replay", "validate", "catalog", "fit", "runs show", "fleet show",
 )  # fmt: skip
 """Verbs with --html that a reader without a page may look for."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windtunnel.api.serving import answer_serve
+from windtunnel.cli.shared.common import writable
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.serving.options import ServeOptions
@@ -20,6 +21,7 @@ Examples:
 
 @command_of(ServeOptions)
 def command(options: ServeOptions, outputs: Outputs) -> None:
+    writable(("--requests-out", options.requests_out))
     answer = answer_serve(replace(options, record=outputs.wants_detail))
     from windtunnel.serving.sheet import server_sheet
 

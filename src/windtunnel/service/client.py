@@ -189,6 +189,7 @@ class RemoteService:
     goodput = _asks("goodput", "goodput.options:GoodputCommandOptions")
     sensitivity = _asks("sensitivity", "search.options:SensitivityOptions")
     serve_predict = _asks("serve-predict", "serving.options:ServeOptions")
+    serve_fleet = _asks("serve-fleet", "serving.options:ServeFleetOptions")
     serve_search = _asks("serve-search", "serving.options:ServeSearchOptions")
     rl_predict = _asks("rl-predict", "rl.options:RLPredictOptions")
     whatif = _asks("whatif", "runs.options:WhatIfCommandOptions")

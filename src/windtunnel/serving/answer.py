@@ -14,9 +14,11 @@ from windtunnel.compute.engines.file import is_carried
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
+from windtunnel.serving.tiers import TierHits
 
 if TYPE_CHECKING:
     from windtunnel.formats.logs.served import MeasuredServer
@@ -115,7 +117,8 @@ class Served:
     any were stated. `accepted`: tokens of a pass of a decoding request, where tokens are drafted: the stated ones, less what a
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
-    printed.
+    printed. `records`: what each request did. `tiers`: what tiers of
+    the cache gave; `ttft_without`: mean seconds to the first token without them.
     """
 
     server: Server
@@ -146,14 +149,14 @@ class Served:
     detail: ServedDetail | None = None
     paced: bool = False
     measured: MeasuredServer | None = None
+    records: RequestRecords | None = None
+    tiers: tuple[TierHits, ...] = ()
+    ttft_without: float | None = None
 
     @cached_property
     def kind(self) -> ServerKind:
         """What published servers have to be to be like this one."""
-        trained = "experts" if self.server.model.experts else "dense"
-        gpu = self.server.job.cluster.gpu
-        name, sides = CARRIED if is_carried(gpu) else gpu.name, "together" if self.prefill is None else "apart"
-        return ServerKind(name, self.server.engine.name, trained, sides)
+        return server_kind(self.server, self.prefill is not None)
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:
@@ -208,6 +211,11 @@ class Served:
             "relative_errors": self.relative_errors(),
             "published": None if self.published_servers is None else self.published_servers.as_dict(),
             "notes": list(self.notes),
+            **(
+                {"tiers": {tier.name: tier.share for tier in self.tiers}, "ttft_without_tiers": self.ttft_without}
+                if self.tiers
+                else {}
+            ),
             **({"measured": [asdict(row) for row in self.measured_rows]} if self.measured is not None else {}),
         }
 
@@ -241,6 +249,13 @@ class Served:
             "mm2": found.area, "dollars": found.dollars, "tokens_per_s_mm2": self.tokens_per_s_gpu / found.area,
             "tokens_per_s_dollar": self.tokens_per_s_gpu / found.dollars,
         }  # fmt: skip
+
+
+def server_kind(server: Server, apart: bool) -> ServerKind:
+    """What published servers have to be to be like `server`; `apart`: prompts have copies of their own."""
+    gpu = server.job.cluster.gpu
+    name, trained = CARRIED if is_carried(gpu) else gpu.name, "experts" if server.model.experts else "dense"
+    return ServerKind(name, server.engine.name, trained, "apart" if apart else "together")
 
 
 def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:

@@ -271,7 +271,9 @@ def _summary(run: ApartRun, prefill: Server, decode: Server) -> ApartResult:
         run.sent, run.first, run.last, shares[0] * busy[0] + shares[1] * busy[1], steps, sum(lane.hits for lane in lanes),
         sum(lane.preempted for lane in lanes), sum(lane.recomputed for lane in lanes), max(one.clock.peak for one in backs),
         sum(one.clock.batch for one in backs) / max(steps, 1), shares[0] * busy[0],
-        sum(lane.verified for lane in lanes), sum(lane.rejected for lane in lanes), tuple(backs[0].clock.log or ()),
+        np.sum([lane.reused for lane in lanes], axis=0), np.sum([lane.losses for lane in lanes], axis=0),
+        tuple(backs[0].clock.log or ()), sum(lane.verified for lane in lanes), sum(lane.rejected for lane in lanes),
+        tuple(sum(counts) for counts in zip(*(one.rank.lane.tiers.hits for one in fronts if one.rank.lane.tiers), strict=True)),
     )  # fmt: skip
     many = max(int((run.load.output > 1).sum()), 1)
     return ApartResult(result, busy[0] / seconds, busy[1] / seconds, run.moved / many)

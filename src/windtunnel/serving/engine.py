@@ -74,6 +74,11 @@ class InferenceEngine(ABC):
     sampler: ClassVar[float] = 4.0
     """Bytes for each logit of a seat while tokens are sampled: one copy in fp32."""
 
+    prompts_alone: ClassVar[bool] = False
+    """Whether passes over prompts have no decoding requests."""
+    promised: ClassVar[float] = 0.0
+    """Share of the outputs of running requests that a waiting one finds taken; a run of a fleet counts it so."""
+
     @abstractmethod
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         """Its defaults on `gpu` with `tp` ranks of a copy."""

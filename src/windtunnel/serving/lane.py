@@ -12,6 +12,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.serving.cache import NO_NAMES, OWN, BlockNames, PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.speculation import ROW, Speculation
+from windtunnel.serving.tiers import TierStore
 
 BEYOND = 1 << 30
 """Passes that need no limit."""
@@ -40,19 +41,23 @@ class PassRecord(NamedTuple):
 
 @dataclass
 class Lane:
-    """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt and
-    what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache came
-    from elsewhere, until r is preempted. `places[r]`: where r is in the row of passes of `speculation`; `verified`: passes of
-    requests that verified drafts, `rejected`: tokens of these passes that are not kept."""
+    """State of a lane. `computed[r]`: tokens of r in the cache; `emitted[r]`: output tokens so far. A request needs its prompt
+    and what it has emitted in the cache; each pass that completes these emits one token more. `brought[r]`: tokens whose cache
+    came from elsewhere, until r is preempted. `reused[r]`: prompt tokens that the cache had, `losses[r]`: how often r was
+    preempted. `places[r]`: where r is in the row of passes of `speculation`; `verified`: passes of requests that verified
+    drafts, `rejected`: tokens of these passes that are not kept."""
 
     load: ServeLoad
     cache: PagedCache
     speculation: Speculation | None = None
+    tiers: TierStore | None = None
     waiting: deque[int] = field(default_factory=deque)
     running: list[int] = field(default_factory=list)
     computed: Int64s = field(init=False)
     emitted: Int64s = field(init=False)
     brought: Int64s = field(init=False)
+    reused: Int64s = field(init=False)
+    losses: Int64s = field(init=False)
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
@@ -61,10 +66,11 @@ class Lane:
     places: Int64s = field(init=False)
     _names: dict[int, BlockNames] = field(default_factory=dict, repr=False)
     _kept: set[int] = field(default_factory=set, repr=False)
+    _fetched: set[int] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
-        self.computed, self.emitted, self.brought = (np.zeros(count, np.int64) for _ in range(3))
+        self.computed, self.emitted, self.brought, self.reused, self.losses = (np.zeros(count, np.int64) for _ in range(5))
         self.places = np.zeros(count, np.int64) if self.speculation is None else self.speculation.begin(count)
 
     def tokens(self, request: int) -> int:
@@ -133,13 +139,27 @@ class Lane:
         found = self.count_cached(request) if found is None else found
         if found:
             self.cache.attach(request, self.names(request), found)
-            self.computed[request] = found * self.cache.block
+            self.computed[request] = max(found * self.cache.block, int(self.brought[request]))
         return found * self.cache.block
 
     def name_blocks(self, request: int, tokens: int) -> None:
         """Lets others find the full blocks of the first `tokens` of a request."""
         if self.load.blocks:
             self.cache.name(request, self.names(request), tokens)
+            if self.tiers is not None:
+                self.tiers.put(self.names(request), tokens // self.cache.block)
+
+    def fetch(self, request: int, moment: float) -> float:
+        """The moment from which a request that comes at `moment` has what the tiers behind the cache know of its prompt."""
+        if self.tiers is None or request in self._fetched or not self.load.blocks:
+            return moment
+        self._fetched.add(request)
+        found, most = self.count_cached(request), (self.tokens(request) - 1) // self.cache.block
+        more, ready = self.tiers.fetch(self.names(request), found, most, moment)
+        if more:
+            self.computed[request] = self.brought[request] = (found + more) * self.cache.block
+            self.reused[request] = more * self.cache.block
+        return ready
 
     def admit(self, found: int) -> None:
         """Lets the first waiting request run; `found`: tokens of it that the cache had."""
@@ -148,6 +168,7 @@ class Lane:
             self.recomputed -= found
         else:
             self.hits += found
+            self.reused[request] = max(found, int(self.brought[request]))
         self.running.append(request)
 
     def turn_away(self, request: int) -> None:
@@ -164,6 +185,7 @@ class Lane:
             self.cache.name(request, self._names[request], computed)
         self.recomputed += computed
         self.preempted += 1
+        self.losses[request] += 1
         self.brought[request] = 0
         self.turn_away(request)
 

@@ -23,7 +23,8 @@ class ServeLoad:
     `prompt`, `output`: tokens of each; `arrival`: seconds (open loop), or empty: `concurrency` users who each send the next request
     when the last one has ended (closed loop). `blocks`: names of the blocks of `block` tokens at the start of each prompt, for the
     prefix cache; with `outputs_named` they go on through the output. `after[r]`: the request at whose end request r is sent,
-    `pause` seconds later, such as the next turn of a conversation; -1 for one with an arrival. `notes`: what was done to a trace.
+    `pause` seconds later, such as the next turn of a conversation, or `pauses[r]`; -1 for one with an arrival. `notes`: what was
+    done to a trace.
     """
 
     prompt: Int64s
@@ -36,6 +37,7 @@ class ServeLoad:
     outputs_named: bool = False
     after: Int64s | None = None
     pause: float = 0.0
+    pauses: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -49,15 +51,31 @@ class ServeLoad:
         """What comes to one of `lanes`: every `lanes`-th request, or those of every `lanes`-th user."""
         if lanes == 1:
             return self
-        assert self.after is None, "turns of a conversation stay on a lane"
-        dealt = np.arange(len(self))
-        users = 0
+        users, dealt = 0, np.arange(len(self)) if self.after is None else self._roots
         if not self.is_open:
             dealt, users = dealt % self.concurrency, len(range(lane, self.concurrency, lanes))
         mine = np.nonzero(dealt % lanes == lane)[0]
         arrival = self.arrival[mine] if self.is_open else self.arrival
         blocks = tuple(self.blocks[request] for request in mine.tolist()) if self.blocks else ()
-        return ServeLoad(self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes)
+        after, pauses = None, None if self.pauses is None else self.pauses[mine]
+        if self.after is not None:
+            places = np.full(len(self) + 1, -1, np.int64)
+            places[mine] = np.arange(len(mine))
+            after = places[self.after[mine]]
+        return ServeLoad(
+            self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes, self.outputs_named, after,
+            self.pause, pauses,
+        )  # fmt: skip
+
+    @cached_property
+    def _roots(self) -> Int64s:
+        """[requests] which session each belongs to: turns of a session stay on a lane."""
+        assert self.after is not None
+        roots, sessions = np.zeros(len(self), np.int64), 0
+        for request, before in enumerate(self.after.tolist()):
+            roots[request] = roots[before] if before >= 0 else sessions
+            sessions += before < 0
+        return roots
 
 
 def drawn_load(

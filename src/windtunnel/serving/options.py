@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from windtunnel.base import shared_options as shared
 from windtunnel.base.dtypes import STATED
 from windtunnel.base.options import argument, option
 from windtunnel.serving.engine import ENGINES
+from windtunnel.serving.routing import ROUTERS
 
 if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Model
@@ -44,6 +45,15 @@ def _seed() -> Any:
     return option("Seed of drawn lengths and arrivals.", 1, least=0)
 
 
+def _same_option(name: str) -> Any:
+    """The option of `serve-predict` with this name."""
+    said = ServeOptions.__dataclass_fields__[name]
+    return field(default=said.default, metadata=said.metadata)
+
+
+_SESSIONS = "Turns of sessions: a session's id, its prompt (isl, or new_isl), output (osl) and wait before it."
+
+
 @dataclass(frozen=True)
 class ServeOptions:
     """What `serve-predict` takes."""
@@ -68,6 +78,12 @@ class ServeOptions:
     requests: int | None = option("How many requests; default: ten for each user.", None, least=1)
     trace: str | Path | None = option("Requests of a trace: Azure's, Mooncake's or BurstGPT's columns.", None, metavar="FILE")
     speed: float = option("Of --trace: 2 plays it twice as fast.", 1.0)
+    sessions: str | Path | None = option(_SESSIONS, None, metavar="FILE")
+    turns: int | str | None = option("Sessions of so many turns, a length as --isl, which is what each turn adds.", None)
+    think: float | str = option("Seconds between an answer and the next turn, or a length as --isl.", "0", metavar="SECONDS")
+    shared_prefix: str | None = option(
+        "A system prompt in front of all requests, or of a share of the sessions.", None, metavar="TOKENS[:SHARE]"
+    )
     measured: str | Path | None = option(
         "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
     )
@@ -82,6 +98,17 @@ class ServeOptions:
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
+    tier: Sequence[str] = option(
+        "A tier of the cache behind the GPUs' of a copy, the fastest first; may be repeated.",
+        (),
+        metavar="host=512GB,bandwidth=50GB/s",
+    )
+    requests_out: str | None = option(
+        "Write what each request did as CSV: arrival, latencies, tokens, cached ones, preemptions.",
+        None,
+        metavar="FILE.csv",
+        writes=True,
+    )
     seed: int = _seed()
     record: bool = option("The answer has a `detail` for pages: latencies of each request, what passes did.", False, shown=False)
     overrides: Sequence[str] = shared.sets()
@@ -114,4 +141,57 @@ class ServeSearchOptions:
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
     progress: Callable[[float], object] | None = shared.progress()
+    overrides: Sequence[str] = shared.sets()
+
+
+@dataclass(frozen=True)
+class ServeFleetOptions:
+    """What `serve-fleet` takes."""
+
+    model: str | Path | Model = _model("a line, script or manifest that starts a server, ")
+    on: str | Path | Cluster = _machine()
+    replicas: int | None = option("How many; default: the fewest that keep the limits.", None, least=1, most=1024)
+    engine: str = _same_option("engine")
+    _: KW_ONLY
+    tp: int | None = _same_option("tp")
+    pp: int = _same_option("pp")
+    dp: int = _same_option("dp")
+    ep: int = _same_option("ep")
+    weights: str | None = _same_option("weights")
+    attention_weights: str | None = _same_option("attention_weights")
+    kv: str | None = _same_option("kv")
+    isl: int | str = _isl()
+    osl: int | str = _osl()
+    users: int | None = option("Closed loop: users with one request each at a time.", None, least=1, most=100_000)
+    rate: float | None = option("Open loop: requests a second; of --curve the mean.", None)
+    requests: int | None = option("How many; default: ten for each user, or ten minutes.", None, least=1, most=2_000_000)
+    curve: str | None = option(
+        "The rate over a day: seconds (or hour) and requests a second, or swing=0.6.", None, metavar="FILE|swing=S"
+    )
+    hours: float | None = option("Of --rate and --curve; default: those of the curve.", None)
+    trace: str | Path | None = _same_option("trace")
+    speed: float = _same_option("speed")
+    sessions: str | Path | None = _same_option("sessions")
+    turns: int | str | None = _same_option("turns")
+    think: float | str = _same_option("think")
+    shared_prefix: str | None = _same_option("shared_prefix")
+    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS")
+    tpot: float | None = option("Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS")
+    router: str = option(f"{ROUTERS.own_words}.", ROUTERS.default)
+    prefill: str | None = option(
+        "Prompts on replicas of their own: their plan, how many (replicas), their machine (on).",
+        None,
+        metavar="tp=N[,replicas=N][,on=M]",
+    )
+    mtbf: float | None = option("Mean hours until a replica fails.", None, metavar="HOURS")
+    cold_start: float = option("Seconds until a replica that starts takes requests.", 120.0, metavar="SECONDS")
+    autoscale: str | None = option("Replicas at least and at most: an autoscaler follows the load.", None, metavar="LEAST-MOST")
+    target: float | None = option("Requests of a replica at which the autoscaler aims; default: by the limits.", None)
+    step_tokens: int | None = _same_option("step_tokens")
+    running: int | None = _same_option("running")
+    memory: float | None = _same_option("memory")
+    max_model_len: int | None = _same_option("max_model_len")
+    eager: bool = _same_option("eager")
+    requests_out: str | None = _same_option("requests_out")
+    seed: int = _seed()
     overrides: Sequence[str] = shared.sets()

@@ -16,10 +16,12 @@ from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.simulate import LaneResult, run_ranks
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.tiers import TierHits
 
 BACKLOG = 0.05
 """Share of a load's span that a server which keeps up may need for what has piled up at its end."""
@@ -72,7 +74,8 @@ def _run_all(times: StepTimes, load: ServeLoad, tokens: int, record: bool) -> li
 
 def _key_of(part: ServeLoad) -> tuple[object, ...]:
     """Equal for loads that a lane serves alike."""
-    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks
+    chains = tuple(b"" if column is None else column.tobytes() for column in (part.after, part.pauses))
+    return part.prompt.tobytes(), part.output.tobytes(), part.arrival.tobytes(), part.concurrency, part.blocks, *chains
 
 
 def serve_apart(
@@ -222,8 +225,29 @@ def _answer(
         (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
+        records=_records(results, sent, (ttft, e2e), (last - first) / np.maximum(output - 1.0, 1.0)),
+        tiers=_tier_hits(server, results),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
     )
+
+
+def _records(
+    results: list[tuple[ServeLoad, LaneResult]], sent: Floats, waits: tuple[Floats, Floats], tpot: Floats
+) -> RequestRecords:
+    """What each request did; `waits`: seconds to its first and its last token."""
+    prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
+    return RequestRecords(
+        sent - float(sent.min()), waits[0], np.where(output > 1, tpot, np.nan), waits[1], prompt, output,
+        np.concatenate([result.reused for _, result in results]), np.concatenate([result.losses for _, result in results]),
+        {"lane": np.repeat(np.arange(len(results)), [len(result.sent) for _, result in results])},
+    )  # fmt: skip
+
+
+def _tier_hits(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> tuple[TierHits, ...]:
+    """Shares of prompt tokens that came from each tier."""
+    tokens = max(1.0, float(sum(part.prompt.sum() for part, _ in results)))
+    given = [result.tier_hits for _, result in results if result.tier_hits]
+    return tuple(TierHits(tier.name, sum(hits[place] for hits in given) / tokens) for place, tier in enumerate(server.tiers))
 
 
 def _formats_note(server: Server) -> tuple[str, ...]:

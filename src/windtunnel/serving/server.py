@@ -12,6 +12,7 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_limits
 from windtunnel.serving.speculation import Speculation
+from windtunnel.serving.tiers import CacheTier
 from windtunnel.spec import Cluster, Job, Model, load_job
 from windtunnel.spec.common import CacheFormat
 from windtunnel.spec.graph_model import GraphModel
@@ -47,7 +48,8 @@ class Server:
     """What `serve` predicts for: `job` has model and machine (its plan and runtime are those of one forward pass), `weights`
     (of experts, where there are any), `attention_weights` and `dense_weights` (of other MLPs) are number formats of
     `base.dtypes.FORMATS`, `kv` of CACHES. `speculation`: None without drafts. `checkpoint`: where the formats are from, if
-    the model says them. `context`: stated tokens of a request at most, for which a copy has to have room."""
+    the model says them. `context`: stated tokens of a request at most, for which a copy has to have room. `tiers`:
+    of the cache, behind the GPUs', of each copy."""
 
     job: Job
     plan: ServePlan
@@ -59,6 +61,7 @@ class Server:
     dense_weights: str = "bf16"
     checkpoint: str = ""
     context: int | None = None
+    tiers: tuple[CacheTier, ...] = ()
 
     @property
     def formats(self) -> str:

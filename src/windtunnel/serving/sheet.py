@@ -311,6 +311,13 @@ def _memory(answer: Served) -> tuple[Block, ...]:
     if answer.prefix_hits:
         line = Sentence("{share} % of prompt tokens were in the cache", share=f"{100 * answer.prefix_hits:.1f}")
         blocks.append(Lines((line,), "prefixes"))
+    if answer.tiers:
+        shares = [
+            Sentence("{share} % of prompt tokens from {tier}", share=f"{100 * tier.share:.1f}", tier=tier.name)
+            for tier in answer.tiers
+        ]
+        line = Sentence("the first token takes {without} without them", without=say.seconds(answer.ttft_without or 0.0))
+        blocks.append(Lines((join((*shares, line), ", "),), "tiers"))
     if answer.limits is not None:
         line = Sentence(
             "{share} % of requests, {rate} a second, keep the limits",

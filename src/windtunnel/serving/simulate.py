@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +21,11 @@ from windtunnel.serving.engine import ServeEngine
 from windtunnel.serving.engines.rules import SchedulerRules, rules_of
 from windtunnel.serving.engines.sglang import Sglang
 from windtunnel.serving.lane import Lane, PassRecord, ServeStep
-from windtunnel.serving.lengths import Passing, passing_of
+from windtunnel.serving.lengths import Passing, cache_bytes, passing_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.server import more_room
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.tiers import TierStore
 
 RUN = 128
 """Passes at most that are booked as one event: the cached tokens of a request grow by so many meanwhile."""
@@ -34,7 +35,9 @@ RUN = 128
 class LaneResult:
     """What happened: seconds at which each request was `sent`, had its `first` and its `last` token; -1 where it was not served.
     `busy`: seconds of passes, `steps` their number, `hits` prompt tokens from the cache, `peak` share of the cache in use at most,
-    `mean_batch` requests of the mean pass, `log`: what passes did, if it was asked for."""
+    `mean_batch` requests of the mean pass, `log`: what passes did, if it was asked for; `tier_hits`: prompt tokens from
+    each tier; `reused`, `losses`: as of
+    `Lane`."""
 
     sent: Floats
     first: Floats
@@ -47,9 +50,12 @@ class LaneResult:
     peak: float
     mean_batch: float
     prompt_seconds: float
+    reused: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    losses: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    log: tuple[PassRecord, ...] = ()
     verified: int = 0
     rejected: int = 0
-    log: tuple[PassRecord, ...] = ()
+    tier_hits: tuple[int, ...] = ()
 
 
 FRONT, TOKENISE = 2.0e-3, 1.0e-6
@@ -93,7 +99,12 @@ class LaneClock:
         self.since = 0.0
         moment = min(self.now, self.began) if engine.ahead and lane.running else self.now
         while self.coming and self.coming[0][0] <= moment:
-            lane.waiting.append(heapq.heappop(self.coming)[1])
+            seen, request = heapq.heappop(self.coming)
+            ready = lane.fetch(request, seen)
+            if ready > seen:
+                heapq.heappush(self.coming, (ready, request))
+            else:
+                lane.waiting.append(request)
 
     def skip_to(self, moment: float) -> None:
         """Nothing runs until `moment`: what comes then is chosen at once."""
@@ -114,7 +125,9 @@ class LaneClock:
         if self.then:
             for request in done.tolist():
                 if request in self.then:
-                    self.send_at(self.now + self.load.pause, self.then[request])
+                    follows = self.then[request]
+                    pauses = self.load.pauses
+                    self.send_at(self.now + (self.load.pause if pauses is None else float(pauses[follows])), follows)
 
 
 @dataclass
@@ -181,7 +194,9 @@ def _result(rank: ServedRank) -> LaneResult:
     assert not lane.waiting and not lane.running, "requests were left behind"
     return LaneResult(
         clock.sent, clock.first, clock.last, clock.busy, clock.steps, lane.hits, lane.preempted, lane.recomputed, clock.peak,
-        clock.batch / max(clock.steps, 1), clock.prompts, lane.verified, lane.rejected, tuple(clock.log or ()),
+        clock.batch / max(clock.steps, 1), clock.prompts, lane.reused, lane.losses,
+        tuple(clock.log or ()), lane.verified, lane.rejected,
+        () if lane.tiers is None else tuple(count * lane.cache.block for count in lane.tiers.hits),
     )  # fmt: skip
 
 
@@ -289,8 +304,11 @@ def run_seconds(times: StepTimes, ranks: Sequence[ServedRank], booked: Sequence[
 
 def lane_of(times: StepTimes, load: ServeLoad, tokens: int) -> Lane:
     """A lane whose cache holds `tokens`."""
-    block = times.server.engine.block
-    return Lane(load, PagedCache(tokens // block, block, len(load)), times.server.speculation)
+    server, block = times.server, times.server.engine.block
+    tiers = None
+    if server.tiers:
+        tiers = TierStore(server.tiers, cache_bytes(server)[0] * server.plan.tp * server.plan.pp * block)
+    return Lane(load, PagedCache(tokens // block, block, len(load)), server.speculation, tiers)
 
 
 def most_tokens(times: StepTimes, tokens: int) -> int:

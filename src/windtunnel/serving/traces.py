@@ -51,7 +51,7 @@ def read_trace(path: str | Path, *, concurrency: int | None = None, speed: float
     if not (math.isfinite(speed) and speed > 0.0):
         raise SpecError("speed", speed, "a positive number")
     name = str(path)
-    rows = list(_rows(name))
+    rows = list(read_rows(name))
     if not rows:
         raise FileError("trace", name, "a file with rows")
     fields = {field: _column(rows[0], known) for field, known in COLUMNS.items()}
@@ -83,7 +83,7 @@ def read_trace(path: str | Path, *, concurrency: int | None = None, speed: float
     return ServeLoad(prompt, output, arrival, concurrency or 0, blocks, 512, tuple(notes))
 
 
-def _rows(name: str) -> Iterator[Mapping[str, Any]]:
+def read_rows(name: str) -> Iterator[Mapping[str, Any]]:
     """Rows of the file, with column names in lower case."""
     try:
         raw = Path(name).read_bytes()

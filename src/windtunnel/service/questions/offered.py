@@ -56,6 +56,8 @@ OUTPUTS = {
     "calibrate --out": "calibration.toml",
     "export --out": "exported",
     "fit collectives --record": "record.json",
+    "serve-fleet --requests-out": "requests.csv",
+    "serve-predict --requests-out": "requests.csv",
     "fit host --record": "record.json",
     "fit kernels --out": "constants.json",
     "fit power --record": "record.json",

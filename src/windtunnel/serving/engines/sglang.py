@@ -146,6 +146,8 @@ class SglangEngine(InferenceEngine):
 
     title = "SGLang"
     kernels = "sglang"
+    prompts_alone = True
+    promised = START * FLOOR  # where the ratio is after 600 passes
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         gigabytes = gpu.memory / 1e9

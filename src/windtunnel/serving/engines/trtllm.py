@@ -85,6 +85,7 @@ class TrtllmEngine(InferenceEngine):
 
     title = "TensorRT-LLM"
     kernels = "trtllm"
+    promised = 1.0
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, 2048, True, True)
