@@ -24,7 +24,7 @@ _POLICY = CollectPolicy(question_seconds=600.0, body_seconds=60.0, head_seconds=
 @dataclass(frozen=True)
 class ServePlace:
     """Where a service listens. `token_file`: its tokens; `names`: further names by which it may be called; `certificate` and `key`:
-    files of TLS."""
+    files of TLS; `open_metrics`: /metrics needs no token; `log`: text or json, `log_level`: of the lines about requests."""
 
     host: str = "127.0.0.1"
     port: int = 8480
@@ -32,6 +32,9 @@ class ServePlace:
     names: Sequence[str] = ()
     certificate: str | None = None
     key: str | None = None
+    open_metrics: bool = False
+    log: str = "text"
+    log_level: str = "info"
 
 
 def serve(
@@ -44,7 +47,9 @@ def serve(
 
     from windtunnel.service.door import ServiceDoor
     from windtunnel.service.web.api import ServiceApi
-    from windtunnel.service.web.guard import Guard
+    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard
+    from windtunnel.service.web.log import log_request, set_up_log
+    from windtunnel.service.web.seen import SeenRequest
     from windtunnel.service.web.server import ServiceServer
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
@@ -57,19 +62,26 @@ def serve(
     listener, address = open_listener(place)
     with listener:
         door = ServiceDoor(settings)
-        app = ServiceApi(door).app()
+        api = ServiceApi(door)
+        app = api.app()
+        set_up_log(place.log, place.log_level)
+
+        def tell(seen: SeenRequest) -> None:
+            api.metrics.count_request(seen)
+            log_request(seen)
+
         sessions = BrowserSessions() if extend is not None and tokens is not None else None
         if extend is not None:
             app.state.tokens, app.state.sessions = tokens, sessions
             extend(app, door)
         guarded = Guard(
             app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else (),
-            sessions,
+            sessions, tell, (*OPEN_PATHS, METRICS) if place.open_metrics else OPEN_PATHS, door.note_use,
         )  # fmt: skip
         tls: dict[str, Any] = {"ssl_certfile": place.certificate, "ssl_keyfile": place.key} if place.certificate is not None else {}
         config = uvicorn.Config(
             guarded, http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="on" if extend else "off",
-            ws="auto" if extend else "none",
+            log_config=None, ws="auto" if extend else "none",
             backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False,
             date_header=False, proxy_headers=False, **tls,
         )  # fmt: skip

@@ -206,8 +206,9 @@ class JobQueue:
             done = connection.execute(self._update_own(claim).where(jobs.c.crashes < MOST_CRASHES - crashed).values(changes))
         return bool(done.rowcount)
 
-    def reap(self, lost_owners: Sequence[str] = ()) -> int:
-        """Lets jobs wait again whose lease has passed, or whose owner is known to be gone. Returns how many."""
+    def reap(self, lost_owners: Sequence[str] = (), ended: list[str] | None = None) -> int:
+        """Lets jobs wait again whose lease has passed, or whose owner is known to be gone. Returns how many; `ended` is given those
+        that had ended instead."""
         with self.database.transaction() as connection:
             now = self.database.now(connection)
             gone = (jobs.c.state == "running") & ((jobs.c.lease_until < now) | jobs.c.owner.in_(list(lost_owners)))
@@ -223,6 +224,8 @@ class JobQueue:
             for job in (*cancelled, *failed):
                 connection.execute(delete(active).where(active.c.job == job))
             again = connection.execute(update(jobs).where(gone).values(state="queued", owner=None, lease_until=None))
+        if ended is not None:
+            ended += [*map(str, cancelled), *map(str, failed)]
         return int(again.rowcount)
 
     def cancel(self, job: str) -> str | None:
