@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import http.client
 import json
 import logging
@@ -13,9 +14,24 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import update
 
 from tests.service.served import PATIENCE, ServedProcess, error_of
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.service.store.blobs import Blobs
+from windtunnel.service.store.database import open_database
+from windtunnel.service.store.queue import (
+    JobQueue,
+    KeptAnswer,
+    QueueLimits,
+    QuotaSpent,
+    StoredQuestion,
+    wait_for_quota,
+    work_after,
+)
+from windtunnel.service.store.shelf import AuditRow, Shelf
+from windtunnel.service.store.tables import jobs
+from windtunnel.service.web.errors import error_response
 from windtunnel.service.web.log import LogFormatter, is_worth_a_line, log_request
 from windtunnel.service.web.seen import SeenRequest, without_secrets
 from windtunnel.service.web.tokens import Asker, Tokens, add_token, list_tokens, read_tokens, revoke_tokens
@@ -235,3 +251,76 @@ def test_a_running_service_refuses_a_token_from_its_end_on(tmp_path: Path) -> No
     assert ann.split()[-1] == "revoked" and ann.split().count("UTC") == 2  # made and used; it has no end
     assert bob.split()[-1] == "expired" and " - " in bob
     assert live not in ann and live.encode() not in (folder / "service.db").read_bytes()
+
+
+def test_the_audit_log_is_read_by_name_verb_and_time(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shelf = Shelf(open_database(folder, None), Blobs(folder / "blobs"))
+    day = 86400.0
+    shelf.note(
+        [
+            AuditRow(1 * day, "ann", "POST /api/v1/fit/kernels", "::1", 200, 1.5),
+            AuditRow(2 * day, "bob", "PAGE predict", "page", 422, 0.25),
+            AuditRow(3 * day, "ann", "POST /api/v1/predict", "::1", 200, None),
+            AuditRow(4 * day, "ann", "DELETE /api/v1/jobs/x", "::1", 404, 0.1),
+        ]
+    )
+    shelf.database.close()
+
+    def read(*words: str) -> list[list[str]]:
+        head, *rows = csv.reader(serve_command("--audit", "-", "--dir", str(folder), *words).splitlines())
+        assert head == ["time", "who", "verb", "what", "from", "status", "seconds"]
+        return rows
+
+    rows = read()
+    assert rows[0] == ["1970-01-02T00:00:00.000Z", "ann", "fit kernels", "POST /api/v1/fit/kernels", "::1", "200", "1.500"]
+    assert [row[2] for row in rows] == ["fit kernels", "predict", "predict", ""] and rows[2][-1] == ""
+    assert [row[1] for row in read("--verb", "predict")] == ["bob", "ann"]
+    assert [row[5] for row in read("--who", "ann", "--since", "1970-01-02", "--until", "1970-01-05T00:00+00:00")] == ["200", "200"]
+    assert read("--verb", "fit kernels") == rows[:1]
+    assert serve_command("--audit", str(tmp_path / "a.csv"), "--dir", str(folder)).startswith("4 rows in ")
+    assert (tmp_path / "a.csv").stat().st_mode & 0o777 == 0o600
+    command = [sys.executable, "-m", "windtunnel", "serve", "--audit", "-", "--dir", str(tmp_path / "none")]
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode != 0 and "There is no service.db in it" in failed.stderr and not (tmp_path / "none").exists()
+
+
+def test_work_of_a_day_is_bounded_and_says_when_it_is_free() -> None:
+    """Two pieces of 10 s, at 100 and 200 s; the window's edge is at 50 s, and moves on."""
+    spans = [(100.0, 110.0), (200.0, 210.0)]
+    assert work_after(spans, 50.0) == 20.0 and work_after(spans, 105.0) == 15.0 and work_after(spans, 300.0) == 0.0
+    assert wait_for_quota(spans, 50.0, 20.0) == 51.0  # a second of the first piece has gone
+    assert wait_for_quota(spans, 50.0, 10.0) == 151.0  # the first piece, and a second of the other one
+    assert wait_for_quota(spans, 50.0, 30.0) == 0.0
+
+
+def test_a_spent_quota_refuses_new_questions_and_gives_kept_answers(tmp_path: Path) -> None:
+    database = open_database(tmp_path, None)
+    queue = JobQueue(database, limits=QueueLimits(seconds_a_day=100.0))
+
+    def question(number: int) -> StoredQuestion:
+        return StoredQuestion(f"{number:064x}", "catalog", ("catalog",), {}, {}, True, "windtunnel catalog")
+
+    job, _ = queue.submit(question(1), "ann", True)
+    claim = queue.claim("worker")
+    assert claim is not None
+    kept = KeptAnswer(claim.question.key, "catalog", "", "1", "0" * 64, "application/json", {}, "", 0.1, 10)
+    assert queue.finish(claim, kept)
+    with database.transaction() as connection:
+        ended = database.now(connection) - 3600.0
+        connection.execute(update(jobs).where(jobs.c.id == job).values(started=ended - 100.0, ended=ended))
+        before = database.now(connection)
+    with pytest.raises(QuotaSpent, match="had 100 s of work in the last 24 hours, of 100 s .* ask again at 20.* UTC") as refused:
+        queue.submit(question(2), "ann", True)
+    with database.reading() as connection:
+        after = database.now(connection)
+    free = ended - 100.0 + 86_400.0  # when the work begins to leave the 24 hours
+    assert before + refused.value.wait <= free + 2.0 and after + refused.value.wait >= free
+    answer = error_response(refused.value)
+    assert answer.status_code == 429 and answer.headers["retry-after"] == str(round(refused.value.wait))
+    assert queue.submit(question(1), "ann", True) == (None, True)
+    assert queue.submit(question(2), "bob", True)[0] is not None
+    with database.transaction() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == job).values(started=ended - 90_000.0, ended=ended - 86_000.0))
+    assert queue.submit(question(3), "ann", True)[0] is not None
+    database.close()

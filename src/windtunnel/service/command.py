@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import NotInstalled, SpecError
+from windtunnel.base.errors import FileError, NotInstalled, SpecError
 from windtunnel.base.units import parse_days, parse_size
 from windtunnel.service.settings import ServiceSettings
 
@@ -22,6 +23,7 @@ Examples:
   windtunnel serve --database postgresql://wt@db/windtunnel --workers 8
   windtunnel serve --runs out/fleet
   windtunnel serve --backup service.tar
+  windtunnel serve --audit audit.csv --who ann --since 2026-11-01
 """
 
 
@@ -72,6 +74,10 @@ def command(  # long: one option a line
     job_cores: Annotated[int, typer.Option("--job-cores", min=1, max=1024, help="Cores of a question that can use several.")] = 1,
     most_body: Annotated[str, typer.Option("--most-body", metavar="SIZE", help="Largest request, with its uploads.")] = "64MB",
     per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Requests of a token or address in a minute.")] = 1200,
+    seconds_a_day: Annotated[
+        float | None,
+        typer.Option("--seconds-a-day", min=1.0, help="Work of the questions of one token in 24 hours; default: no limit."),
+    ] = None,
     log: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log on standard error.")] = "text",
     log_level: Annotated[
         str,
@@ -89,6 +95,13 @@ def command(  # long: one option a line
     restore: Annotated[
         str | None, typer.Option("--restore", metavar="FILE.tar", help="Fill an empty --dir from a copy, and end.")
     ] = None,
+    audit: Annotated[
+        str | None, typer.Option("--audit", metavar="FILE.csv|-", help="Write who asked what, when and how long it took, and end.")
+    ] = None,
+    who: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Of --audit: one name alone.")] = None,
+    verb: Annotated[str | None, typer.Option("--verb", metavar="VERB", help="Of --audit: questions of one verb alone.")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Of --audit: from a date or time (UTC) on.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Of --audit: before a date or time (UTC).")] = None,
 ) -> None:
     token_file = token_file or os.environ.get("WINDTUNNEL_TOKENS") or None
     if expires is not None and new_token is None:
@@ -106,12 +119,21 @@ def command(  # long: one option a line
         job_memory=_size("--job-memory", job_memory), job_seconds=job_seconds, job_cores=job_cores,
         keep_bytes=_size("--keep", keep), keep_seconds=_days("--keep-days", keep_days) * 86400.0,
         body_bytes=_size("--most-body", most_body), per_minute=per_minute, lease=lease,
+        seconds_a_day=seconds_a_day,
     )  # fmt: skip
     try:
         import uvicorn  # noqa: F401
         from sqlalchemy import Engine  # noqa: F401
     except ModuleNotFoundError as error:
         raise NotInstalled("the service needs further packages. Type: pip install 'windtunnel[service]'") from error
+    if audit is not None:
+        from windtunnel.service.store.audit import read_moment
+
+        _write_audit(settings, audit, who, verb, read_moment("--since", since), read_moment("--until", until))
+        return
+    for option, text in (("--who", who), ("--verb", verb), ("--since", since), ("--until", until)):
+        if text is not None:
+            raise SpecError(option, text, "--audit FILE.csv beside it")
     if list_tokens:
         typer.echo(_list_tokens(settings, token_file))
         return
@@ -173,6 +195,33 @@ def _list_tokens(settings: ServiceSettings, file: str | None) -> str:
     database = open_database(folder, settings.database)
     try:
         return list_tokens(tokens, Shelf(database, Blobs(settings.blobs)).uses())
+    finally:
+        database.close()
+
+
+def _write_audit(
+    settings: ServiceSettings, target: str, who: str | None, verb: str | None, since: float | None, until: float | None
+) -> None:
+    """To a file for its owner alone, or to standard output."""
+    from windtunnel.service.store.audit import write_audit
+    from windtunnel.service.store.blobs import Blobs
+    from windtunnel.service.store.database import FILE, open_database
+    from windtunnel.service.store.shelf import Shelf
+
+    folder = Path(settings.folder)
+    if settings.database is None and not (folder / FILE).exists():
+        raise FileError("--audit", str(folder), "the --dir or --database of a service", f"There is no {FILE} in it.")
+    database = open_database(folder, settings.database)
+    try:
+        rows = Shelf(database, Blobs(settings.blobs)).audited(who, verb, since, until)
+        if target == "-":
+            write_audit(rows, sys.stdout)
+            return
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="") as file:
+            number = write_audit(rows, file)
+        typer.echo(f"{number:,} rows in {target}")
+    except OSError as error:
+        raise FileError("--audit", target, "a file that can be written", f"{error.strerror}.") from error
     finally:
         database.close()
 

@@ -12,7 +12,7 @@
 
 All of it is for one event loop, and blocks it nowhere: the database is asked in threads, verbs run in processes of their own.
 Errors: UnknownName, SpecError and FileError for a question that is wrong before it runs; AnswerError, with the same fields as
-a table, for one that failed; StillRunning, with its job, for one that takes longer than `wait`; QueueFull; StoreFull.
+a table, for one that failed; StillRunning, with its job, for one that takes longer than `wait`; QueueFull; QuotaSpent; StoreFull.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ServiceDoor:
         self.settings = settings
         self.database = open_database(Path(settings.folder), settings.database)
         self.blobs = Blobs(settings.blobs)
-        self.queue = JobQueue(self.database, settings.lease, QueueLimits(settings.of_one, settings.of_all))
+        self.queue = JobQueue(self.database, settings.lease, QueueLimits(settings.of_one, settings.of_all, settings.seconds_a_day))
         self.shelf = Shelf(self.database, self.blobs)
         self.pool: WorkerPool | None = None
         self._waiting: dict[str, list[asyncio.Event]] = {}
