@@ -31,9 +31,10 @@ from windtunnel.service.store.queue import (
 )
 from windtunnel.service.store.shelf import AuditRow, Shelf
 from windtunnel.service.store.tables import jobs
-from windtunnel.service.web.errors import error_response
+from windtunnel.service.web.errors import RequestError, error_response
 from windtunnel.service.web.log import LogFormatter, is_worth_a_line, log_request
 from windtunnel.service.web.seen import SeenRequest, without_secrets
+from windtunnel.service.web.sign_on import proxy_sign_on
 from windtunnel.service.web.tokens import Asker, Tokens, add_token, list_tokens, read_tokens, revoke_tokens
 
 JOB = "llama3-8b-8xh100"
@@ -324,3 +325,44 @@ def test_a_spent_quota_refuses_new_questions_and_gives_kept_answers(tmp_path: Pa
         connection.execute(update(jobs).where(jobs.c.id == job).values(started=ended - 90_000.0, ended=ended - 86_000.0))
     assert queue.submit(question(3), "ann", True)[0] is not None
     database.close()
+
+
+def test_a_proxy_is_believed_from_its_addresses_alone() -> None:
+    sign_on = proxy_sign_on("X-Forwarded-User", ["10.0.0.0/24", "::1"], "read")
+    assert sign_on is not None and sign_on.asker([], "9.9.9.9") is None
+    for address in ("10.0.0.7", "::1", "::ffff:10.0.0.7"):
+        assert sign_on.asker([(b"x-forwarded-user", b"ann@example.org")], address) == Asker("ann@example.org", "read")
+    for address in ("10.0.1.7", "127.0.0.1", ""):
+        with pytest.raises(RequestError) as refused:
+            sign_on.asker([(b"x-forwarded-user", b"ann")], address)
+        assert refused.value.status == 403
+    for name in (b"", b"ann, bob", b"=1+1", b"x" * 65, b"a\xe9"):
+        with pytest.raises(RequestError) as refused:
+            sign_on.asker([(b"x-forwarded-user", name)], "::1")
+        assert refused.value.status == 400
+    with pytest.raises(RequestError, match="not one name"):
+        sign_on.asker([(b"x-forwarded-user", b"ann"), (b"x-forwarded-user", b"eve")], "::1")
+
+
+@pytest.mark.parametrize(
+    ("header", "proxies", "role"),
+    [(None, ["::1"], "write"), ("X-User", [], "write"), ("X-User", ["proxy"], "write"), ("X-User", ["::1"], "all"),
+     ("Cookie", ["::1"], "write"), ("X User", ["::1"], "write")],
+)  # fmt: skip
+def test_options_of_a_proxy_that_do_not_fit_are_refused(header: str | None, proxies: list[str], role: str) -> None:
+    with pytest.raises(SpecError):
+        proxy_sign_on(header, proxies, role)
+
+
+def test_people_sign_on_at_a_proxy(tokens: tuple[Path, str], tmp_path: Path) -> None:
+    options = ["--sign-on-header", "X-User", "--trusted-proxy", "127.0.0.1", "--sign-on-role", "read"]
+    with ServedProcess(tmp_path / "near", options, workers=1) as service:
+        assert error_of(service.send("GET", "/api/v1/jobs"))["kind"] == "SignOnNeeded"
+        assert service.send("GET", "/api/v1/jobs", headers={"X-User": "eve"})[0] == 200
+        assert service.send("POST", "/api/v1/catalog", {"kind": "gpus"}, {"X-User": "eve"})[0] == 403
+        assert service.send("GET", "/healthz")[0] == 200
+    assert serve_command("--audit", "-", "--dir", str(tmp_path / "near"), "--who", "eve").count("POST /api/v1/catalog") == 1
+    far = ["--sign-on-header", "X-User", "--trusted-proxy", "10.1.2.3", "--token-file", str(tokens[0])]
+    with ServedProcess(tmp_path / "far", far, workers=1, token=tokens[1]) as service:
+        assert service.send("GET", "/api/v1/jobs")[0] == 200
+        assert error_of(service.send("GET", "/api/v1/jobs", headers={"X-User": "eve"}))["kind"] == "UntrustedProxy"

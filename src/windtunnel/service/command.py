@@ -87,6 +87,15 @@ def command(  # long: one option a line
     lease: Annotated[
         float, typer.Option("--lease", min=1.0, help="Seconds after which a silent worker has lost its question.")
     ] = 15.0,
+    sign_on_header: Annotated[
+        str | None, typer.Option("--sign-on-header", metavar="NAME", help="Header in which a trusted proxy says who asks.")
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None, typer.Option("--trusted-proxy", metavar="ADDRESS", help="Address or network of such a proxy; repeatable.")
+    ] = None,
+    sign_on_role: Annotated[
+        str, typer.Option("--sign-on-role", metavar="read|write", help="Role of whoever signs on at a proxy.")
+    ] = "write",
     runs: Annotated[
         list[str] | None,
         typer.Option("--runs", metavar="FOLDER|URL", help="Watched runs that the page shows, or a collector; repeatable."),
@@ -146,6 +155,7 @@ def command(  # long: one option a line
     from windtunnel.service.page import GET_PAGE, has_page
     from windtunnel.service.page.watched.places import check_runs
     from windtunnel.service.serve import ServePlace, serve
+    from windtunnel.service.web.sign_on import proxy_sign_on
 
     watched = check_runs(runs or ())
 
@@ -155,7 +165,18 @@ def command(  # long: one option a line
 
     serve(
         settings,
-        ServePlace(host, port, token_file, tuple(name or ()), certificate, key, open_metrics, log, log_level),
+        ServePlace(
+            host,
+            port,
+            token_file,
+            tuple(name or ()),
+            certificate,
+            key,
+            open_metrics,
+            log,
+            log_level,
+            proxy_sign_on(sign_on_header, trusted_proxy or (), sign_on_role),
+        ),
         tell,
         _page(watched) if has_page() else None,
     )

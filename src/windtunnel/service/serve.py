@@ -9,11 +9,14 @@ import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from windtunnel.service.web.sign_on import ProxySignOn
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 1024
@@ -24,7 +27,8 @@ _POLICY = CollectPolicy(question_seconds=600.0, body_seconds=60.0, head_seconds=
 @dataclass(frozen=True)
 class ServePlace:
     """Where a service listens. `token_file`: its tokens; `names`: further names by which it may be called; `certificate` and `key`:
-    files of TLS; `open_metrics`: /metrics needs no token; `log`: text or json, `log_level`: of the lines about requests."""
+    files of TLS; `open_metrics`: /metrics needs no token; `log`: text or json, `log_level`: of the lines about requests;
+    `sign_on`: of a proxy, in place of tokens or beside them."""
 
     host: str = "127.0.0.1"
     port: int = 8480
@@ -35,6 +39,7 @@ class ServePlace:
     open_metrics: bool = False
     log: str = "text"
     log_level: str = "info"
+    sign_on: ProxySignOn | None = None
 
 
 def serve(
@@ -54,7 +59,7 @@ def serve(
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None
-    if tokens is None and place.host not in LOOPBACK:
+    if tokens is None and place.sign_on is None and place.host not in LOOPBACK:
         raise SpecError(
             "--host", place.host, "an address of this machine alone, or tokens",
             "Type: windtunnel serve --new-token me:write --token-file tokens, then add --token-file tokens.",
@@ -76,7 +81,7 @@ def serve(
             extend(app, door)
         guarded = Guard(
             app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else (),
-            sessions, tell, (*OPEN_PATHS, METRICS) if place.open_metrics else OPEN_PATHS, door.note_use,
+            sessions, tell, (*OPEN_PATHS, METRICS) if place.open_metrics else OPEN_PATHS, door.note_use, place.sign_on,
         )  # fmt: skip
         tls: dict[str, Any] = {"ssl_certfile": place.certificate, "ssl_keyfile": place.key} if place.certificate is not None else {}
         config = uvicorn.Config(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
 from windtunnel.service.web.seen import SeenRequest, without_secrets
+from windtunnel.service.web.sign_on import ProxySignOn
 from windtunnel.service.web.tokens import LOCAL, Asker, BrowserSessions, Tokens
 
 Scope = MutableMapping[str, Any]
@@ -79,16 +80,17 @@ class RateLimit:
 class Guard:
     """ASGI middleware. `tokens` None: everybody on this machine may ask; `hosts`: names by which a request may call the service,
     None for any; `own_policy`: paths below which responses set their content policy themselves; `sessions`: of browsers; `tell`: is
-    called with each request that has its response; `open_paths`: need no token; `note_use`: is told the hash of each token used."""
+    called with each request that has its response; `open_paths`: need no token; `note_use`: is told the hash of each token used;
+    `sign_on`: of a proxy."""
 
     def __init__(
         self, app: Any, tokens: Tokens | None, hosts: Collection[str] | None, note: Note, per_minute: int = 1200,
         body_bytes: int = 64 << 20, own_policy: Collection[str] = (), sessions: BrowserSessions | None = None,
         tell: Callable[[SeenRequest], None] = lambda _: None, open_paths: Collection[str] = OPEN_PATHS,
-        note_use: Callable[[str], None] = lambda _: None,
+        note_use: Callable[[str], None] = lambda _: None, sign_on: ProxySignOn | None = None,
     ) -> None:  # fmt: skip
         self._app, self._tokens, self._hosts, self._note = app, tokens, hosts, note
-        self._note_use = note_use
+        self._note_use, self._sign_on = note_use, sign_on
         self._sessions, self._tell, self._open_paths = sessions, tell, frozenset(open_paths)
         self._rate, self._body_bytes, self._own_policy = RateLimit(per_minute), body_bytes, tuple(own_policy)
 
@@ -139,7 +141,9 @@ class Guard:
             raise RequestError(
                 421, "WrongHost", "the service is not called so.", "Ask by its address, or start it with --name NAME."
             )
-        if not scope["path"].startswith(STATIC):
+        sign_on = self._sign_on
+        by_proxy = sign_on is not None and sign_on.header in headers and sign_on.believes(came_from)
+        if not by_proxy and not scope["path"].startswith(STATIC):  # everybody behind a proxy comes from its address
             wait = self._rate.wait(came_from)
             if wait:
                 raise _too_often(wait)
@@ -152,8 +156,19 @@ class Guard:
         changes = scope["type"] == "websocket" or scope.get("method") not in _READS or scope["path"].startswith(SOCKET)
         if changes and (origin is not None and host_name(origin.partition(b"://")[2]) != host or fetched == b"cross-site"):
             raise RequestError(403, "WrongOrigin", "a page of another site may not ask this service.")
-        if scope["path"] in self._open_paths or self._tokens is None:
+        person = None if sign_on is None else sign_on.asker(scope["headers"], came_from)
+        if scope["path"] in self._open_paths or (self._tokens is None and sign_on is None):
             return LOCAL
+        asker = self._token_asker(scope, headers, changes) if person is None else person
+        if person is None or not scope["path"].startswith(STATIC):
+            wait = self._rate.wait(f"token {asker.name}")
+            if wait:
+                raise _too_often(wait)
+        return asker
+
+    def _token_asker(self, scope: Scope, headers: Mapping[bytes, bytes], changes: bool) -> Asker:
+        if self._tokens is None:
+            raise RequestError(401, "SignOnNeeded", "the service is asked through its proxy.", "Sign on there.")
         self._tokens.refresh()
         asker = self._tokens.asker(headers.get(b"authorization", b""))
         if asker is None and self._sessions is not None and (not changes or scope["path"].startswith("/ui/")):
@@ -171,9 +186,6 @@ class Guard:
             instead = "Ask whoever runs the service for a new one."
             raise RequestError(401, *refusal, instead, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         self._note_use(asker.token)
-        wait = self._rate.wait(f"token {asker.name}")
-        if wait:
-            raise _too_often(wait)
         return asker
 
     def _may_sign_in(self, scope: Scope, error: RequestError) -> bool:
