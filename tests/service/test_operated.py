@@ -196,7 +196,7 @@ def test_tokens_are_revoked_by_name_or_hash(tmp_path: Path) -> None:
     first, second = add_token(str(file), "ann"), add_token(str(file), "ann")
     tokens = read_tokens(str(file))
     askers = [tokens.asker(f"Bearer {token}".encode()) for token in (first, second)]
-    assert askers[0] is not None and askers[1] is not None and [known.made for known in tokens.known()][0] is None
+    assert askers[0] is not None and askers[1] is not None and [known.made for known in tokens.all_tokens()][0] is None
     assert revoke_tokens(str(file), askers[0].token[:12], clock=lambda: 0.0) == 1
     tokens.refresh()
     assert tokens.refusal(askers[0]) == ("TokenRevoked", "the token of ann was revoked.") and tokens.refusal(askers[1]) is None

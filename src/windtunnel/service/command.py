@@ -234,7 +234,7 @@ def _write_audit(
         raise FileError("--audit", str(folder), "the --dir or --database of a service", f"There is no {FILE} in it.")
     database = open_database(folder, settings.database)
     try:
-        rows = Shelf(database, Blobs(settings.blobs)).audited(who, verb, since, until)
+        rows = Shelf(database, Blobs(settings.blobs)).audit_rows(who, verb, since, until)
         if target == "-":
             write_audit(rows, sys.stdout)
             return

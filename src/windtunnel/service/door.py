@@ -266,7 +266,7 @@ class ServiceDoor:
         if not wanted:
             return
         try:
-            rows = await self._in_thread(lambda: self.shelf.ended(wanted))
+            rows = await self._in_thread(lambda: self.shelf.ended_jobs(wanted))
         except DBAPIError:
             self._ended[:0] = wanted
             raise

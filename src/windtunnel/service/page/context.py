@@ -89,7 +89,7 @@ class PageContext:
     ) -> Asked:  # fmt: skip
         """The answer to a question, as of `ServiceDoor.ask`. WindtunnelError for who may not ask, and as the door raises them."""
         self._require_write()
-        with self._noted(verb):
+        with self._note_asking(verb):
             return await self.door.ask(verb, arguments, files, artefacts, wait, self.asker.name)
 
     async def predict(self, artefacts: Sequence[str] = (), wait: float | None = None) -> Asked:
@@ -102,7 +102,7 @@ class PageContext:
     ) -> JobView:
         """A question as a job, as of `ServiceDoor.submit`."""
         self._require_write()
-        with self._noted(verb):
+        with self._note_asking(verb):
             return await self.door.submit(verb, arguments, files, artefacts, self.asker.name)
 
     async def cancel(self, job: str) -> JobView | None:
@@ -120,7 +120,7 @@ class PageContext:
             raise AnswerError(error_table("WrongRole", self.say("frame.read_only")), "")
 
     @contextlib.contextmanager
-    def _noted(self, verb: str) -> Iterator[None]:
+    def _note_asking(self, verb: str) -> Iterator[None]:
         """A line of the audit log, with the status that the API would have given."""
         began, status = time.monotonic(), 500
         try:

@@ -126,7 +126,7 @@ class Shelf:
             rows = connection.execute(asked).all()
         return [_job(row, None) for row in rows[:limit]], rows[limit - 1].number if len(rows) > limit else None
 
-    def ended(self, ids: Sequence[str]) -> list[EndedJob]:
+    def ended_jobs(self, ids: Sequence[str]) -> list[EndedJob]:
         """Those of these jobs that have ended."""
         wanted = select(jobs.c.id, jobs.c.verb, jobs.c.state, jobs.c.created, jobs.c.started, jobs.c.ended, jobs.c.error)
         with self.database.reading() as connection:
@@ -162,7 +162,7 @@ class Shelf:
                 ],
             )  # fmt: skip
 
-    def audited(
+    def audit_rows(
         self, who: str | None = None, verb: str | None = None, since: float | None = None, until: float | None = None
     ) -> Iterator[AuditRow]:
         """The audit log in its order. `who`: of one name; `verb`: questions of one verb; `since`, `until`: seconds since 1970, the

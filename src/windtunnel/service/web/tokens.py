@@ -85,7 +85,7 @@ class Tokens:
     def __len__(self) -> int:
         return len(self._known)
 
-    def known(self) -> list[KnownToken]:
+    def all_tokens(self) -> list[KnownToken]:
         """All of them, in the order of their file."""
         return list(self._known.values())
 
@@ -155,7 +155,7 @@ def add_token(path: str, wanted: str, days: float | None = None, clock: Callable
 def revoke_tokens(path: str, wanted: str, clock: Callable[[], float] = time.time) -> int:
     """Revokes the tokens of a name, or the one whose hash begins so (8 digits or more); returns how many. SpecError where none is
     left to revoke."""
-    live = [known.asker for known in read_tokens(path).known() if known.revoked is None]
+    live = [known.asker for known in read_tokens(path).all_tokens() if known.revoked is None]
     chosen = [asker for asker in live if asker.name == wanted or (len(wanted) >= 8 and asker.token.startswith(wanted))]
     if not chosen:
         names = ", ".join(dict.fromkeys(asker.name for asker in live)) or "none is left"
@@ -169,7 +169,7 @@ def list_tokens(tokens: Tokens, uses: Mapping[str, float]) -> str:
     """A line for each token: name, role, start of its hash, when it was made, last used and expires, and its state."""
     now, never = tokens._clock(), "-"
     rows = [("NAME", "ROLE", "HASH", "MADE", "LAST USED", "EXPIRES", "STATE")]
-    for known in tokens.known():
+    for known in tokens.all_tokens():
         refusal = known.refusal(now)
         times = (known.made, uses.get(known.asker.token), known.expires)
         made, used, expires = (never if moment is None else time_text(moment) for moment in times)
