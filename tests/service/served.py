@@ -23,6 +23,8 @@ class ServedProcess:
     """`windtunnel serve` on `folder` with further `options`, ended with the block."""
 
     def __init__(self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None) -> None:
+        self.log = folder.with_name(f"{folder.name}.log")
+        """What it wrote on standard error."""
         self.folder, self._options, self._workers, self.token = folder, list(options), workers, token
         self.process: subprocess.Popen[str] | None = None
         self.port = 0
@@ -31,9 +33,11 @@ class ServedProcess:
         """Starts it, again after `kill`; the port stays."""
         command = [sys.executable, "-m", "windtunnel", "serve", "--dir", str(self.folder), "--port", str(self.port)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_")}
-        self.process = subprocess.Popen(
-            [*command, "--workers", str(self._workers), *self._options], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, "--workers", str(self._workers), *self._options], stdout=subprocess.PIPE, stderr=log, text=True,
+                env=environment,
+            )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert " at http" in line, line

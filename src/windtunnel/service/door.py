@@ -12,7 +12,7 @@
 
 All of it is for one event loop, and blocks it nowhere: the database is asked in threads, verbs run in processes of their own.
 Errors: UnknownName, SpecError and FileError for a question that is wrong before it runs; AnswerError, with the same fields as
-a table, for one that failed; StillRunning, with its job, for one that takes longer than `wait`; QueueFull; StoreFull.
+a table, for one that failed; StillRunning, with its job, for one that takes longer than `wait`; QueueFull; QuotaSpent; StoreFull.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from windtunnel.service.settings import ServiceSettings
 from windtunnel.service.store.blobs import Blobs
 from windtunnel.service.store.database import open_database
 from windtunnel.service.store.queue import ENDED, JobQueue, KeptAnswer, QueueLimits, StoredQuestion
-from windtunnel.service.store.shelf import AuditRow, JobRow, Shelf
+from windtunnel.service.store.shelf import USED_SECONDS, AuditRow, EndedJob, JobRow, Shelf
 from windtunnel.service.work.pool import WorkerPool
 
 T = TypeVar("T")
 _POLL_SECONDS, _TICK_SECONDS, _ROOM_SECONDS = 0.25, 1.0, 60.0
 _SCRATCH_SECONDS = 3600.0
+_MOST_COUNTED = 10_000
 
 
 class AnswerError(WindtunnelError):
@@ -108,17 +109,25 @@ class ServiceDoor:
         self.settings = settings
         self.database = open_database(Path(settings.folder), settings.database)
         self.blobs = Blobs(settings.blobs)
-        self.queue = JobQueue(self.database, settings.lease, QueueLimits(settings.of_one, settings.of_all))
+        self.queue = JobQueue(self.database, settings.lease, QueueLimits(settings.of_one, settings.of_all, settings.seconds_a_day))
         self.shelf = Shelf(self.database, self.blobs)
         self.pool: WorkerPool | None = None
         self._waiting: dict[str, list[asyncio.Event]] = {}
         self._lost: list[str] = []
         self._audit: list[AuditRow] = []
+        self._uses: dict[str, float] = {}
+        self._used: dict[str, float] = {}
         self._beside: asyncio.Task[None] | None = None
+        self.when_ended: Callable[[EndedJob], None] = lambda _: None
+        """Is told of each job that this server's workers ended, that it cancelled or gave up, within a second."""
+        self.when_told: Callable[[str, str], None] = lambda *_: None
+        """Is told the verb of each question that needed no work, and why: `kept` or `refused`."""
+        self._ended: list[str] = []
+        self._counted: dict[str, None] = {}
 
     async def open(self) -> None:
         """Starts the workers, and what looks after leases and room."""
-        self.pool = WorkerPool(self.settings, self._wake, self._lost.append)
+        self.pool = WorkerPool(self.settings, self._end, self._lost.append)
         self.pool.start()
         self._beside = asyncio.ensure_future(self._tick())
 
@@ -141,9 +150,10 @@ class ServiceDoor:
         """The answer to a question. `arguments`: options by long name and positional arguments by name; a `job` may be a table as
         in a job file; `files`: upload -> text, bytes or {"base64": text}; `artefacts`: options that write files (`html`, `trace`);
         `wait`: seconds, by default the service's. StillRunning if they do not do."""
-        question = await self._in_thread(lambda: ask_question(verb, arguments, files, artefacts))
+        question = await self._question(verb, arguments, files, artefacts)
         kept = await self.answer(question.key)
         if kept is not None:
+            self.when_told(question.verb, "kept")
             return kept
         job = await self._submit(question, asker)
         if job is not None:
@@ -163,8 +173,10 @@ class ServiceDoor:
         asker: str = "page",
     ) -> JobView:  # fmt: skip
         """Accepts a question as a job; arguments as of `ask`. Where its answer is kept, the job is done and has no id."""
-        question = await self._in_thread(lambda: ask_question(verb, arguments, files, artefacts))
+        question = await self._question(verb, arguments, files, artefacts)
         kept = await self.answer(question.key)
+        if kept is not None:
+            self.when_told(question.verb, "kept")
         job = None if kept is not None else await self._submit(question, asker)
         found = None if job is None else await self.job(job)
         if found is not None:
@@ -201,7 +213,7 @@ class ServiceDoor:
         """Ends a job; one that runs ends shortly after. None if it is not known."""
         if await self._in_thread(lambda: self.queue.cancel(job)) is None:
             return None
-        self._wake(job)
+        self._end(job)
         if self.pool is not None:
             self.pool.nudge()
         return await self.job(job)
@@ -232,9 +244,47 @@ class ServiceDoor:
 
         return await self._in_thread(lambda: list(names(kind)))
 
-    def note(self, who: str, what: str, came_from: str, status: int) -> None:
-        """Adds to the audit log, within a second."""
-        self._audit.append(AuditRow(time.time(), who, what, came_from, status))
+    def note(self, who: str, what: str, came_from: str, status: int, seconds: float | None = None) -> None:
+        """Adds to the audit log, within a second. `seconds`: that it took."""
+        self._audit.append(AuditRow(time.time(), who, what, came_from, status, seconds))
+
+    def note_use(self, token: str) -> None:
+        """A token, by its hash, was used: kept once a minute, not with each request."""
+        now = time.time()
+        if now - self._used.get(token, 0.0) >= USED_SECONDS:
+            self._used[token] = self._uses[token] = now
+
+    async def settle(self) -> dict[str, int]:
+        """Tells `when_ended` of what has ended by now; returns the numbers of jobs by state and of kept answers."""
+        await self._tell_ended()
+        return await self._in_thread(self.shelf.counts)
+
+    async def _tell_ended(self) -> None:
+        ids = list(self._ended)
+        del self._ended[: len(ids)]
+        wanted = [job for job in dict.fromkeys(ids) if job not in self._counted]
+        if not wanted:
+            return
+        try:
+            rows = await self._in_thread(lambda: self.shelf.ended_jobs(wanted))
+        except DBAPIError:
+            self._ended[:0] = wanted
+            raise
+        for row in rows:
+            if row.id not in self._counted:
+                self._counted[row.id] = None
+                self.when_ended(row)
+        while len(self._counted) > _MOST_COUNTED:
+            del self._counted[next(iter(self._counted))]
+
+    async def _question(
+        self, verb: str, arguments: Mapping[str, Any], files: Mapping[str, Any] | None, artefacts: Sequence[str]
+    ) -> AskedQuestion:
+        try:
+            return await self._in_thread(lambda: ask_question(verb, arguments, files, artefacts))
+        except WindtunnelError:
+            self.when_told(verb, "refused")
+            raise
 
     async def _submit(self, question: AskedQuestion, asker: str) -> str | None:
         def keep() -> str | None:
@@ -244,7 +294,11 @@ class ServiceDoor:
             )
             return self.queue.submit(stored, asker, is_short(question))[0]
 
-        job = await self._in_thread(keep)
+        try:
+            job = await self._in_thread(keep)
+        except WindtunnelError:
+            self.when_told(question.verb, "refused")
+            raise
         if job is not None and self.pool is not None:
             self.pool.nudge()
         return job
@@ -267,7 +321,9 @@ class ServiceDoor:
             if not self._waiting[job]:
                 del self._waiting[job]
 
-    def _wake(self, job: str) -> None:
+    def _end(self, job: str) -> None:
+        """A job has ended, or is about to."""
+        self._ended.append(job)
         for event in self._waiting.get(job, ()):
             event.set()
 
@@ -291,6 +347,7 @@ class ServiceDoor:
             try:
                 if await self._in_thread(self._look_after) and self.pool is not None:
                     self.pool.nudge()
+                await self._tell_ended()
                 if time.monotonic() > room:
                     room = time.monotonic() + _ROOM_SECONDS
                     await self._in_thread(self._make_room)
@@ -301,16 +358,21 @@ class ServiceDoor:
         """Leases that have passed, workers that are gone, lines of the audit log."""
         lost, self._lost[:] = list(self._lost), []
         noted, self._audit[:] = list(self._audit), []
+        uses, self._uses = self._uses, {}
         try:
             if noted:
                 self.shelf.note(noted)
                 noted = []
-            again = self.queue.reap(lost)
+            if uses:
+                self.shelf.note_uses(uses)
+                uses = {}
+            again = self.queue.reap(lost, self._ended)
             lost = []
             return again
         finally:
             self._lost[:0] = lost
             self._audit[:0] = noted[-10_000:]
+            self._uses = {**uses, **self._uses}
 
     def _make_room(self) -> None:
         settings = self.settings

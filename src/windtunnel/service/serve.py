@@ -9,11 +9,14 @@ import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from windtunnel.service.web.sign_on import ProxySignOn
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 1024
@@ -24,7 +27,8 @@ _POLICY = CollectPolicy(question_seconds=600.0, body_seconds=60.0, head_seconds=
 @dataclass(frozen=True)
 class ServePlace:
     """Where a service listens. `token_file`: its tokens; `names`: further names by which it may be called; `certificate` and `key`:
-    files of TLS."""
+    files of TLS; `open_metrics`: /metrics needs no token; `log`: text or json, `log_level`: of the lines about requests;
+    `sign_on`: of a proxy, in place of tokens or beside them."""
 
     host: str = "127.0.0.1"
     port: int = 8480
@@ -32,6 +36,10 @@ class ServePlace:
     names: Sequence[str] = ()
     certificate: str | None = None
     key: str | None = None
+    open_metrics: bool = False
+    log: str = "text"
+    log_level: str = "info"
+    sign_on: ProxySignOn | None = None
 
 
 def serve(
@@ -44,12 +52,14 @@ def serve(
 
     from windtunnel.service.door import ServiceDoor
     from windtunnel.service.web.api import ServiceApi
-    from windtunnel.service.web.guard import Guard
+    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard
+    from windtunnel.service.web.log import log_request, set_up_log
+    from windtunnel.service.web.seen import SeenRequest
     from windtunnel.service.web.server import ServiceServer
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None
-    if tokens is None and place.host not in LOOPBACK:
+    if tokens is None and place.sign_on is None and place.host not in LOOPBACK:
         raise SpecError(
             "--host", place.host, "an address of this machine alone, or tokens",
             "Type: windtunnel serve --new-token me:write --token-file tokens, then add --token-file tokens.",
@@ -57,19 +67,26 @@ def serve(
     listener, address = open_listener(place)
     with listener:
         door = ServiceDoor(settings)
-        app = ServiceApi(door).app()
+        api = ServiceApi(door)
+        app = api.app()
+        set_up_log(place.log, place.log_level)
+
+        def tell(seen: SeenRequest) -> None:
+            api.metrics.count_request(seen)
+            log_request(seen)
+
         sessions = BrowserSessions() if extend is not None and tokens is not None else None
         if extend is not None:
             app.state.tokens, app.state.sessions = tokens, sessions
             extend(app, door)
         guarded = Guard(
             app, tokens, allowed_hosts(place), door.note, settings.per_minute, settings.body_bytes, ("/ui",) if extend else (),
-            sessions,
+            sessions, tell, (*OPEN_PATHS, METRICS) if place.open_metrics else OPEN_PATHS, door.note_use, place.sign_on,
         )  # fmt: skip
         tls: dict[str, Any] = {"ssl_certfile": place.certificate, "ssl_keyfile": place.key} if place.certificate is not None else {}
         config = uvicorn.Config(
             guarded, http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="on" if extend else "off",
-            ws="auto" if extend else "none",
+            log_config=None, ws="auto" if extend else "none",
             backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False,
             date_header=False, proxy_headers=False, **tls,
         )  # fmt: skip

@@ -36,6 +36,8 @@ class ServiceSettings:
     of_one: int = 5000
     """Questions of one token that wait or run."""
     of_all: int = 20000
+    seconds_a_day: float | None = None
+    """Work of the questions of one token, or person, in 24 hours; None: no limit."""
     keep_bytes: int = 10_000_000_000
     """Answers that are kept; those that were not used for longest go first."""
     keep_seconds: float = 90 * 86400.0

@@ -21,6 +21,7 @@ from windtunnel.service.page.sections.listed import SECTIONS
 from windtunnel.service.page.sign_in import sign_in_routes
 from windtunnel.service.page.state import read_view
 from windtunnel.service.web.guard import ASKER, PAGE_POLICY
+from windtunnel.service.web.tokens import Tokens
 
 HOME = "/ui"
 POLICY = (
@@ -39,7 +40,7 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
     """Adds the page to the application at /ui. `runs`: folders of watched runs that the operator named."""
 
     async def build(request: Request, section: str) -> None:
-        context = _context(request, door, section, runs)
+        context = _context(request, door, section, runs, app.state.tokens)
         with page_frame(context, list(SECTIONS)):
             SECTIONS[section](context)
 
@@ -79,11 +80,11 @@ def _add_section(name: str, build: Any) -> None:
     ui.page(f"/{name}", response_timeout=30.0)(show_section)
 
 
-def _context(request: Request, door: ServiceDoor, section: str, runs: Sequence[str]) -> PageContext:
+def _context(request: Request, door: ServiceDoor, section: str, runs: Sequence[str], tokens: Tokens | None) -> PageContext:
     asker = request.scope["state"][ASKER]
     language = language_of(request.cookies.get(LANGUAGE), request.headers.get("accept-language", ""))
     dark = THEMES.get(request.cookies.get(THEME, "auto"))
-    return PageContext(door, asker, language, section, read_view(request.query_params.multi_items()), dark, tuple(runs))
+    return PageContext(door, asker, language, section, read_view(request.query_params.multi_items()), dark, tuple(runs), tokens)
 
 
 class PagePolicy:

@@ -65,7 +65,7 @@ class Asking:
         turn = self._turn
         try:
             asked = await self._answer(wanted() if callable(wanted) else wanted, turn)
-            if asked is None or turn != self._turn:
+            if asked is None or turn != self._turn or self._is_closed():
                 return None
             self.result.clear()
             with self.result:
@@ -74,27 +74,31 @@ class Asking:
                     await drawn
             return asked
         except WindtunnelError as error:
-            if turn == self._turn:
+            if turn == self._turn and not self._is_closed():
                 self.result.clear()
                 with self.result:
                     show_error(self._context, error_of(error))
             return None
         finally:
-            if turn == self._turn:
+            if turn == self._turn and not self._is_closed():
                 self._line.set_visibility(False)
+
+    def _is_closed(self) -> bool:
+        """Whether the tab is gone, and with it whatever could be shown; its job goes on."""
+        return self.result.is_deleted
 
     async def _answer(self, wanted: Wanted, turn: int) -> Asked | None:
         if not self._context.asker.may_write:
             return await self._kept_answer(wanted)
         job = await self._context.submit(wanted.verb, wanted.arguments, wanted.files, wanted.artefacts)
-        while not job.has_ended and turn == self._turn:
+        while not job.has_ended and turn == self._turn and not self._is_closed():
             self._show(job)
             await asyncio.sleep(LOOK_SECONDS)
             found = await self._context.door.job(job.id)
             if found is None:
                 break
             job = found
-        if turn != self._turn:
+        if turn != self._turn or self._is_closed():
             return None
         asked = await self._context.door.answer(job.key)
         if asked is None:

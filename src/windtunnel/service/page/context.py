@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor
+from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor, StillRunning
 from windtunnel.service.page.language import Language
 from windtunnel.service.page.state import Question, ViewState
 from windtunnel.service.store.queue import error_table
-from windtunnel.service.web.tokens import Asker
+from windtunnel.service.web.errors import error_response
+from windtunnel.service.web.tokens import Asker, Tokens
 from windtunnel.service.work.outcome import explain
 
 Listener = Callable[[], Awaitable[None] | None]
@@ -34,6 +37,8 @@ class PageContext:
     dark: bool | None = None
     runs: Sequence[str] = ()
     """Folders of runs that the operator named."""
+    tokens: Tokens | None = None
+    """Of the service: a page that is open may ask no longer than its token."""
     _listeners: list[Listener] = field(default_factory=list)
     _typed: list[Callable[[ViewState], ViewState]] = field(default_factory=list)
 
@@ -84,8 +89,8 @@ class PageContext:
     ) -> Asked:  # fmt: skip
         """The answer to a question, as of `ServiceDoor.ask`. WindtunnelError for who may not ask, and as the door raises them."""
         self._require_write()
-        self._note(verb)
-        return await self.door.ask(verb, arguments, files, artefacts, wait, self.asker.name)
+        with self._note_asking(verb):
+            return await self.door.ask(verb, arguments, files, artefacts, wait, self.asker.name)
 
     async def predict(self, artefacts: Sequence[str] = (), wait: float | None = None) -> Asked:
         """The answer to the question of the view, as of `ask`."""
@@ -97,8 +102,8 @@ class PageContext:
     ) -> JobView:
         """A question as a job, as of `ServiceDoor.submit`."""
         self._require_write()
-        self._note(verb)
-        return await self.door.submit(verb, arguments, files, artefacts, self.asker.name)
+        with self._note_asking(verb):
+            return await self.door.submit(verb, arguments, files, artefacts, self.asker.name)
 
     async def cancel(self, job: str) -> JobView | None:
         """Ends a job."""
@@ -106,11 +111,29 @@ class PageContext:
         return await self.door.cancel(job)
 
     def _require_write(self) -> None:
+        if self.tokens is not None:
+            self.tokens.refresh()
+            refusal = self.tokens.refusal(self.asker)
+            if refusal is not None:
+                raise AnswerError(error_table(refusal[0], self.say(f"frame.{refusal[0]}")), "")
         if not self.asker.may_write:
             raise AnswerError(error_table("WrongRole", self.say("frame.read_only")), "")
 
-    def _note(self, verb: str) -> None:
-        self.door.note(self.asker.name, f"PAGE {verb}", "page", 200)
+    @contextlib.contextmanager
+    def _note_asking(self, verb: str) -> Iterator[None]:
+        """A line of the audit log, with the status that the API would have given."""
+        began, status = time.monotonic(), 500
+        try:
+            yield
+            status = 200
+        except StillRunning:
+            status = 202
+            raise
+        except WindtunnelError as error:
+            status = error_response(error).status_code
+            raise
+        finally:
+            self.door.note(self.asker.name, f"PAGE {verb}", "page", status, time.monotonic() - began)
 
 
 def error_of(error: WindtunnelError) -> Mapping[str, Any]:

@@ -40,9 +40,13 @@ def sign_in_routes(tokens: Tokens, sessions: BrowserSessions) -> list[Route]:
             if len(body) > MOST_BODY:
                 return _form(_language(request), 413)
         token = dict(parse_qsl(body.decode("utf-8", "replace"))).get("token", "").strip()
+        tokens.refresh()
         asker = tokens.asker(b"Bearer " + token.encode("utf-8", "replace"))
         if asker is None:
             return _form(_language(request), 401)
+        refusal = tokens.refusal(asker)
+        if refusal is not None:
+            return _form(_language(request), 401, f"frame.{refusal[0]}")
         response = RedirectResponse(HOME, 303)
         safe = request.url.scheme == "https"
         response.set_cookie(COOKIE, sessions.open(asker), httponly=True, samesite="strict", secure=safe, path="/")
@@ -61,10 +65,8 @@ def _language(request: Request) -> Language:
     return language_of(None, request.headers.get("accept-language", ""))
 
 
-def _form(language: Language, status: int = 200) -> Response:
-    wrong, label, button, about = (
-        escape(language.say(key)) for key in ("frame.wrong_token", "frame.token", "frame.sign_in", "frame.token_about")
-    )
+def _form(language: Language, status: int = 200, said: str = "frame.wrong_token") -> Response:
+    wrong, label, button, about = (escape(language.say(key)) for key in (said, "frame.token", "frame.sign_in", "frame.token_about"))
     text = (
         f'<!doctype html><html lang="{language.code}"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>windtunnel</title><style>{_STYLE}</style><body><main><h1>windtunnel</h1>"

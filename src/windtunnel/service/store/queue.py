@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
@@ -24,11 +25,20 @@ MOST_CRASHES = 3
 MOST_ATTEMPTS = 20
 """Claims of a job whose workers were all lost, after which it has failed."""
 LOG_BYTES = 16 << 10
+DAY = 86400.0
 ENDED = ("done", "failed", "cancelled")
 
 
 class QueueFull(WindtunnelError):
     """More questions wait than the service or one asker may have."""
+
+
+class QuotaSpent(WindtunnelError):
+    """An asker had as many seconds of work in a day as they may. `wait`: seconds until the next question may be asked."""
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
 
 
 @dataclass(frozen=True)
@@ -84,10 +94,12 @@ class KeptAnswer:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Questions that may wait or run at the same time: of one asker, and of all."""
+    """Questions that may wait or run at the same time: of one asker, and of all; and the seconds of work of one asker in 24
+    hours."""
 
     of_one: int = 5000
     of_all: int = 20000
+    seconds_a_day: float | None = None
 
 
 class JobQueue:
@@ -97,7 +109,8 @@ class JobQueue:
         self.database, self.lease, self.limits = database, lease, limits or QueueLimits()
 
     def submit(self, question: StoredQuestion, asker: str, short: bool) -> tuple[str | None, bool]:
-        """Accepts a question: its job and False, or (None, True) where its answer is kept already. QueueFull if too many wait."""
+        """Accepts a question: its job and False, or (None, True) where its answer is kept already. QueueFull if too many wait,
+        QuotaSpent if its asker had all the work of a day."""
         with self.database.transaction() as connection:
             if connection.execute(select(answers.c.key).where(answers.c.key == question.key)).first() is not None:
                 return None, True
@@ -105,6 +118,7 @@ class JobQueue:
             if found is not None:
                 return str(found), False
             self._check_room(connection, asker)
+            self._check_quota(connection, asker)
             number = connection.execute(
                 update(counters).where(counters.c.name == "jobs").values(value=counters.c.value + 1).returning(counters.c.value)
             ).scalar_one()  # fmt: skip
@@ -129,6 +143,28 @@ class JobQueue:
             raise QueueFull("the service has as many questions as it may: ask again later.")
         if int(connection.execute(count.where(jobs.c.asker == asker)).scalar_one()) >= self.limits.of_one:
             raise QueueFull(f"{self.limits.of_one} questions of yours wait: ask again when some have ended, or cancel some.")
+
+    def _check_quota(self, connection: Connection, asker: str) -> None:
+        most = self.limits.seconds_a_day
+        if most is None:
+            return
+        now = self.database.now(connection)
+        edge = now - DAY
+        rows = connection.execute(
+            select(jobs.c.started, jobs.c.ended).where(
+                (jobs.c.asker == asker) & jobs.c.started.is_not(None) & (jobs.c.ended.is_(None) | (jobs.c.ended > edge))
+            )
+        ).all()
+        spans = [(float(row.started), float(row.ended if row.ended is not None else now)) for row in rows]
+        used = work_after(spans, edge)
+        if used >= most:
+            wait = wait_for_quota(spans, edge, most)
+            free = datetime.fromtimestamp(now + wait, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            raise QuotaSpent(
+                f"your questions had {used:,.0f} s of work in the last 24 hours, of {most:,.0f} s that they may have: ask again at "
+                f"{free}. Answers that are kept need none.",
+                wait,
+            )
 
     def claim(self, owner: str, short_only: bool = False) -> Claim | None:
         """The next job that waits, the short ones first; None if there is none."""
@@ -206,8 +242,9 @@ class JobQueue:
             done = connection.execute(self._update_own(claim).where(jobs.c.crashes < MOST_CRASHES - crashed).values(changes))
         return bool(done.rowcount)
 
-    def reap(self, lost_owners: Sequence[str] = ()) -> int:
-        """Lets jobs wait again whose lease has passed, or whose owner is known to be gone. Returns how many."""
+    def reap(self, lost_owners: Sequence[str] = (), ended: list[str] | None = None) -> int:
+        """Lets jobs wait again whose lease has passed, or whose owner is known to be gone. Returns how many; `ended` is given those
+        that had ended instead."""
         with self.database.transaction() as connection:
             now = self.database.now(connection)
             gone = (jobs.c.state == "running") & ((jobs.c.lease_until < now) | jobs.c.owner.in_(list(lost_owners)))
@@ -223,6 +260,8 @@ class JobQueue:
             for job in (*cancelled, *failed):
                 connection.execute(delete(active).where(active.c.job == job))
             again = connection.execute(update(jobs).where(gone).values(state="queued", owner=None, lease_until=None))
+        if ended is not None:
+            ended += [*map(str, cancelled), *map(str, failed)]
         return int(again.rowcount)
 
     def cancel(self, job: str) -> str | None:
@@ -244,6 +283,23 @@ class JobQueue:
         return update(jobs).where(
             (jobs.c.id == claim.job) & (jobs.c.owner == claim.owner) & (jobs.c.fence == claim.fence) & (jobs.c.state == "running")
         )
+
+
+def work_after(spans: Sequence[tuple[float, float]], edge: float) -> float:
+    """Seconds of work after `edge`; `spans`: start and end of each piece, in seconds."""
+    return sum(max(0.0, end - max(start, edge)) for start, end in spans)
+
+
+def wait_for_quota(spans: Sequence[tuple[float, float]], edge: float, most: float) -> float:
+    """Seconds until the work after `edge`, which moves on with time, is below `most`, if none is added; rounded up to a second."""
+    low, high = 0, int(DAY)
+    while low < high:
+        middle = (low + high) // 2
+        if work_after(spans, edge + middle) < most:
+            high = middle
+        else:
+            low = middle + 1
+    return float(low)
 
 
 def error_table(kind: str, message: str, field: str = "", allowed: str = "", instead: str = "") -> dict[str, str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from windtunnel.service.store.blobs import STALE_SECONDS, Blobs
 from windtunnel.service.store.database import Database
 from windtunnel.service.store.queue import ENDED, KeptAnswer
-from windtunnel.service.store.tables import active, answers, audit, jobs
+from windtunnel.service.store.tables import active, answers, audit, jobs, token_uses
 
 USED_SECONDS = 60.0
 """How exactly the last use of an answer is known: each reading is not a write."""
@@ -43,6 +44,19 @@ class JobRow:
 
 
 @dataclass(frozen=True)
+class EndedJob:
+    """What came of a job. Times in seconds since 1970, `started` None where no worker had it; `kind`: of its error, or ''."""
+
+    id: str
+    verb: str
+    state: str
+    created: float
+    started: float | None
+    ended: float
+    kind: str
+
+
+@dataclass(frozen=True)
 class AuditRow:
     """A line of the audit log, before it is kept."""
 
@@ -51,6 +65,7 @@ class AuditRow:
     what: str
     came_from: str
     status: int
+    seconds: float | None = None
 
 
 class Shelf:
@@ -111,6 +126,17 @@ class Shelf:
             rows = connection.execute(asked).all()
         return [_job(row, None) for row in rows[:limit]], rows[limit - 1].number if len(rows) > limit else None
 
+    def ended_jobs(self, ids: Sequence[str]) -> list[EndedJob]:
+        """Those of these jobs that have ended."""
+        wanted = select(jobs.c.id, jobs.c.verb, jobs.c.state, jobs.c.created, jobs.c.started, jobs.c.ended, jobs.c.error)
+        with self.database.reading() as connection:
+            rows = connection.execute(wanted.where(jobs.c.id.in_(list(ids)) & jobs.c.state.in_(ENDED))).all()
+        kinds = [str(json.loads(row.error).get("kind", "")) if row.error is not None else "" for row in rows]
+        return [
+            EndedJob(row.id, row.verb, row.state, row.created, row.started, row.ended, kind)
+            for row, kind in zip(rows, kinds, strict=True)
+        ]
+
     def job_of(self, key: str) -> str | None:
         """The job of a question that waits or runs."""
         with self.database.reading() as connection:
@@ -130,10 +156,43 @@ class Shelf:
             connection.execute(
                 insert(audit),
                 [
-                    {"at": r.at, "who": r.who[:64], "what": r.what[:200], "came_from": r.came_from[:64], "status": r.status}
+                    {"at": r.at, "who": r.who[:64], "what": r.what[:200], "came_from": r.came_from[:64], "status": r.status,
+                     "seconds": r.seconds}
                     for r in rows
                 ],
-            )
+            )  # fmt: skip
+
+    def audit_rows(
+        self, who: str | None = None, verb: str | None = None, since: float | None = None, until: float | None = None
+    ) -> Iterator[AuditRow]:
+        """The audit log in its order. `who`: of one name; `verb`: questions of one verb; `since`, `until`: seconds since 1970, the
+        second one not included."""
+        wanted = select(audit).order_by(audit.c.at, audit.c.number)
+        if who is not None:
+            wanted = wanted.where(audit.c.who == who)
+        if verb is not None:
+            wanted = wanted.where(audit.c.what.in_((f"POST /api/v1/{verb.replace(' ', '/')}", f"PAGE {verb}")))
+        if since is not None:
+            wanted = wanted.where(audit.c.at >= since)
+        if until is not None:
+            wanted = wanted.where(audit.c.at < until)
+        with self.database.reading() as connection:
+            for row in connection.execute(wanted):
+                yield AuditRow(row.at, row.who, row.what, row.came_from, row.status, row.seconds)
+
+    def note_uses(self, uses: Mapping[str, float]) -> None:
+        """Keeps when tokens, by their hash, were last used."""
+        with self.database.transaction() as connection:
+            for token, used in uses.items():
+                changed = connection.execute(update(token_uses).where(token_uses.c.token == token).values(used=used))
+                if not changed.rowcount:
+                    dialect: Any = sqlite if self.database.sqlite else postgresql
+                    connection.execute(dialect.insert(token_uses).values(token=token, used=used).on_conflict_do_nothing())
+
+    def uses(self) -> dict[str, float]:
+        """When each token, by its hash, was last used, to about a minute."""
+        with self.database.reading() as connection:
+            return {str(row.token): float(row.used) for row in connection.execute(select(token_uses)).all()}
 
     def make_room(self, keep_bytes: float, keep_seconds: float, audit_seconds: float, stale: float = STALE_SECONDS) -> int:
         """Drops what is too old, then the answers that were not used for longest, until the rest has `keep_bytes`; returns the

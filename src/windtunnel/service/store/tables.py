@@ -34,6 +34,7 @@ jobs = Table(
     Column("ended", Float),
     Index("jobs_waiting", "state", "short", "number"),
     Index("jobs_key", "key"),
+    Index("jobs_asker", "asker", "ended"),
 )
 """Questions that were accepted. `number` orders them; `fence` counts claims, so that a worker that lost its lease cannot end a job;
 `completions` counts how often its answer was kept, which is once."""
@@ -71,6 +72,10 @@ audit = Table(
     Column("what", String(200), nullable=False),
     Column("came_from", String(64), nullable=False),
     Column("status", Integer, nullable=False),
+    Column("seconds", Float),
     Index("audit_at", "at"),
 )
-"""Who asked what, when, from where, and what came of it."""
+"""Who asked what, when, from where, what came of it, and how long that took."""
+
+token_uses = Table("token_uses", meta, Column("token", String(64), primary_key=True), Column("used", Float, nullable=False))
+"""When each token, by its hash, was last used."""

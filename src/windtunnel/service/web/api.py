@@ -7,6 +7,7 @@
 | GET /api/v1/jobs, /api/v1/jobs/ID, /api/v1/jobs/ID/events | jobs, the newest first; one; its progress as server-sent events |
 | DELETE /api/v1/jobs/ID | cancels |
 | GET /api/v1/openapi.json | all of this |
+| GET /metrics | Prometheus |
 | GET /healthz, /readyz | whether the service lives; whether its database answers |
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -32,7 +33,8 @@ from windtunnel.service.door import Asked, JobView, ServiceDoor, StillRunning
 from windtunnel.service.questions.offered import offered_verb
 from windtunnel.service.store.queue import error_table
 from windtunnel.service.web.errors import RequestError, error_response, table_response
-from windtunnel.service.web.guard import ASKER, PAGE_POLICY, too_large
+from windtunnel.service.web.guard import ASKER, METRICS, PAGE_POLICY, too_large
+from windtunnel.service.web.metrics import MEDIA, ServiceMetrics
 from windtunnel.service.web.openapi import describe
 from windtunnel.service.web.tokens import Asker
 
@@ -48,7 +50,7 @@ class ServiceApi:
     """The routes of the API over `door`."""
 
     def __init__(self, door: ServiceDoor) -> None:
-        self._door = door
+        self._door, self.metrics = door, ServiceMetrics(door)
         self._described: bytes | None = None
 
     def app(self) -> Starlette:
@@ -56,6 +58,7 @@ class ServiceApi:
         routes = [
             Route("/healthz", self._with_errors(self._tell_health)),
             Route("/readyz", self._with_errors(self._tell_ready)),
+            Route(METRICS, self._with_errors(self._tell_metrics)),
             Route("/api/v1/openapi.json", self._with_errors(self._openapi)),
             Route("/api/v1/jobs", self._with_errors(self._jobs)),
             Route("/api/v1/jobs/{job}", self._with_errors(self._job)),
@@ -76,6 +79,8 @@ class ServiceApi:
                 return await handler(request)
             except (RequestError, WindtunnelError) as error:
                 return error_response(error)
+            except ClientDisconnect:
+                return Response(status_code=499)  # nobody reads it
             except DBAPIError:
                 table = error_table("StoreAway", "the database of the service does not answer: ask again later.")
                 return table_response(503, table, {"Retry-After": "5"})
@@ -176,6 +181,9 @@ class ServiceApi:
 
     async def _tell_health(self, request: Request) -> Response:
         return _json({"status": "ok"})
+
+    async def _tell_metrics(self, request: Request) -> Response:
+        return Response(await self.metrics.text(), headers={"Content-Type": MEDIA})
 
     async def _tell_ready(self, request: Request) -> Response:
         await asyncio.to_thread(self._door.shelf.counts)

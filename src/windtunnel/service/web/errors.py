@@ -11,7 +11,7 @@ from starlette.responses import Response
 from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
 from windtunnel.service.door import AnswerError
 from windtunnel.service.store.database import StoreFull
-from windtunnel.service.store.queue import QueueFull, error_table
+from windtunnel.service.store.queue import QueueFull, QuotaSpent, error_table
 from windtunnel.service.work.outcome import explain
 
 STATUS = {"UsageError": 422, "StoreFull": 507, "QueueFull": 503, "Cancelled": 409, "InternalError": 500, "WorkerLost": 500,
@@ -37,6 +37,8 @@ def error_response(error: Exception) -> Response:
         return table_response(507, error_table("StoreFull", str(error)), {"Retry-After": "60"})
     if isinstance(error, QueueFull):
         return table_response(503, error_table("QueueFull", str(error)), {"Retry-After": "10"})
+    if isinstance(error, QuotaSpent):
+        return table_response(429, error_table("QuotaSpent", str(error)), {"Retry-After": str(max(1, round(error.wait)))})
     if isinstance(error, UnknownName) and error.path == "verb":
         return table_response(404, explain(error))
     if isinstance(error, (SpecError, WindtunnelError)):

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
 
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
+from windtunnel.service.web.seen import SeenRequest, without_secrets
+from windtunnel.service.web.sign_on import ProxySignOn
 from windtunnel.service.web.tokens import LOCAL, Asker, BrowserSessions, Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Note = Callable[[str, str, str, int], None]
+Note = Callable[[str, str, str, int, float], None]
 
 ASKER = "windtunnel.asker"
 """Key of the `Asker` in the state of a request."""
@@ -50,6 +53,7 @@ STATIC = "/ui/_nicegui/"
 SOCKET = "/ui/_nicegui_ws/"
 """Where the page talks to its server, by WebSocket or by polling: no other site may, not even to read."""
 HEALTH_PATHS = ("/healthz", "/readyz")
+METRICS = "/metrics"
 OPEN_PATHS = (*HEALTH_PATHS, SIGN_IN)
 """Paths that need no token: they say whether the service is well, or take one."""
 
@@ -75,14 +79,19 @@ class RateLimit:
 
 class Guard:
     """ASGI middleware. `tokens` None: everybody on this machine may ask; `hosts`: names by which a request may call the service,
-    None for any; `own_policy`: paths below which responses set their content policy themselves; `sessions`: of browsers."""
+    None for any; `own_policy`: paths below which responses set their content policy themselves; `sessions`: of browsers; `tell`: is
+    called with each request that has its response; `open_paths`: need no token; `note_use`: is told the hash of each token used;
+    `sign_on`: of a proxy."""
 
     def __init__(
         self, app: Any, tokens: Tokens | None, hosts: Collection[str] | None, note: Note, per_minute: int = 1200,
         body_bytes: int = 64 << 20, own_policy: Collection[str] = (), sessions: BrowserSessions | None = None,
+        tell: Callable[[SeenRequest], None] = lambda _: None, open_paths: Collection[str] = OPEN_PATHS,
+        note_use: Callable[[str], None] = lambda _: None, sign_on: ProxySignOn | None = None,
     ) -> None:  # fmt: skip
         self._app, self._tokens, self._hosts, self._note = app, tokens, hosts, note
-        self._sessions = sessions
+        self._note_use, self._sign_on = note_use, sign_on
+        self._sessions, self._tell, self._open_paths = sessions, tell, frozenset(open_paths)
         self._rate, self._body_bytes, self._own_policy = RateLimit(per_minute), body_bytes, tuple(own_policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,13 +100,17 @@ class Guard:
             return
         came_from = str((scope.get("client") or ("",))[0])
         asker, method = Asker("nobody", "none"), str(scope.get("method", "GET"))
-        status = 0
+        status, sent, key, began = 0, 0, "", time.monotonic()
 
         async def sending(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+            nonlocal status, sent, key
             if message["type"] == "http.response.start":
                 status = int(message["status"])
+                key = dict(message.get("headers", [])).get(b"x-windtunnel-key", b"").decode("ascii")
                 message["headers"] = self._headers(scope, message.get("headers", []))
+            elif message["type"] == "websocket.accept":
+                status = 101
+            sent += len(message.get("body", b""))
             await send(message)
 
         try:
@@ -111,9 +124,15 @@ class Guard:
             if status == 0:
                 response = RedirectResponse(SIGN_IN, 303) if self._may_sign_in(scope, error) else error_response(error)
                 await response(scope, receive, sending)
+        except ClientDisconnect:
+            status = 499  # nobody is left to answer, and nothing of the service is wrong
         finally:
+            path = without_secrets(str(scope.get("path", "")))
+            is_stream = scope["type"] == "websocket" or path.startswith(SOCKET) or path.endswith("/events")
+            seconds = time.monotonic() - began
+            self._tell(SeenRequest(asker.name, method, path, came_from, status or 500, seconds, sent, key, is_stream))
             if method not in _READS or status in (400, 401, 403, 413, 421, 429):
-                self._note(asker.name, f"{method} {scope.get('path', '')}", came_from, status)
+                self._note(asker.name, f"{method} {path}", came_from, status, seconds)
 
     def _admit(self, scope: Scope, came_from: str) -> Asker:
         headers = dict(scope["headers"])
@@ -122,7 +141,9 @@ class Guard:
             raise RequestError(
                 421, "WrongHost", "the service is not called so.", "Ask by its address, or start it with --name NAME."
             )
-        if not scope["path"].startswith(STATIC):
+        sign_on = self._sign_on
+        by_proxy = sign_on is not None and sign_on.header in headers and sign_on.believes(came_from)
+        if not by_proxy and not scope["path"].startswith(STATIC):  # everybody behind a proxy comes from its address
             wait = self._rate.wait(came_from)
             if wait:
                 raise _too_often(wait)
@@ -135,8 +156,20 @@ class Guard:
         changes = scope["type"] == "websocket" or scope.get("method") not in _READS or scope["path"].startswith(SOCKET)
         if changes and (origin is not None and host_name(origin.partition(b"://")[2]) != host or fetched == b"cross-site"):
             raise RequestError(403, "WrongOrigin", "a page of another site may not ask this service.")
-        if scope["path"] in OPEN_PATHS or self._tokens is None:
+        person = None if sign_on is None else sign_on.asker(scope["headers"], came_from)
+        if scope["path"] in self._open_paths or (self._tokens is None and sign_on is None):
             return LOCAL
+        asker = self._token_asker(scope, headers, changes) if person is None else person
+        if person is None or not scope["path"].startswith(STATIC):
+            wait = self._rate.wait(f"token {asker.name}")
+            if wait:
+                raise _too_often(wait)
+        return asker
+
+    def _token_asker(self, scope: Scope, headers: Mapping[bytes, bytes], changes: bool) -> Asker:
+        if self._tokens is None:
+            raise RequestError(401, "SignOnNeeded", "the service is asked through its proxy.", "Sign on there.")
+        self._tokens.refresh()
         asker = self._tokens.asker(headers.get(b"authorization", b""))
         if asker is None and self._sessions is not None and (not changes or scope["path"].startswith("/ui/")):
             asker = self._sessions.asker(headers.get(b"cookie", b""))
@@ -148,9 +181,11 @@ class Guard:
                 "Send the header Authorization: Bearer TOKEN.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        wait = self._rate.wait(f"token {asker.name}")
-        if wait:
-            raise _too_often(wait)
+        refusal = self._tokens.refusal(asker)
+        if refusal is not None:
+            instead = "Ask whoever runs the service for a new one."
+            raise RequestError(401, *refusal, instead, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        self._note_use(asker.token)
         return asker
 
     def _may_sign_in(self, scope: Scope, error: RequestError) -> bool:
@@ -158,7 +193,7 @@ class Guard:
         accepts = dict(scope["headers"]).get(b"accept", b"")
         page = str(scope.get("path", "")) in ("/", "/ui") or str(scope.get("path", "")).startswith("/ui/")
         asked = scope["type"] == "http" and scope.get("method") == "GET" and b"text/html" in accepts
-        return self._sessions is not None and error.table["kind"] == "TokenNeeded" and page and asked
+        return self._sessions is not None and error.table["kind"].startswith("Token") and error.status == 401 and page and asked
 
     def _bound_body(self, receive: Receive) -> Receive:
         seen = 0
