@@ -343,8 +343,21 @@ def cases() -> dict[str, Callable[[], Any]]:
         ),
         "serve fleet": lambda: data_of(
             wt.serve_fleet(
-                "llama3.1-8b", "h100-ib", tp=1, isl=512, osl=64, rate=60.0, requests=400, ttft=0.2, tpot=0.02, turns=3, think=1,
-                shared_prefix="500:0.5", router="cache-aware", mtbf=0.01, cold_start=2.0,
+                "llama3.1-8b",
+                "h100-ib",
+                tp=1,
+                isl=512,
+                osl=64,
+                rate=60.0,
+                requests=400,
+                ttft=0.2,
+                tpot=0.02,
+                turns=3,
+                think=1,
+                shared_prefix="500:0.5",
+                router="cache-aware",
+                mtbf=0.01,
+                cold_start=2.0,
             )
         ),
         "rl splits": lambda: [data_of(step) if hasattr(step, "step_time_s") else "refused" for _, step in wt.rl_splits(RL)],

@@ -87,7 +87,8 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
     "serve-predict": (["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--concurrency", "2"], WHOLE),
     "rl-predict": (["rl-predict", "rl.json"], WHOLE),
     "serve-fleet": (
-        ["serve-fleet", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--users", "4", "--requests", "8"], WHOLE,
+        ["serve-fleet", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--osl", "16", "--users", "4", "--requests", "8"],
+        WHOLE,
     ),
     "serve-search": (["serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--users", "2", "--jobs", "1"], WHOLE),
     "compare": (["compare", JOB[0], *JOB, "--set-b", "plan.recompute=full"], WHOLE),

@@ -87,7 +87,7 @@ def test_check_use_and_predict(cell: Path, capsys: pytest.CaptureFixture[str]) -
     named = [source for source in answer.sources if "seal" in source and str(cell) in source]
     assert named and sum(answer.sources[name] for name in named) > 0.3
     assert main(["predict", used.jobs[0], "--profile", str(cell / "layers.parquet"), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["provenance"]["measured"] > 0.3
+    assert json.loads(capsys.readouterr().out)["provenance"]["measured"] > 0.1
     (listed,) = wt.measure.list_cells(cell)
     assert listed.used and listed.checked == ("usable" if checked.usable else "not usable")
 
