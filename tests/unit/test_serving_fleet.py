@@ -212,6 +212,13 @@ def test_the_size_is_the_fewest_that_keep_the_limits() -> None:
         wt.serve_fleet("llama3.1-8b", "h100-ib", tp=1, users=4, requests=40, tpot=1e-5)
 
 
+def test_a_fleet_for_sessions_is_found_although_turns_come_after_the_last_user() -> None:
+    asked: dict[str, Any] = {"tp": 1, "users": 30, "requests": 120, "turns": 4, "think": 20.0, "isl": 300, "osl": 50}
+    found = wt.serve_fleet("llama3.1-8b", "h100-ib", ttft=1.0, tpot=0.05, **asked)
+    assert found.whole.replicas == 1
+
+
+
 def test_two_sides_are_sized_apart_and_may_be_of_two_machines() -> None:
     asked: dict[str, Any] = {"tp": 1, "isl": 3000, "osl": 100, "rate": 20.0, "requests": 600, "ttft": 0.5, "tpot": 0.015}
     found = wt.serve_fleet("llama3.1-8b", "h100-ib", prefill="tp=1", **asked)

@@ -143,7 +143,9 @@ class FleetSizer:
                     f"--{name} {value:g}" for name, value in (("ttft", self.asked.ttft), ("tpot", self.asked.tpot)) if value
                 )
                 shares = ", ".join(
-                    f"{100 * each.kept:.0f} % of requests with {each.replicas or each.fronts}" for each in self.tries[-2:]
+                    f"{100 * each.kept:.0f} % of requests with {each.replicas or each.fronts}"
+                    + (", whose queue grows" if each.kept >= KEEP else "")
+                    for each in self.tries[-2:]
                 )
                 raise PlanError("fleet", words or "the load", f"limits that a fleet of {MOST} replicas keeps: {shares}",
                                 "Longer limits, another plan of a replica (--tp) or another GPU may do.")  # fmt: skip
@@ -156,8 +158,9 @@ class FleetSizer:
 
 
 def keeps_up(load: ServeLoad, result: FleetResult) -> bool:
-    """Whether what is left after the last arrival takes no longer than its last requests do on their own."""
-    if not load.is_open:
+    """Whether what is left after the last arrival takes no longer than its last requests do on their own. Turns wait for those
+    before them, so sessions keep up by themselves."""
+    if not load.is_open or load.after is not None:
         return True
     span = float(load.arrival.max() - load.arrival.min())
     _, tpot, e2e = columns_of(result.book)
