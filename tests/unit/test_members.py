@@ -219,7 +219,7 @@ ALGORITHM = example("collective")
 SLOW_NETWORK = """cluster = { base = "h100-ib", gpus = 32 }
 model = "qwen2.5-0.5b"
 plan = { tp = 1, micro_batch = 1, global_batch = 32, seq = 1024 }
-runtime = { framework = "megatron-core" }
+runtime = { framework = "torchtitan" }
 """
 
 
