@@ -116,7 +116,6 @@ class _Blocks:
         modules = job.plan.recompute_modules
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         _, again, after = sharding_copies(job, parameters, frozen)
-        again = again if key.layer is not None else []  # the root unit stays gathered
         back = self.add(*link(_fill_groups([again, *backward_rows(units, key.recompute, modules), after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)

@@ -158,21 +158,17 @@ class FullySharded:
 
     def _gather(self, block: int, action: Action) -> int | None:
         """Gather a block's parameters. Only blocks gathered ahead and the block in use may be alive, so the gather waits for the
-        computation before the next one. The root unit stays gathered from forward to backward: PyTorch's FSDP does not reshard it
-        (`_fsdp_state.py`: reshard_after_forward of the root), and DeepSpeed keeps what it uses again within
-        `stage3_max_reuse_distance`."""
-        backward = action.direction is not Pass.FORWARD
-        if backward and block in self.stage.workload.root:
-            return None
+        computation before the next one."""
         label = (Task.GATHER, action.micro_batch, action.chunk)
         of = self.stage.workload.blocks[block]
         size = gathered_elements(self.stage.workload.job, of), of.expert_parameters
         if self.copies.gathers_in_switch:
             return self.copies.load_gathered(size, tuple(self.done[-1:]))
         fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
+        backward = action.direction is not Pass.FORWARD
         waits = (*self.done[-1:], *fetched)
         parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
-        amounts = {Quantity.GATHERED: size[0], Quantity.AGAIN: size[0], Quantity.EXPERTS: size[1]}
+        amounts = {Quantity.GATHERED: size[0], Quantity.EXPERTS: size[1]}
         gathered = gather(self.stage, label, self.gathers[action.direction], amounts, waits, parts=parts)
         return gathered if gathered is not None or not fetched else fetched[-1]
 

@@ -40,9 +40,8 @@ class Cell:
 
     `keys` as `layouts.keys_without_policy` has them. `times`: least seconds [measures, passes, written blocks] for each kind of
     ranks, of which `columns` are the cell's blocks. `dense`, `experts`, `quantised`, `frozen`: elements on one GPU before
-    sharding; `sharded` those outside of experts that full sharding gathers, `again` those that it gathers again. `saved`,
-    `working`: bytes as `memory.walk.Needs`. `boundary`: those of a pipeline transfer. `update` follows from what is `held`
-    before sharding.
+    sharding; `sharded` those outside of experts that full sharding gathers. `saved`, `working`: bytes as `memory.walk.Needs`.
+    `boundary`: bytes of a pipeline transfer. `update` follows from what is `held` before sharding.
     """
 
     job: Job
@@ -55,7 +54,6 @@ class Cell:
     frozen: Floats
     frozen_quantised: Floats
     sharded: Floats
-    again: Floats
     saved: Floats
     working: Floats
     boundary: float
@@ -184,7 +182,6 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
         sharded=column([gathered_elements(job, block) for block in blocks]),
-        again=column([0.0 if b in workload.root else gathered_elements(job, block) for b, block in enumerate(blocks)]),
         saved=saved,
         working=working,
         boundary=workload.boundary,

@@ -14,7 +14,7 @@ from windtunnel.search.bound.chains import Measure
 from windtunnel.search.bound.layouts import PipelineLayout
 from windtunnel.workload.schedules import Pass
 
-ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded", "again")
+ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded")
 """Columns of a cell that count elements. Most cells share them with others."""
 
 

@@ -34,7 +34,7 @@ from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.passes.optimizer import updated_parameters
 
-COUNTED = {Quantity.DENSE: "dense", Quantity.EXPERTS: "experts", Quantity.GATHERED: "sharded", Quantity.AGAIN: "again"}
+COUNTED = {Quantity.DENSE: "dense", Quantity.EXPERTS: "experts", Quantity.GATHERED: "sharded"}
 """What calls may be of, and the column of `ELEMENTS` that counts it. Calls of anything else are left out."""
 
 CHUNK = 4096
