@@ -62,7 +62,7 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
     better = scaled(job, what, factor)
     after, fast, *_ = step(better, tax)
     computing = build(job).ops.kind != Kind.COMM
-    assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all()
+    assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all(), (job.cluster.gpu.id, what, factor)
     no_call_slower = True
     for call, axis, size in {*slow.call_of.values(), *(key for calls in lowered.calls for key in calls)}:
         old, new = slow.calls.price(call, axis, size), fast.calls.price(call, axis, size)

@@ -28,7 +28,8 @@ class CountedTimes:
     """Seconds that are linear in what a pass does, and how many tokens passes had."""
 
     def __init__(self, engine: ServeEngine, speculation: Speculation | None = None) -> None:
-        self.server = SimpleNamespace(engine=engine, drafts=speculation.drafts if speculation else 0, speculation=speculation)
+        drafts = speculation.drafts if speculation else 0
+        self.server = SimpleNamespace(engine=engine, drafts=drafts, speculation=speculation, tiers=())
 
     def seconds(self, one: Passing, sampled: int) -> float:
         return 1e-3 + 1e-5 * one.tokens + 1e-8 * one.pairs + 1e-7 * one.cached

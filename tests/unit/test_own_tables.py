@@ -24,7 +24,7 @@ def test_a_run_of_eight_columns_is_compared(tmp_path: Path) -> None:
     path.write_text(f"{FEW}\n{RUN}\nllama3-70b,h100-sxm-80gb,64,4,4,256,8192,30\n", encoding="utf-8")
     report = validate([path])
     assert [score.id for score in report.rows] == ["line 2", "line 3"] and {score.family for score in report.rows} == {"mine"}
-    assert all(abs(score.error_pct or 99.0) < 20.0 for score in report.rows)
+    assert all(0.0 < (score.error_pct or 99.0) < 50.0 for score in report.rows), "an unnamed framework overlaps and fuses nothing"
     assert any("precision bf16 (the table has no such column)" in line for line in report.rows[0].assumptions)
     assert any("NICs of 400 Gb/s and infiniband (not stated: as h100-ib)" in line for line in report.rows[1].assumptions)
 
@@ -44,8 +44,8 @@ def test_tokens_per_second_are_a_step_time_and_a_mfu_alone_is_the_usual_count(tm
 def test_allocated_memory_is_less_than_reserved(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     kinds = ("allocated", "reserved", "device")
-    lines = [f"{kind},{RUN.rsplit(',', 1)[0]},40,{kind}" for kind in kinds]
-    path.write_text("\n".join([f"run,{FEW.rsplit(',', 1)[0]},memory_gib,mem_kind", *lines]) + "\n", encoding="utf-8")
+    lines = [f"{kind},{RUN.rsplit(',', 1)[0]},40,{kind},megatron-core" for kind in kinds]
+    path.write_text("\n".join([f"run,{FEW.rsplit(',', 1)[0]},memory_gib,mem_kind,framework", *lines]) + "\n", encoding="utf-8")
     allocated, reserved, device = (score.predicted or 0.0 for score in validate([path]).rows)
     assert 0.0 < allocated < reserved < device
 

@@ -180,4 +180,4 @@ def test_slices_of_gathered_parameters_cost_host_time() -> None:
         return predict(job.model_copy(update={"runtime": job.runtime.model_copy(update={"host": host})})).step_time_s
 
     tensors = 6 * job.model.layers + 3
-    assert seconds(2e-3) - seconds(1e-3) == pytest.approx(1e-3 * tensors * job.dp, rel=0.02)
+    assert seconds(2e-3) - seconds(1e-3) == pytest.approx(1e-3 * tensors * job.dp / job.cluster.node.host_speed, rel=0.02)

@@ -34,6 +34,7 @@ KEYS = [
     "init_time_s",
     "job",
     "kernels",
+    "longest_s",
     "memory",
     "mfu",
     "model_tflops_per_gpu",

@@ -22,6 +22,7 @@ MIXTURE = load_job(
     [
         *("cluster.gpus=32", "plan.tp=1", "plan.pp=1", "plan.ep=8", "plan.micro_batch=1", "plan.global_batch=256", "plan.seq=4096"),
         *("plan.sharding=zero1", "runtime.overlap_grad_reduce=true", "runtime.overlap_param_gather=true"),
+        "cluster.node.host_speed=50",
     ],
 )
 
