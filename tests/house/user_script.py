@@ -81,7 +81,7 @@ def ask_runs(folder: Path, job: wt.Job) -> dict[str, object]:
     return {
         "import FILE...": reading,
         "export": wt.export(job, "toml").files,
-        "runs show": wt.runs.show(run),
+        "runs show": wt.runs.show("trace.json"),
         "compare RUN JOB": wt.compare(run, job),
         "whatif": wt.whatif(run, ["no-host-gaps", "scale:gemm=0.5"]),
         "calibrate": wt.calibrate(folder / "trace.json", job),
