@@ -218,7 +218,6 @@ def test_a_fleet_for_sessions_is_found_although_turns_come_after_the_last_user()
     assert found.whole.replicas == 1
 
 
-
 def test_two_sides_are_sized_apart_and_may_be_of_two_machines() -> None:
     asked: dict[str, Any] = {"tp": 1, "isl": 3000, "osl": 100, "rate": 20.0, "requests": 600, "ttft": 0.5, "tpot": 0.015}
     found = wt.serve_fleet("llama3.1-8b", "h100-ib", prefill="tp=1", **asked)
