@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import RECOMPUTES, changed, jobs, scaled
 
+from windtunnel.compute.choose import choose
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, activation_walk, memory_of
 from windtunnel.memory.habits import habits
@@ -35,9 +36,14 @@ FACTORS = st.sampled_from([1.01, 1.5, 2.0, 10.0])
 
 
 def machine_with_known_units(job: Job) -> Job:
-    """Where the number of SMs is not stated it follows from the FLOP rate, and more FLOP/s are another chip with other waves."""
+    """Where the number of SMs is not stated it follows from the FLOP rate, and more FLOP/s are another chip with other waves.
+
+    A GPU that carries its curves but for tables that were measured on it (GB200) loses these with a changed sheet: `choose` takes
+    it for another GPU. So it is another one from the start here, and the law is of what both are judged by.
+    """
     node = job.cluster.node
     gpu = node.gpu if node.gpu.sms is not None else node.gpu.model_copy(update={"sms": 100})
+    gpu = gpu.model_copy(update={"id": "another"}) if choose(gpu).own else gpu
     return job.model_copy(update={"cluster": job.cluster.model_copy(update={"node": node.model_copy(update={"gpu": gpu})})})
 
 
@@ -62,7 +68,7 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
     better = scaled(job, what, factor)
     after, fast, *_ = step(better, tax)
     computing = build(job).ops.kind != Kind.COMM
-    assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all(), (job.cluster.gpu.id, what, factor)
+    assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all()
     no_call_slower = True
     for call, axis, size in {*slow.call_of.values(), *(key for calls in lowered.calls for key in calls)}:
         old, new = slow.calls.price(call, axis, size), fast.calls.price(call, axis, size)
