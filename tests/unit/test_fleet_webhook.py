@@ -187,8 +187,8 @@ def test_a_kept_job_that_stops_is_told_and_its_ranks_do_not_get_the_address(tmp_
     assert ran.returncode != 0 and SECRET not in ran.stdout + ran.stderr
     bodies = [body for path, body in came if path == f"/{SECRET}"]
     assert [body["state"] for body in bodies] == ["raised", "raised"] and {body["run"] for body in bodies} == {"job"}, ran.stderr
-    assert bodies[1]["text"].endswith("the job has stopped")
-    assert "status 5" in bodies[0]["text"] and "status 9" not in bodies[0]["text"]
+    assert "rank.py:2" in bodies[0]["text"], "the script's line, not one of the monitor's"
+    assert bodies[1]["text"].endswith("the job has stopped") and "5" in bodies[0]["text"] and "9" not in bodies[0]["text"]
     kept = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert kept and not any(SECRET.encode() in raw for raw in kept)
     wrong = CliRunner().invoke(

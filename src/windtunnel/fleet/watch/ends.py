@@ -30,7 +30,10 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 FAULT_SUFFIX = ".fault"
 """Suffix of the file beside a ring into which Python writes its stack at a fault of native code."""
 _LONGEST_MESSAGE = 300
-_INSTALLED = tuple({os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")})
+_INSTALLED = (
+    *{os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")},
+    os.path.join(os.path.realpath(__file__).rpartition(os.path.join("fleet", "watch", ""))[0], ""),  # ours, in a checkout too
+)
 
 
 class EndWatch:
