@@ -14,9 +14,9 @@ from windtunnel.predict.price.calibrated import kernel_name
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.run import durations, replay
-from windtunnel.runs.whatif import DEGREES, TracedMachine, WhatIf, change_of
+from windtunnel.runs.whatif import DEGREES, TracedMachine, WhatIf, change_of, with_gpu
 from windtunnel.spec.loading.load import load_cluster, load_gpu
-from windtunnel.spec.machine.cluster import GPU, Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Kind
 
 MACHINES = ("gpu", "network", "cluster")
@@ -58,10 +58,6 @@ def _names_of_classes(graph: TraceGraph) -> tuple[str, ...]:
 
 def _machine(captured: Captured, head: str, value: str) -> Cluster:
     if head == "gpu":
-        return _with_gpu(captured.cluster, load_gpu(value))
+        return with_gpu(captured.cluster, load_gpu(value))
     other = load_cluster(value, [f"gpus={captured.world}"])
-    return other if head == "cluster" else _with_gpu(other, captured.cluster.gpu)
-
-
-def _with_gpu(cluster: Cluster, gpu: GPU) -> Cluster:
-    return cluster.model_copy(update={"node": cluster.node.model_copy(update={"gpu": gpu})})
+    return other if head == "cluster" else with_gpu(other, captured.cluster.gpu)

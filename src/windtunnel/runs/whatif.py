@@ -327,8 +327,8 @@ def kernel_ratios(job: Job | None, source: GPU, target: Cluster | GPU) -> dict[s
     gpu = target.gpu if isinstance(target, Cluster) else target
     narrow = ["runtime.precision=fp16"] if "bf16" not in set(gpu.peak) & set(source.peak) else []
     base = load_job(USUAL_JOB, narrow) if job is None else job
-    there = target if isinstance(target, Cluster) and job is not None else _with_gpu(base.cluster, gpu)
-    here = base.cluster if job is not None and job.cluster.gpu == source else _with_gpu(base.cluster, source)
+    there = target if isinstance(target, Cluster) and job is not None else with_gpu(base.cluster, gpu)
+    here = base.cluster if job is not None and job.cluster.gpu == source else with_gpu(base.cluster, source)
     one, other = (_class_seconds(_on(base, cluster)) for cluster in (here, there))
     return {name: other[name] / seconds for name, seconds in one.items() if seconds > 0.0 and name in other}
 
@@ -350,7 +350,8 @@ def groups_beside(ranks: tuple[int, ...], job: Job | None) -> Int64s:
     return mine
 
 
-def _with_gpu(cluster: Cluster, gpu: GPU) -> Cluster:
+def with_gpu(cluster: Cluster, gpu: GPU) -> Cluster:
+    """`cluster` with another GPU in its nodes."""
     return cluster.model_copy(update={"node": cluster.node.model_copy(update={"gpu": gpu})})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -101,8 +100,8 @@ def _headline(answer: Served) -> Sentence:
         model=answer.server.model.name,
         speed=f"{answer.tokens_per_s_gpu:,.0f}{say.error_words(answer.relative_errors()['throughput'])}",
         requests=f"{answer.requests_per_s:.3g}",
-        token=_milliseconds(answer.tpot.mean),
-        first=_milliseconds(answer.ttft.mean),
+        token=say.milliseconds(answer.tpot.mean),
+        first=say.milliseconds(answer.ttft.mean),
     )
 
 
@@ -164,12 +163,6 @@ def _figures(answer: Served) -> tuple[Figure, ...]:
     return tuple(found)
 
 
-def _milliseconds(seconds: float) -> str:
-    """Four digits, all of those before the point; a dash where no request has such a time."""
-    value = 1e3 * seconds
-    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
-
-
 def _latencies(answer: Served) -> tuple[Block, ...]:
     """A table of quantiles, and for each latency the share of requests that have waited no longer."""
     errors, limits, detail = answer.relative_errors(), answer.limits, answer.detail
@@ -178,7 +171,7 @@ def _latencies(answer: Served) -> tuple[Block, ...]:
     named = (("first token", "ttft"), ("each further", "tpot"), ("whole request", "e2e"))
     for label, name in named:
         spread: LatencySpread = getattr(answer, name)
-        mean, *others = (Cell(_milliseconds(value), value) for value in (spread.mean, spread.p50, spread.p90, spread.p99))
+        mean, *others = (Cell(say.milliseconds(value), value) for value in (spread.mean, spread.p50, spread.p90, spread.p99))
         rows.append((Cell(label), mean, Cell(say.error_words(errors[name]).strip(" ±"), errors[name]), *others))
     blocks: list[Block] = [Table("latencies", columns, tuple(rows))]
     for (label, name), colour in zip(named if detail is not None else (), COLOURS, strict=False):

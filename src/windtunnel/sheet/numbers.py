@@ -24,6 +24,13 @@ def seconds(value: float) -> str:
     return show_time(value) if math.isfinite(value) else UNKNOWN
 
 
+def milliseconds(value: float) -> str:
+    """Milliseconds of `value` seconds, for a column with the unit: four digits, all of those before the point; a dash for not a
+    number."""
+    value *= 1e3
+    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
+
+
 def size(value: float) -> str:
     """`12.35 GiB`."""
     return show_size(value + 0.0) if math.isfinite(value) else UNKNOWN

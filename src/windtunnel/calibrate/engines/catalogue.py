@@ -67,7 +67,8 @@ def fit_engines(
 ) -> list[GpuEngines]:
     """Curves of all engines on the GPUs of `systems`, from a folder of tables or the wheel. Raises as `read_measured`."""
     if folder is not None and is_tuned(folder):
-        return [fit_gpu(replace(read, engines=(one,)), (ENGINE,), TUNED) for read in [read_tuned(folder)] for one in read.engines]
+        tuned = read_tuned(folder)
+        return [fit_gpu(replace(tuned, engines=(one,)), (ENGINE,), TUNED) for one in tuned.engines]
     made = []
     for count, system in enumerate(systems):
         report(count / len(systems))

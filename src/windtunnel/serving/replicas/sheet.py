@@ -81,11 +81,6 @@ def _figures(answer: FleetServed) -> tuple[Figure, ...]:
     return tuple(found)
 
 
-def _milliseconds(seconds: float) -> str:
-    value = 1e3 * seconds
-    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
-
-
 def _latencies(answer: FleetServed) -> Table:
     """Mean and quantiles of each latency."""
     columns = (Column("ms"), *(Column(name, True) for name in ("mean", "p50", "p90", "p95", "p99")))
@@ -93,7 +88,7 @@ def _latencies(answer: FleetServed) -> Table:
     for label, name in (("first token", "ttft"), ("each further", "tpot"), ("whole request", "e2e")):
         spread: FleetSpread = getattr(answer, name)
         values = (spread.mean, spread.p50, spread.p90, spread.p95, spread.p99)
-        rows.append((Cell(label), *(Cell(_milliseconds(value), value) for value in values)))
+        rows.append((Cell(label), *(Cell(say.milliseconds(value), value) for value in values)))
     return Table("latencies", columns, tuple(rows))
 
 
