@@ -24,6 +24,10 @@ def test_a_run_of_eight_columns_is_compared(tmp_path: Path) -> None:
     path.write_text(f"{FEW}\n{RUN}\nllama3-70b,h100-sxm-80gb,64,4,4,256,8192,30\n", encoding="utf-8")
     report = validate([path])
     assert [score.id for score in report.rows] == ["line 2", "line 3"] and {score.family for score in report.rows} == {"mine"}
+    named = tmp_path / "named.csv"
+    rows = (f"{FEW},framework", f"{RUN},megatron-core", "llama3-70b,h100-sxm-80gb,64,4,4,256,8192,30,megatron-core")
+    named.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert all(abs(score.error_pct or 99.0) < 20.0 for score in validate([named]).rows)
     assert all(0.0 < (score.error_pct or 99.0) < 50.0 for score in report.rows), "an unnamed framework overlaps and fuses nothing"
     assert any("precision bf16 (the table has no such column)" in line for line in report.rows[0].assumptions)
     assert any("NICs of 400 Gb/s and infiniband (not stated: as h100-ib)" in line for line in report.rows[1].assumptions)
