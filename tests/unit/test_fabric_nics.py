@@ -66,7 +66,7 @@ def test_the_answer_says_what_a_fabric_brought(fabric: str, says: str) -> None:
     sets = ["plan.tp=8", "plan.global_batch=8", "cluster.gpus=16", f"cluster.fabric={fabric}"]
     loaded = load_described_job("llama3-8b-8xh100", sets, "h200-ib")
     assert says in " ".join(loaded.changed) and fabric in " ".join(loaded.changed)
-    assert load_described_job("llama3-8b-8xh100", sets[:-1], "h200-ib").changed == ("plan.dp 8 -> 2, to follow cluster.gpus",)
+    assert load_described_job("llama3-8b-8xh100", sets[:-1], "h200-ib").changed == ("plan.dp 8 -> 2, to follow plan.tp",)
 
 
 def test_two_nodes_on_plain_ethernet_are_slower() -> None:

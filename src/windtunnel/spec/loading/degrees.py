@@ -44,7 +44,7 @@ def follow(table: dict[str, Any], stated: frozenset[str]) -> list[str]:
     if not split or not gpus or not dp or split * dp == gpus:
         return changes
     if "plan.dp" not in stated:
-        causes = sorted(stated & {*_SPLIT, "cluster", "cluster.gpus"}, key=lambda path: path.count("."), reverse=True)
+        causes = [path for path in (*_SPLIT, "cluster.gpus", "cluster") if path in stated]
         if causes:
             del plan["dp"]
             new = f"{gpus // split}" if gpus % split == 0 else "left out"
