@@ -6,13 +6,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.modules.optimizer import TimedUpdate
 from windtunnel.profile.power import Meter, PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
+
+if TYPE_CHECKING:  # traces of others are read without torch
+    from torch import Tensor
+
+    from windtunnel.profile.modules.optimizer import TimedUpdate
 
 Tick = Callable[[], None]
 """Called between repetitions; raises `Stopped` to give up."""

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
+from windtunnel.fleet.fence import Fence
+
 
 def run_script(argv: Sequence[str]) -> int:
     """Runs `argv` (a Python interpreter, a script or -m MODULE, arguments) in this process; returns its exit status."""
@@ -32,7 +34,10 @@ def run_script(argv: Sequence[str]) -> int:
             runpy.run_path(argv[1], run_name="__main__")
     except SystemExit as ended:
         code = _exit_status(ended.code)
-    except BaseException:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
+        if code:
+            _note_unwatched_end(ended)
+    except BaseException as error:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
+        _note_unwatched_end(error)
         sys.excepthook(*_current_exception())
         code = 1
     for thread in threading.enumerate():
@@ -42,6 +47,15 @@ def run_script(argv: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return code
+
+
+def _note_unwatched_end(error: BaseException) -> None:
+    """Notes the end of a rank that the monitor does not see, since it has no torch."""
+    api = sys.modules.get("windtunnel.fleet.watch.api")
+    if "RANK" in os.environ and os.environ.get("WINDTUNNEL_FLEET_DIR") and (api is None or not api.active()):
+        from windtunnel.fleet.watch.ends import note_early_exception
+
+        Fence("how this rank ended is not noted").hook(note_early_exception)(error, error.__traceback__)
 
 
 def _reseed_random() -> None:

@@ -112,7 +112,7 @@ class EndWatch:
 
     def _note_exit(self, status: Any) -> None:
         """The exit of a rank that `multiprocessing` started is asked for twice: where an exception is handled, and without it."""
-        code, text = _exit_code(status), _exit_text(status)
+        code, text = _exit_code(status), exit_text(status)
         if code != self._code or ", after " in text or ", after " not in self._exit_text:
             self._exit_text = text
         self._code = code
@@ -135,7 +135,7 @@ class EndWatch:
                 if os.getpid() == self.pid:
                     if not self._told:
                         self._told = True
-                        self._write(EndKind.EXIT, f"exit status {status} by os._exit{_caller()}{_handled_exception()}")
+                        self._write(EndKind.EXIT, f"exit status {status} by os._exit{_caller()}{_after(sys.exc_info()[1])}")
                     self.ring.mark_ended(int(status))
             original(status)
 
@@ -195,14 +195,15 @@ def _exit_code(status: Any) -> int:
     return 0 if status is None else status & 0xFF if isinstance(status, int) else 1
 
 
-def _exit_text(status: Any) -> str:
+def exit_text(status: Any, ended: SystemExit | None = None) -> str:
+    """What sys.exit(status) means, and where the script calls it: now, or where `ended` comes from."""
     said = "" if status is None or isinstance(status, int) else f", which said: {status}"
-    return f"exit status {_exit_code(status)} by sys.exit{_caller()}{said}{_handled_exception()}"
+    where = _caller() if ended is None else _at(_frames_of(ended.__traceback__))
+    return f"exit status {_exit_code(status)} by sys.exit{where}{said}{_after(sys.exc_info()[1] if ended is None else ended.__context__)}"
 
 
-def _handled_exception() -> str:
+def _after(error: BaseException | None) -> str:
     """The exception that the code which leaves is handling."""
-    error = sys.exc_info()[1]
     return "" if error is None else f", after {describe_exception(error, error.__traceback__)}"
 
 
@@ -214,7 +215,11 @@ def _caller() -> str:
         if frame.f_code.co_filename != __file__:
             places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back  # type: ignore[assignment]
-    where = _last_frame(list(reversed(places)))
+    return _at(list(reversed(places)))
+
+
+def _at(frames: list[tuple[str, int, str]]) -> str:
+    where = _last_frame(frames)
     return f" at {where}" if where else ""
 
 
@@ -250,14 +255,26 @@ def fault_frame(text: str) -> str:
 
 
 def note_early_exception(error: BaseException, trace: TracebackType | None) -> None:
-    """Makes the ring of a rank that failed before it imported torch: it holds this one record."""
+    """Notes the exception of a rank that failed before it imported torch."""
+    if isinstance(error, SystemExit):
+        note_early_exit(error.code, exit_text(error.code, error))
+        return
+    _note_early(EndKind.RAISED, describe_exception(error, trace), 1)
+    write_error_file(error)
+
+
+def note_early_exit(status: Any, text: str) -> None:
+    """Notes the exit of a rank that left before it imported torch."""
+    _note_early(EndKind.EXIT, text, _exit_code(status))
+
+
+def _note_early(kind: EndKind, text: str, code: int) -> None:
+    """Makes the ring of a rank that has none: it holds this one record."""
     settings = settings_of()
     rank, world = int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
     ring = RingWriter(
         ring_path(settings.folder / settings.run, rank).absolute(), settings.run, rank, world,
         int(os.environ.get("LOCAL_RANK", "0")), host=os.environ.get(PREFIX + "HOST", ""), rows=64,
     )  # fmt: skip
-    number = ring.text("name", end_line(EndKind.RAISED, describe_exception(error, trace)))
-    ring.write(int(Section.END), 0, ring.clock(), 0, 0, state=RowState.DONE, name=number)
-    ring.mark_ended(1)
-    write_error_file(error)
+    ring.write(int(Section.END), 0, ring.clock(), 0, 0, state=RowState.DONE, name=ring.text("name", end_line(kind, text)))
+    ring.mark_ended(code)

@@ -5,9 +5,12 @@ ranks ended that it has started. An existing sitecustomize of the environment is
 fault of it ends the watching, never the process.
 """
 
+import atexit
+import importlib
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
@@ -41,8 +44,11 @@ def _start(torch: object) -> None:
     watch.auto_start()
 
 
-def _note_start() -> None:
-    """A rank says that its process runs, long before it has a ring: who waits for it can tell a slow start from a missing rank."""
+def _note_start() -> bool:
+    """A rank says that its process runs, long before it has a ring: who waits for it can tell a slow start from a missing rank.
+
+    False in a process that the rank's own has started.
+    """
     folder = os.path.join(os.environ["WINDTUNNEL_FLEET_DIR"], os.environ.get("WINDTUNNEL_FLEET_RUN") or "job")
     path = os.path.join(folder, f"rank-{int(os.environ['RANK']):06d}.start")
     host = os.environ.get("WINDTUNNEL_FLEET_HOST") or os.uname().nodename
@@ -50,12 +56,13 @@ def _note_start() -> None:
         with suppress(FileNotFoundError, ValueError, IndexError), open(path, encoding="ascii") as file:
             before, since, *_ = file.read().split()
             if _start_of(before) == since:
-                return  # the rank's process, of which this one is a child
+                return False
         os.makedirs(folder, 0o700, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
             file.write(f"{os.getpid()} {_start_of('self')} {os.environ.get('TORCHELASTIC_RESTART_COUNT') or 0} {host}\n")
     except (OSError, IndexError, UnicodeError):  # a folder that cannot be written, or another system
-        return
+        pass
+    return True
 
 
 def _start_of(pid: str) -> str:
@@ -67,23 +74,37 @@ def _start_of(pid: str) -> str:
         return ""
 
 
-def _note_early_exceptions(fence: Any) -> None:
-    """An exception before the import of torch is noted; later ones are the monitor's."""
+def _note_early_ends(fence: Any) -> None:
+    """An exception before the import of torch is noted, and an exit with an error; later ones are the monitor's."""
     started = os.getpid()
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def note(kind: type, error: BaseException, trace: Any) -> None:
-            api = sys.modules.get("windtunnel.fleet.watch.api")
-            if (api is None or not api.active()) and os.getpid() == started:
-                _find_windtunnel()
-                from windtunnel.fleet.watch.ends import note_early_exception
+    def ends() -> Any:
+        """The monitor's module of ends; None in another process, or where the monitor has begun."""
+        api = sys.modules.get("windtunnel.fleet.watch.api")
+        if os.getpid() != started or (api is not None and api.active()):
+            return None
+        _find_windtunnel()
+        return importlib.import_module("windtunnel.fleet.watch.ends")
 
-                note_early_exception(error, trace)
+    def around_excepthook(original: Callable[..., Any]) -> Callable[..., Any]:
+        def note(kind: type, error: BaseException, trace: Any) -> None:
+            if (module := ends()) is not None:
+                module.note_early_exception(error, trace)
             original(kind, error, trace)
 
         return note
 
-    sys.excepthook = fence.wrap(sys.excepthook, make, "sys.excepthook before torch")
+    def around_exit(original: Callable[..., Any]) -> Callable[..., Any]:
+        def leave(status: Any = None, /) -> Any:
+            if status and threading.current_thread() is threading.main_thread() and (module := ends()) is not None:
+                text = module.exit_text(status)
+                atexit.register(fence.hook(lambda: None if ends() is None else module.note_early_exit(status, text)))
+            original(status)
+
+        return leave
+
+    sys.excepthook = fence.wrap(sys.excepthook, around_excepthook, "sys.excepthook before torch")
+    sys.exit = fence.wrap(sys.exit, around_exit, "sys.exit before torch")
 
 
 def _note_children(fence: Any, owner: type, *names: str) -> None:
@@ -128,9 +149,8 @@ def _watch() -> None:
     imports.when("torch", _start)
     imports.when("subprocess", lambda found: _note_children(fence, found.Popen, "poll", "wait"))
     imports.when("multiprocessing.popen_fork", lambda found: _note_children(fence, found.Popen, "poll"))
-    if "RANK" in os.environ:
-        fence.hook(_note_start)()
-        _note_early_exceptions(fence)
+    if "RANK" in os.environ and fence.hook(_note_start)():
+        _note_early_ends(fence)
 
 
 if "WINDTUNNEL_FLEET_DIR" in os.environ and "WINDTUNNEL_FLEET_PID" not in os.environ:
