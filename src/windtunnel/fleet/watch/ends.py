@@ -199,7 +199,8 @@ def exit_text(status: Any, ended: SystemExit | None = None) -> str:
     """What sys.exit(status) means, and where the script calls it: now, or where `ended` comes from."""
     said = "" if status is None or isinstance(status, int) else f", which said: {status}"
     where = _caller() if ended is None else _at(_frames_of(ended.__traceback__))
-    return f"exit status {_exit_code(status)} by sys.exit{where}{said}{_after(sys.exc_info()[1] if ended is None else ended.__context__)}"
+    handled = sys.exc_info()[1] if ended is None else ended.__context__
+    return f"exit status {_exit_code(status)} by sys.exit{where}{said}{_after(handled)}"
 
 
 def _after(error: BaseException | None) -> str:
