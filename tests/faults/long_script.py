@@ -1,14 +1,19 @@
 """The job of `long_run`: four ranks of plain PyTorch (DDP, gloo) that train until told to end, and do what files tell them.
 
 FOLDER/slow holds a rank whose device takes twice as long; FOLDER/data one whose batches come late; FOLDER/python one that works in
-Python between its steps; FOLDER/loop one that computes for ever, outside of all calls, as long as the file is there.
+Python between its steps; FOLDER/loop one that computes for ever, outside of all calls, as long as the file is there. A rank in
+FOLDER/stall stops at every 12th step, one in FOLDER/save saves at every 4th; a rank in FOLDER/nan or FOLDER/spike prints such a
+loss, one in FOLDER/log that it tries again; of one in FOLDER/thread a thread ends by an exception.
 """
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -51,6 +56,39 @@ class Samples(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 BATCH = 16
 
 
+class SlowFile(io.BytesIO):
+    """A file on a slow disk."""
+
+    def write(self, data: Any, /) -> int:
+        time.sleep(0.02)
+        return super().write(data)
+
+
+def read_ahead() -> None:
+    raise OSError("shard 17 is corrupt")
+
+
+def misbehave(folder: Path, rank: int, step: int, loss: float) -> None:
+    """What files tell this rank to do behind its step, and its line of the log."""
+    if step % 5 == 0 or told(folder / "nan") == rank or told(folder / "spike") == rank:
+        loss = float("nan") if told(folder / "nan") == rank else loss * (4.0 if told(folder / "spike") == rank else 1.0)
+        print(f"step {step} loss: {loss:.4f}", flush=True)
+    if step % 12 == 0 and told(folder / "stall") == rank:
+        time.sleep(6 * FORWARD)
+    if step % 4 == 0 and told(folder / "save") == rank:
+        torch.save({"weights": [torch.zeros(8) for _ in range(4)]}, SlowFile())
+    if told(folder / "log") == rank:
+        print("fetch failed, attempt 4", flush=True)
+    if told(folder / "thread") == rank and step % 20 == 0:
+        threading.Thread(target=read_ahead, name=f"reader {step}").start()
+    while told(folder / "loop") == rank:
+        pass
+    if told(folder / "python") == rank:
+        until = time.perf_counter() + LATE
+        while time.perf_counter() < until:
+            sum(range(100))
+
+
 def told(path: Path) -> int:
     """The rank in a file; -1 if there is none."""
     try:
@@ -67,16 +105,13 @@ def main() -> int:
     rank = dist.get_rank()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 128), Device(folder, rank), nn.Linear(128, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for inputs, wanted in torch.utils.data.DataLoader(Samples(folder, rank), batch_size=BATCH):
+    loader = torch.utils.data.DataLoader(Samples(folder, rank), batch_size=BATCH)
+    for step, (inputs, wanted) in enumerate(loader):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), wanted).backward()
+        loss = nn.functional.cross_entropy(model(inputs), wanted)
+        loss.backward()
         optimizer.step()
-        while told(folder / "loop") == rank:
-            pass
-        if told(folder / "python") == rank:
-            until = time.perf_counter() + LATE
-            while time.perf_counter() < until:
-                sum(range(100))
+        misbehave(folder, rank, step, float(loss))
     return 0
 
 

@@ -126,12 +126,13 @@ class Monitor:
         return alarms
 
     def _threads(self, recorded: Recorded) -> list[Alarm]:
-        """Threads that an exception has ended, while their ranks go on; each is told once."""
+        """Threads that an exception has ended, while their ranks go on; each exception of a rank is told once."""
         alarms = []
         for rank, rows in end_rows(recorded.sections).items():
             for _, kind, text, _ in rows:
-                if kind is EndKind.THREAD and (rank, text) not in self._told_threads and len(self._told_threads) < MOST_THREADS:
-                    self._told_threads.add((rank, text))
+                cause = (rank, text.partition(" raised ")[2])
+                if kind is EndKind.THREAD and cause not in self._told_threads and len(self._told_threads) < MOST_THREADS:
+                    self._told_threads.add(cause)
                     hosts = (recorded.beats[rank].host,) if rank in recorded.beats else ()
                     alarms.append(Alarm(recorded.now, Verdict.THREAD, (rank,), hosts, f"rank {rank}: its {text}"))
         return alarms

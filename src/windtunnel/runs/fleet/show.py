@@ -20,7 +20,7 @@ from windtunnel.runs.fleet.whole_run import alarm_lines, routine_lines
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.sentence import Sentence, join, quote
 
-MOST_ALARMS = 20
+MOST_ALARMS = 50
 """Problems that alarms told, in the last lines of a run."""
 UNEXPLAINED = 0.05
 """Share of a step that its rows may leave out without a word."""
