@@ -5,15 +5,21 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.fleet.api import monitor_run
 from windtunnel.fleet.fence import Fence
+from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.losses import LossSeries, values_in
 from windtunnel.fleet.log_watch import LogWatch, read_log_rules
+from windtunnel.fleet.ring import RingWriter
+from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.starting import PRINTED_SUFFIX
 from windtunnel.fleet.watch import printed
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.settings import settings_of
@@ -82,6 +88,25 @@ def test_ranks_that_say_the_same_are_one_alarm(tmp_path: Path) -> None:
     assert over.cleared and over.text == alarm.text
 
 
+def test_a_machine_without_the_collector_tells_what_its_own_lines_say(tmp_path: Path) -> None:
+    """Ranks whose records another machine judges: a rank that is gone is no alarm here, a loss that is NaN is."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    rank = (
+        "from windtunnel.fleet.ring import RingWriter\nfrom windtunnel.fleet.rings import ring_path\nfrom pathlib import Path\n"
+        f"ring = RingWriter(ring_path(Path({str(folder)!r}), 3), 'job', 3, 4, 0, rows=64)\nring.write(0, 0, ring.clock(), 0, 0)\n"
+    )
+    subprocess.run([sys.executable, "-c", rank], check=True)
+    (folder / f"rank-000003{PRINTED_SUFFIX}").write_text("step 7 loss: nan\n")
+    living = RingWriter(ring_path(folder, 2), "job", 2, 4, 0, rows=64)
+    looks = [
+        [alarm.verdict for alarms in islice(monitor_run(folder, 0.2, judge=judge), 20) for alarm in alarms]
+        for judge in (True, False)
+    ]
+    living.close()
+    assert looks[0][:2] == [Verdict.LOSS, Verdict.CRASH] and looks[1] == [Verdict.LOSS]
+
+
 def test_rules_of_a_file(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(
@@ -123,7 +148,9 @@ def test_rules_that_are_none_are_refused(tmp_path: Path, text: str, words: str) 
 SCRIPT = """
 import os, sys
 from pathlib import Path
+from windtunnel.fleet.api import monitor_run
 from windtunnel.fleet.fence import Fence
+from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.printed import PrintedLines
 patches = Patches(Fence("lost"))

@@ -88,13 +88,15 @@ def monitor_run(
     log_rules: Path | None = None,
     watch_log: Sequence[str] = (),
     counters: Sequence[str] = (),
+    judge: bool = True,
 ) -> Iterator[list[Alarm]]:
     """The alarms of a running job, those of one look after those of another; ends when the job has ended.
 
     `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
     largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. `kept`: a file for
     what is known of the run's steps. `log_rules`: a file of rules for lines of the job (`fleet.log_watch`); `watch_log`: files that
-    it writes, beside what its ranks print. `counters`: addresses or files of exporters of GPU and NIC counters.
+    it writes, beside what its ranks print. `counters`: addresses or files of exporters of GPU and NIC counters. `judge`: whether to
+    judge the ranks; without, only lines, disk and devices of this machine count, since another monitor sees the whole run.
     FileError where there is no run.
     """
     from windtunnel.fleet.device_watch import DeviceWatch
@@ -113,7 +115,7 @@ def monitor_run(
     while True:
         try:
             recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
-            if monitor.is_judgement_due(recorded):
+            if judge and monitor.is_judgement_due(recorded):
                 behind = min(max(monitor.steps_behind(recorded), STEPS), MOST_STEPS)
                 recorded = read_run(str(run), behind, ROWS * behind // STEPS)
         except FileError:
@@ -122,7 +124,8 @@ def monitor_run(
             time.sleep(every)
             continue
         faults = devices.look(time.time())
-        alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in monitor.look(recorded)]
+        judged = monitor.look(recorded) if judge else []
+        alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in judged]
         yield [*disk.look(time.time()), *faults, *alarms, *logs.look(time.time())]
         if has_ended(recorded) and not stay:
             return

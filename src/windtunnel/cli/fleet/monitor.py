@@ -50,6 +50,13 @@ def command(
         float,
         typer.Option("--share", min=0.001, max=1.0, help="Largest share of a core to spend on judging which ranks are slow."),
     ] = 1.0,
+    judge: Annotated[
+        bool,
+        typer.Option(
+            "--judge/--no-judge",
+            help="Judge the ranks, or look at this machine's lines, disk and devices only: another monitor judges.",
+        ),
+    ] = True,
     webhook: Webhook = "",
     log_rules: LogRules = None,
     watch_log: WatchLog = None,
@@ -69,7 +76,7 @@ def command(
     try:
         looks = monitor_run(
             run, every, against=_against(job, steps, profile), share=share, stay=stay, kept=kept, log_rules=log_rules,
-            watch_log=tuple(watch_log or ()), counters=tuple(counters or ()),
+            watch_log=tuple(watch_log or ()), counters=tuple(counters or ()), judge=judge,
         )  # fmt: skip
         for alarms in looks:
             for alarm in alarms:

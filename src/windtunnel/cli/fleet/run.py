@@ -58,7 +58,10 @@ def command(
     ] = None,
     monitor: Annotated[
         bool | None,
-        typer.Option("--monitor/--no-monitor", help="Print alarms while the job runs; default: on, but off with --collector."),
+        typer.Option(
+            "--monitor/--no-monitor",
+            help="Print alarms while the job runs. Default: all; with --collector those of this machine's lines, disk and devices.",
+        ),
     ] = None,
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
@@ -175,7 +178,9 @@ def _run_watched(
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook, of_monitor)
+    if monitor is None and collector:  # the monitor beside the collector sees the whole run
+        of_monitor = [*of_monitor, "--no-judge"]
+    agents = Sidecars(run, place, collector, monitor is not False, secrets, webhook, of_monitor)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
         until = time.monotonic() + agents.limits.start_seconds
