@@ -188,6 +188,15 @@ def test_predict_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(files[3].read_text())["traceEvents"]
 
 
+def test_several_fields_behind_one_set(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for words in (["--set", "plan.tp=4", "plan.micro_batch=2"], ["--set", "plan.tp=4", "--set", "plan.micro_batch=2"]):
+        assert main(["predict", "llama3-8b", "--on", "h100-ib", *words, "--quiet", "--json", "-"]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] and json.loads(answers[0])["job"]["plan"]["tp"] == 4
+    assert main(["predict", "llama3-8b", "plan.tp=4", "--on", "h100-ib", "--quiet"]) == 2
+
+
 def test_set_changes_the_job(capsys: pytest.CaptureFixture[str]) -> None:
     base = json.loads(answer(capsys, "predict", JOB, "--json", "-")[1])
     more = json.loads(answer(capsys, "predict", JOB, "--set", "plan.recompute=full", "--json", "-")[1])

@@ -68,7 +68,7 @@ USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kin
 """The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
 
 
-_FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s()]+")
+_SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=.+", re.DOTALL)
 """A field with its value, as --set takes it."""
 
 
@@ -157,13 +157,27 @@ def run_words(words: Sequence[str]) -> int:
     """Run one command line, and let its errors through: a WindtunnelError, or USAGE for one that typer cannot parse. Returns the
     exit code."""
     try:
-        code = typer.main.get_command(app).main(args=list(words) or ["--help"], prog_name="windtunnel", standalone_mode=False)
+        code = typer.main.get_command(app).main(
+            args=_one_set_a_field(words) or ["--help"], prog_name="windtunnel", standalone_mode=False
+        )
     except OSError as error:
         if error.errno not in _NO_FILE or error.filename is None:
             raise
         raise FileError(str(error.filename)[:60], error.strerror, "the path of a file") from error
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _one_set_a_field(words: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`: people give several fields behind one option. Words behind `--` stay as they are."""
+    asked: list[str] = []
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*asked, *words[number:]]
+        if len(asked) > 1 and asked[-2] == "--set" and _SETTING.fullmatch(word) and not os.path.exists(word):
+            asked.append("--set")
+        asked.append(word)
+    return asked
 
 
 def _settle_process() -> None:
@@ -185,9 +199,6 @@ def usage_message(error: Any) -> str:
         near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
         message += f". Did you mean {near}?" if near else "."
         return f"{message} `{context.command_path} --help` lists the options."
-    fields = _FIELD.findall(message)
-    if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
-        message += f". Each field needs its own --set: {' '.join(f'--set {field}' for field in fields)}"
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
