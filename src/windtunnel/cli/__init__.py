@@ -169,7 +169,7 @@ def run_words(words: Sequence[str]) -> int:
 
 
 def _one_set_a_field(words: Sequence[str]) -> list[str]:
-    """`--set a=1 b=2` as `--set a=1 --set b=2`: people give several fields behind one option. Words behind `--` stay as they are."""
+    """`--set a=1 b=2` as `--set a=1 --set b=2`: people give several fields behind one option. Words behind `--` stay."""
     asked: list[str] = []
     for number, word in enumerate(words):
         if word == "--":
