@@ -11,6 +11,7 @@ Buffers inside the framework's allocator that are neither state nor activation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 from weakref import ref
@@ -24,8 +25,9 @@ from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
 from windtunnel.memory.tiers import largest_copy, tiers_of
-from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, chunk_bytes, peak_of
+from windtunnel.memory.walk import Arriving, Needs, Peak, activation_walk, block_needs, chunk_bytes, peak_of
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
@@ -195,6 +197,7 @@ class _Player:
         raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
         gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
         self.per_element = gradients / parameters if parameters and _late_gradients(job, habit) else 0.0
+        self.updated_at_once = DTYPE_BYTES[job.runtime.gradient_dtype] if job.runtime.optimizer_in_backward else 0.0
         self.elements = [block.tensors.trained for block in workload.blocks]
         needs = block_needs(workload)
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
@@ -303,6 +306,9 @@ class _Player:
                     script.take(self.per_element * count, TensorContent.GRADIENTS, f"{name} gradient of weights")
                     for count in self.elements[block]
                 ]
+            if self.updated_at_once:
+                sizes = [self.updated_at_once * count for count in self.elements[block]]
+                _all_at_once(script, sizes, TensorContent.GRADIENTS, f"{name} gradient of weights")
             self.raw += [script.take(size, TensorContent.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
             script.drop([*inputs[: len(inputs) - freed], *beside])
             following = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
@@ -337,11 +343,18 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
-    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
+    arriving = arriving_gradients(job, state, parameters)
+    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
-    if step > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
-        peak, buffers = Peak(0.0, 0.0, step), 0.0
+    if arriving is not None:
+        updated = 0.0 if arriving.passing else state.gradients
+        state = replace(state, gradients=0.0)
+    else:
+        updated = 0.0
+    if step + updated > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
+        peak, buffers = Peak(0.0, 0.0, step, updated), 0.0
+    state = replace(state, gradients=state.gradients + peak.gradients)
     workspace = peak.working + cublas_bytes(job)
     allocated = state.total + peak.activations + peak.logits + workspace + buffers
     context = context_bytes(job, habit)
@@ -367,6 +380,25 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers),
         tiers=tiers,
     )
+
+
+def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
+    """Whether a step begins without gradients, so that they are not there when activations are at their most: PyTorch's optimizers
+    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank, no pipeline)."""
+    plan, habit = job.plan, habits(job.runtime.framework)
+    alone = job.dp * plan.cp * plan.pp == 1 and (micro_batches or job.micro_batches) == 1
+    return job.runtime.optimizer_in_backward or alone and habit.flat == "none" and habit.lazy_moments
+
+
+def arriving_gradients(job: Job, state: State, parameters: float) -> Arriving | None:
+    """Gradients that a backward pass allocates, of a stage with `parameters` trained ones; None where they are there before it."""
+    if not gradients_arrive(job) or not parameters:
+        return None
+    runtime, tied = job.runtime, 0.0
+    width = DTYPE_BYTES[runtime.gradient_dtype] if runtime.optimizer_in_backward else state.gradients / parameters
+    if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
+        tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
+    return Arriving(width, runtime.optimizer_in_backward, tied)
 
 
 def raw_gradient_bytes(job: Job) -> float:

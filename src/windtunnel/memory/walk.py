@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,15 +74,27 @@ class Needs:
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of a stage's activations, in bytes by kind."""
+    """The peak of a stage's activations, in bytes by kind. `gradients`: those of weights that the step has allocated by then, where
+    none is there at its start."""
 
     activations: float
     logits: float
     working: float
+    gradients: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.activations + self.logits + self.working
+        return self.activations + self.logits + self.working + self.gradients
+
+
+class Arriving(NamedTuple):
+    """Gradients of weights in a backward pass that starts without any: `width` bytes for each parameter, of which those of the
+    blocks behind stay, or none (`passing`), where each parameter is updated at once. `tied`: those of an output matrix that is the
+    embedding's too, which come first and stay until the embedding has added its own to them."""
+
+    width: float
+    passing: bool = False
+    tied: float = 0.0
 
 
 def block_needs(workload: Workload) -> tuple[Needs, ...]:
@@ -172,7 +185,28 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
     bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
     if materialised and runtime.loss_in_place:
         bytes_per_logit = in_place_per_logit(runtime)
+    if materialised and runtime.loss_parts > 1:
+        return elements * width, elements * _part_of_loss(runtime) / runtime.loss_parts + _added_gradient(workload) + workload.boundary
     return elements * present, max(0.0, bytes_per_logit - present) * elements + workload.boundary
+
+
+def _part_of_loss(runtime: Runtime) -> float:
+    """Bytes per logit of the part of the logits that the loss has cast to fp32, beside the 16-bit logits of all parts.
+
+    Compiled, cast and loss are one kernel that writes the gradient alone. Else autograd keeps the logarithm of the softmax of
+    every part, and the backward pass writes the gradients of that, of the fp32 logits and of the 16-bit ones (torchtune
+    modules/loss/ce_chunked_output_loss.py).
+    """
+    width = runtime.compute_width
+    return width if runtime.fused_cross_entropy else 4.0 * runtime.loss_parts + 2 * 4.0 + width
+
+
+def _added_gradient(workload: Workload) -> float:
+    """Bytes of the output matrix's gradient of one part, which autograd adds to that of the parts before it."""
+    job = workload.job
+    if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
+        return 0.0
+    return job.runtime.compute_width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
 
 
 def _context(table: OpTable) -> Floats:
@@ -228,8 +262,11 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
     return np.where(np.abs(levels) < 1.0, 0.0, levels)  # rounding of sums
 
 
-def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
-    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass."""
+def peak_of(
+    workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float, arriving: Arriving | None = None
+) -> Peak:
+    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass. `arriving`:
+    gradients that the pass allocates; None where they are there before it."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
     direction, chunk, _, pairs = workload.passes(stage).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
@@ -243,11 +280,11 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
         if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
         # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
-        points = [(0.0, 0.0, waiting)]
+        points = [(0.0, 0.0, waiting, 0.0)]
         if way is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT)
-        for released, logits, working in points:
-            peak = Peak(start - released - logits, logits, working)
+            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving)
+        for released, logits, working, gradients in points:
+            peak = Peak(start - released - logits, logits, working, gradients)
             if peak.total > best.total:
                 best = peak
     return best
@@ -271,18 +308,24 @@ def _in_step(
     return in_step
 
 
-def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:
-    """(bytes freed so far, remaining logits, working bytes) at both ends of each run of equal blocks, in backward order.
+def _points(
+    chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool, arriving: Arriving | None
+) -> list[tuple[float, float, float, float]]:
+    """(bytes freed so far, remaining logits, working bytes, gradients of weights) at both ends of each run of equal blocks, in
+    backward order.
 
     `half`: the pass keeps what the weight gradients need, which may be more than it frees.
     """
     points = []
+    width, passing, held = arriving or Arriving(0.0)
     released = raw = 0.0
     for index, times in reversed(chunk.blocks):
         need = needs[index]
         freed = need.saved - (need.late if half else 0.0)
-        points.append((released, need.logits, need.working + raw))
+        points.append((released, need.logits, need.working + raw, held + (width * need.parameters if passing else 0.0)))
         raw += 0.0 if half else raw_gradient * need.parameters * times
-        points.append((released + (times - 1) * freed, need.logits, need.working + raw))
+        held += 0.0 if passing else width * need.parameters * times
+        last = held + (width * need.parameters if passing else 0.0)
+        points.append((released + (times - 1) * freed, need.logits, need.working + raw, last))
         released += times * freed
     return points

@@ -145,6 +145,9 @@ class Runtime(Noun):
         description="queries, keys and values are copied from their product into tensors of their own, keys and values once more "
         "beside each other, and gradients of these and of gate and up back into one (nanotron)",
     )
+    repeats_keys: Flag = Field(
+        False, description="keys and values are copied to every query head before attention, and the copies saved (torchtune)"
+    )
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
     fp32_logits: Flag = Field(
@@ -168,6 +171,17 @@ class Runtime(Noun):
         "vocab_parallel",
         description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "
         "linear (never in memory, Cut Cross-Entropy)",
+    )
+    loss_parts: PositiveInt = Field(
+        1,
+        le=1024,
+        description="vocab_parallel: logits of all tokens are in 16 bits, and the loss casts them in so many parts, one at a time "
+        "(torchtune's CEWithChunkedOutputLoss: 8); acts on memory",
+    )
+    optimizer_in_backward: Flag = Field(
+        False,
+        description="each parameter is updated as soon as its gradient is complete, which is then freed (torchtune's "
+        "optimizer_in_bwd); acts on memory",
     )
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
