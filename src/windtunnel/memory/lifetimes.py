@@ -440,17 +440,19 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
 
 
 def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
-    """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
+    """Fully sharded: full-size copies of the blocks in flight, gradients of what is trained in them, and the reduce-scatter's
+    input."""
     job = workload.job
     compute = job.runtime.compute_width
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
     size = [block.elements for block in workload.blocks]
     largest = max((size[b] for b in used if b not in workload.root), default=0.0)
+    trained = max((workload.blocks[b].parameters for b in used if b not in workload.root), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
-        return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)
+        return compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
     root = sum(size[b] for b in used if b in workload.root)
-    head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
+    head = workload.blocks[workload.root[-1]].parameters if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
     gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
     if job.runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
@@ -465,7 +467,7 @@ def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, paramete
     if job.runtime.reshard_after_forward:
         narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
     thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
-    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
+    return compute * (min(gathered, parameters) + trained + head + second + small) + reduced * trained + quantised - thinner
 
 
 def _staged_bytes(job: Job, largest: float) -> float:

@@ -107,6 +107,7 @@ class Adapters(Strict):
     separate: bool = False
     base: Literal["none", "nf4", "int8"] = "none"
     double_quant: bool = False
+    scales_sharded: bool = False
     all_to_all_of: tuple[str, ...] = ()
 
 
