@@ -31,8 +31,8 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
-from windtunnel.workload.identity import BlockKind
-from windtunnel.workload.ops import Kind, Stream
+from windtunnel.workload.identity import LAYERS, BlockKind, Role
+from windtunnel.workload.ops import Kind, Phase, Stream
 from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Pass
 
@@ -428,6 +428,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
+    total += _placeholder_bytes(workload, stage)
     total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
     if plan.shards_parameters and job.shard_ranks > 1:
         return total + _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
@@ -437,6 +438,19 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
         elements = job.runtime.bucket / width if habit.stated_bucket else habit.bucket
         total += min(elements, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
     return total
+
+
+def _placeholder_bytes(workload: Workload, stage: int) -> float:
+    """One 16-bit tensor of each shape of weight whose gradient a product of Transformer Engine adds to the main gradient: autograd
+    gets it, and it is kept for the next layer and pass (transformer_engine/pytorch/module/base.py, get_dummy_wgrad)."""
+    runtime, table = workload.job.runtime, workload.ops
+    if runtime.wgrad_placeholders not in ("linear", "all") or not runtime.fused_wgrad:
+        return 0.0
+    kinds = (Kind.GEMM, Kind.GROUPED_GEMM) if runtime.wgrad_placeholders == "all" else (Kind.GEMM,)
+    used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].key.kind in LAYERS}
+    rows = [row for b in sorted(used) for row in workload.blocks[b].backward if table.phase[row] == Phase.WGRAD]
+    shapes = {(int(table.m[row]), int(table.n[row])) for row in rows if table.kind[row] in kinds and table.role[row] != Role.ROUTER}
+    return runtime.compute_width * float(sum(m * n for m, n in shapes))
 
 
 def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:

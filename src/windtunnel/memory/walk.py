@@ -186,8 +186,12 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
     if materialised and runtime.loss_in_place:
         bytes_per_logit = in_place_per_logit(runtime)
     if materialised and runtime.loss_parts > 1:
-        return elements * width, elements * _part_of_loss(runtime) / runtime.loss_parts + _added_gradient(workload) + workload.boundary
-    return elements * present, max(0.0, bytes_per_logit - present) * elements + workload.boundary
+        return elements * width, elements * _part_of_loss(runtime) / runtime.loss_parts + _output_gradient(workload) + workload.boundary
+    working = max(0.0, bytes_per_logit - present) * elements
+    if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":
+        # beside the logits' gradient, once the loss has freed the rest (tensor_parallel/layers.py: grad_weight = torch.empty)
+        working = max(working, (width - present) * elements + _output_gradient(workload))
+    return elements * present, working + workload.boundary
 
 
 def _part_of_loss(runtime: Runtime) -> float:
@@ -201,8 +205,9 @@ def _part_of_loss(runtime: Runtime) -> float:
     return width if runtime.fused_cross_entropy else 4.0 * runtime.loss_parts + 2 * 4.0 + width
 
 
-def _added_gradient(workload: Workload) -> float:
-    """Bytes of the output matrix's gradient of one part, which autograd adds to that of the parts before it."""
+def _output_gradient(workload: Workload) -> float:
+    """Bytes of a gradient of the output matrix in compute precision beside the accumulated one: of one part of the logits, which
+    autograd adds to that of the parts before it; or the placeholder of a fused product."""
     job = workload.job
     if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
         return 0.0

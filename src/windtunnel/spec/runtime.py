@@ -185,6 +185,12 @@ class Runtime(Noun):
     )
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
+    wgrad_placeholders: Literal["none", "passing", "linear", "all"] = Field(
+        "none",
+        description="16-bit tensors that autograd gets in place of weight gradients which fused_wgrad added to the main ones: "
+        "passing (of the output layer, while it runs; Megatron-Core), linear (one of each shape of a linear layer's weight stays; "
+        "Transformer Engine 2.3), all (of experts' weights too; 2.10); acts on memory",
+    )
     optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
     exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
     exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")
