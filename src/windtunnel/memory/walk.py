@@ -35,7 +35,7 @@ _WIDTHS = np.array([DTYPE_BYTES[name] for name in DTYPES])
 
 def copy_per_logit(runtime: Runtime) -> float:
     """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
-    return 4.0 if runtime.fp32_logits else 0.0
+    return 4.0 if runtime.keeps_fp32_logits else 0.0
 
 
 def saved_per_logit(runtime: Runtime) -> float:
@@ -186,7 +186,9 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
     if materialised and runtime.loss_in_place:
         bytes_per_logit = in_place_per_logit(runtime)
     if materialised and runtime.loss_parts > 1:
-        return elements * width, elements * _part_of_loss(runtime) / runtime.loss_parts + _output_gradient(workload) + workload.boundary
+        part = elements / runtime.loss_parts * _part_of_loss(runtime)
+        sums = 1.0 if workload.job.plan.shards_parameters and workload.job.shard_ranks > 1 else 2.0  # of it all: in the buffers there
+        return elements * present, part + sums * _output_gradient(workload) + workload.boundary
     working = max(0.0, bytes_per_logit - present) * elements
     if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":
         # beside the logits' gradient, once the loss has freed the rest (tensor_parallel/layers.py: grad_weight = torch.empty)
@@ -195,19 +197,18 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
 
 
 def _part_of_loss(runtime: Runtime) -> float:
-    """Bytes per logit of the part of the logits that the loss has cast to fp32, beside the 16-bit logits of all parts.
+    """Bytes per logit of the part of the logits whose gradient is being computed, beside what is saved of all parts.
 
-    Compiled, cast and loss are one kernel that writes the gradient alone. Else autograd keeps the logarithm of the softmax of
-    every part, and the backward pass writes the gradients of that, of the fp32 logits and of the 16-bit ones (torchtune
-    modules/loss/ce_chunked_output_loss.py).
+    Compiled, cast and loss are one kernel that writes the gradient in 16 bits. Else the backward pass writes the gradients of the
+    logarithm of the softmax, of the fp32 logits and of the 16-bit ones (torchtune modules/loss/ce_chunked_output_loss.py).
     """
     width = runtime.compute_width
-    return width if runtime.fused_cross_entropy else 4.0 * runtime.loss_parts + 2 * 4.0 + width
+    return width if runtime.fused_cross_entropy else 2 * 4.0 + width
 
 
 def _output_gradient(workload: Workload) -> float:
-    """Bytes of a gradient of the output matrix in compute precision beside the accumulated one: of one part of the logits, which
-    autograd adds to that of the parts before it; or the placeholder of a fused product."""
+    """Bytes of a gradient of the output matrix in compute precision: of one part of the logits, which autograd adds to that of the
+    parts before it; or the placeholder of a fused product."""
     job = workload.job
     if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
         return 0.0
@@ -319,18 +320,22 @@ def _points(
     """(bytes freed so far, remaining logits, working bytes, gradients of weights) at both ends of each run of equal blocks, in
     backward order.
 
-    `half`: the pass keeps what the weight gradients need, which may be more than it frees.
+    `half`: the pass keeps what the weight gradients need, which may be more than it frees. The head's own gradients come when the
+    loss has freed its part of the logits.
     """
     points = []
-    width, passing, held = arriving or Arriving(0.0)
-    released = raw = 0.0
+    width, passing, tied = arriving or Arriving(0.0)
+    released = raw = held = 0.0
     for index, times in reversed(chunk.blocks):
         need = needs[index]
         freed = need.saved - (need.late if half else 0.0)
-        points.append((released, need.logits, need.working + raw, held + (width * need.parameters if passing else 0.0)))
+        own = width * need.parameters
+        beside = 0.0 if need.logits else own
+        points.append((released, need.logits, need.working + raw, held + (beside if passing else 0.0)))
         raw += 0.0 if half else raw_gradient * need.parameters * times
-        held += 0.0 if passing else width * need.parameters * times
-        last = held + (width * need.parameters if passing else 0.0)
-        points.append((released + (times - 1) * freed, need.logits, need.working + raw, last))
+        points.append(
+            (released + (times - 1) * freed, need.logits, need.working + raw, held + beside * (1.0 if passing else times))
+        )
+        held += (0.0 if passing else own * times) + (tied if need.logits else 0.0)
         released += times * freed
     return points

@@ -175,8 +175,8 @@ class Runtime(Noun):
     loss_parts: PositiveInt = Field(
         1,
         le=1024,
-        description="vocab_parallel: logits of all tokens are in 16 bits, and the loss casts them in so many parts, one at a time "
-        "(torchtune's CEWithChunkedOutputLoss: 8); acts on memory",
+        description="vocab_parallel: the loss casts the 16-bit logits of all tokens in so many parts, one at a time (torchtune's "
+        "CEWithChunkedOutputLoss: 8); acts on memory",
     )
     optimizer_in_backward: Flag = Field(
         False,
@@ -324,6 +324,12 @@ class Runtime(Noun):
     def keeps_logits(self) -> bool:
         """Whether the 16-bit logits stay for the loss's backward pass: a loss in place frees them once it has its fp32 copy."""
         return not (self.loss_in_place and self.fp32_logits and self.cross_entropy == "vocab_parallel")
+
+    @property
+    def keeps_fp32_logits(self) -> bool:
+        """Whether the fp32 copy of the logits, or the loss's result of that size, stays for backward: a compiled loss over parts
+        reads the 16-bit ones again."""
+        return self.fp32_logits and not (self.loss_parts > 1 and self.fused_cross_entropy)
 
     @property
     def recipe(self) -> str:
