@@ -1,5 +1,5 @@
-"""Memory of PyTorch's eager modules and of what frameworks do to save it, by hand: torchtune's recipes on one GPU, adapters under full
-sharding, and the tensors that stand for gradients in Megatron-Core."""
+"""Memory of PyTorch's eager modules and of what frameworks do to save it, by hand: torchtune's recipes on one GPU, adapters under
+full sharding, and the tensors that stand for gradients in Megatron-Core."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ TOKENS, HIDDEN, FFN, HEADS, GROUPS, VOCAB, LAYERS = 1024, 1024, 4096, 16, 4, 500
 def tuned(**fields: Any) -> Job:
     """A small Llama on one GPU under torchtune's recipe, one micro batch a step."""
     runtime = load_runtime("torchtune", **{name: fields.pop(name) for name in ("launch",) if name in fields})
-    given = {name: getattr(runtime, name) for name in type(runtime).model_fields if name not in ("host", "data", "startup", "cp_kind")}
+    own = ("host", "data", "startup", "cp_kind")
+    given = {name: getattr(runtime, name) for name in type(runtime).model_fields if name not in own}
     sizes = {"kv_heads": GROUPS, "vocab": VOCAB, "sharding": "none", "global_batch": 1}
     return make_job(**(LLAMA | sizes | given | fields))
 
@@ -151,7 +152,8 @@ def test_scales_are_sharded_where_the_weights_carry_them(together: bool, ranks: 
 @pytest.mark.parametrize("tp", [1, 2])
 def test_transformer_engine_keeps_a_placeholder_of_each_shape(tp: int) -> None:
     plain, kept = (
-        fullest(make_job(**LLAMA, tp=tp, fused_wgrad=True, kv_heads=GROUPS, wgrad_placeholders=way)) for way in ("passing", "linear")
+        fullest(make_job(**LLAMA, tp=tp, fused_wgrad=True, kv_heads=GROUPS, wgrad_placeholders=way))
+        for way in ("passing", "linear")
     )
     shapes = HIDDEN * (HIDDEN + 2 * 256) + HIDDEN * HIDDEN + 2 * HIDDEN * FFN + HIDDEN * FFN
     assert kept.buffers - plain.buffers == 2 * shapes / tp

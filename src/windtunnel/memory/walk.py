@@ -187,7 +187,8 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
         bytes_per_logit = in_place_per_logit(runtime)
     if materialised and runtime.loss_parts > 1:
         part = elements / runtime.loss_parts * _part_of_loss(runtime)
-        sums = 1.0 if workload.job.plan.shards_parameters and workload.job.shard_ranks > 1 else 2.0  # of it all: in the buffers there
+        sharded = workload.job.plan.shards_parameters and workload.job.shard_ranks > 1
+        sums = 1.0 if sharded else 2.0  # sharded, the buffers have that of all parts
         return elements * present, part + sums * _output_gradient(workload) + workload.boundary
     working = max(0.0, bytes_per_logit - present) * elements
     if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":

@@ -19,7 +19,15 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
 from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread
 from windtunnel.reality.jobs.machine import cluster_of
-from windtunnel.reality.jobs.software import context_of, dates_of, framework_cited, framework_named, release_of, runtime_of, software_of
+from windtunnel.reality.jobs.software import (
+    context_of,
+    dates_of,
+    framework_cited,
+    framework_named,
+    release_of,
+    runtime_of,
+    software_of,
+)
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
