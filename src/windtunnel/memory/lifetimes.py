@@ -25,9 +25,8 @@ from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
 from windtunnel.memory.tiers import largest_copy, tiers_of
-from windtunnel.memory.walk import Arriving, Needs, Peak, activation_walk, block_needs, chunk_bytes, peak_of
+from windtunnel.memory.walk import Needs, Peak, activation_walk, arriving_gradients, block_needs, chunk_bytes, peak_of
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
@@ -343,7 +342,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
-    arriving = arriving_gradients(job, state, parameters)
+    arriving = arriving_gradients(job, state.gradients, parameters)
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
@@ -380,25 +379,6 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers),
         tiers=tiers,
     )
-
-
-def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
-    """Whether a step begins without gradients, so that they are not there when activations are at their most: PyTorch's optimizers
-    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank, no pipeline)."""
-    plan, habit = job.plan, habits(job.runtime.framework)
-    alone = job.dp * plan.cp * plan.pp == 1 and (micro_batches or job.micro_batches) == 1
-    return job.runtime.optimizer_in_backward or alone and habit.flat == "none" and habit.lazy_moments
-
-
-def arriving_gradients(job: Job, state: State, parameters: float) -> Arriving | None:
-    """Gradients that a backward pass allocates, of a stage with `parameters` trained ones; None where they are there before it."""
-    if not gradients_arrive(job) or not parameters:
-        return None
-    runtime, tied = job.runtime, 0.0
-    width = DTYPE_BYTES[runtime.gradient_dtype] if runtime.optimizer_in_backward else state.gradients / parameters
-    if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
-        tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
-    return Arriving(width, runtime.optimizer_in_backward, tied)
 
 
 def raw_gradient_bytes(job: Job) -> float:

@@ -20,6 +20,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.job import Job
 from windtunnel.spec.requirements.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
@@ -95,6 +96,25 @@ class Arriving(NamedTuple):
     width: float
     passing: bool = False
     tied: float = 0.0
+
+
+def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
+    """Whether a step begins without gradients, so that they are not there when activations are at their most: PyTorch's optimizers
+    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank, no pipeline)."""
+    plan, habit = job.plan, habits(job.runtime.framework)
+    alone = job.dp * plan.cp * plan.pp == 1 and (micro_batches or job.micro_batches) == 1
+    return job.runtime.optimizer_in_backward or alone and habit.flat == "none" and habit.lazy_moments
+
+
+def arriving_gradients(job: Job, gradients: float, parameters: float) -> Arriving | None:
+    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where they are there before it."""
+    if not gradients_arrive(job) or not parameters:
+        return None
+    runtime, tied = job.runtime, 0.0
+    width = DTYPE_BYTES[runtime.gradient_dtype] if runtime.optimizer_in_backward else gradients / parameters
+    if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
+        tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
+    return Arriving(width, runtime.optimizer_in_backward, tied)
 
 
 def block_needs(workload: Workload) -> tuple[Needs, ...]:

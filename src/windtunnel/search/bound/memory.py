@@ -15,9 +15,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.habits import CONTEXT, OTHER_CONTEXT, habits
-from windtunnel.memory.lifetimes import gradients_arrive
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
+from windtunnel.memory.walk import gradients_arrive
 from windtunnel.search.bound.stack import ELEMENTS
 from windtunnel.search.bound.step import Cases, Pairs, PlanRows
 from windtunnel.spec import Job
