@@ -107,11 +107,14 @@ def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
 
 
 def arriving_gradients(job: Job, gradients: float, parameters: float) -> Arriving | None:
-    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where they are there before it."""
+    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where they
+    are there before it."""
     if not gradients_arrive(job) or not parameters:
         return None
     runtime, tied = job.runtime, 0.0
-    width = DTYPE_BYTES[runtime.gradient_dtype] if runtime.optimizer_in_backward else gradients / parameters
+    width = gradients / parameters
+    if runtime.optimizer_in_backward:
+        width = DTYPE_BYTES[runtime.gradient_dtype] / (job.shard_ranks if job.plan.shards_parameters else 1)
     if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
         tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
     return Arriving(width, runtime.optimizer_in_backward, tied)
