@@ -107,8 +107,8 @@ def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
 
 
 def arriving_gradients(job: Job, gradients: float, parameters: float) -> Arriving | None:
-    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where they
-    are there before it."""
+    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where
+    they are there before it."""
     if not gradients_arrive(job) or not parameters:
         return None
     runtime, tied = job.runtime, 0.0
