@@ -115,7 +115,7 @@ def test_switches_of_torchtune(tmp_path: Path) -> None:
     job = _load("torchtune.yaml", tmp_path).job
     assert job.model.lora is not None and job.model.lora.rank == 4
     assert set(job.model.lora.targets) == {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}
-    assert (job.runtime.cross_entropy, job.runtime.launch, job.runtime.weight_dtype) == ("chunked", "compile", "bf16")
+    assert (job.runtime.loss_parts, job.runtime.launch, job.runtime.weight_dtype) == (8, "compile", "bf16")
     assert not job.runtime.master_weights and job.runtime.tool == "torchtune"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.jobs.machine import gpu_named
-from windtunnel.reality.jobs.software import NamedFramework, framework_named
+from windtunnel.reality.jobs.software import NamedFramework, framework_cited, framework_named
 from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 
@@ -73,3 +73,19 @@ def test_no_spelling_hides_an_entry() -> None:
     assert len(spelled) == len(set(spelled))
     assert not set(spelled) & set(names("frameworks")) - {"megatron-lm"}
     assert set(spellings()) <= {*names("frameworks"), *releases()}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("pytorch/torchtune README.md (optimization ladder)", "torchtune"),
+        ("PaddlePaddle/PaddleFleetX projects/gpt/docs/single_card.md", "paddlefleetx"),
+        ("NVIDIA/Megatron-LM@23e00ed0 README", "megatron-lm"),
+        ("Korthikanti 2022 Fig 1 as transcribed in calculon-ai/calculon", None),  # who transcribes did not run it
+        ("MooreThreads/SimuMax docs/b200", None),  # a simulator
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_citation_of_a_frameworks_own_repository_names_the_framework(source: str | None, name: str | None) -> None:
+    assert framework_cited(source) == name

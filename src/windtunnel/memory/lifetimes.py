@@ -11,6 +11,7 @@ Buffers inside the framework's allocator that are neither state nor activation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 from weakref import ref
@@ -24,13 +25,13 @@ from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
 from windtunnel.memory.tiers import largest_copy, tiers_of
-from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, chunk_bytes, peak_of
+from windtunnel.memory.walk import Needs, Peak, activation_walk, arriving_gradients, block_needs, chunk_bytes, peak_of
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
-from windtunnel.workload.identity import BlockKind
-from windtunnel.workload.ops import Kind, Stream
+from windtunnel.workload.identity import LAYERS, BlockKind, Role
+from windtunnel.workload.ops import Kind, Phase, Stream
 from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Pass
 
@@ -195,6 +196,7 @@ class _Player:
         raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
         gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
         self.per_element = gradients / parameters if parameters and _late_gradients(job, habit) else 0.0
+        self.updated_at_once = DTYPE_BYTES[job.runtime.gradient_dtype] if job.runtime.optimizer_in_backward else 0.0
         self.elements = [block.tensors.trained for block in workload.blocks]
         needs = block_needs(workload)
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
@@ -303,6 +305,9 @@ class _Player:
                     script.take(self.per_element * count, TensorContent.GRADIENTS, f"{name} gradient of weights")
                     for count in self.elements[block]
                 ]
+            if self.updated_at_once:
+                sizes = [self.updated_at_once * count for count in self.elements[block]]
+                _all_at_once(script, sizes, TensorContent.GRADIENTS, f"{name} gradient of weights")
             self.raw += [script.take(size, TensorContent.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
             script.drop([*inputs[: len(inputs) - freed], *beside])
             following = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
@@ -337,11 +342,18 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
-    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
+    arriving = arriving_gradients(job, state.gradients, parameters)
+    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
-    if step > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
-        peak, buffers = Peak(0.0, 0.0, step), 0.0
+    if arriving is not None:
+        updated = 0.0 if arriving.passing else state.gradients
+        state = replace(state, gradients=0.0)
+    else:
+        updated = 0.0
+    if step + updated > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
+        peak, buffers = Peak(0.0, 0.0, step, updated), 0.0
+    state = replace(state, gradients=state.gradients + peak.gradients)
     workspace = peak.working + cublas_bytes(job)
     allocated = state.total + peak.activations + peak.logits + workspace + buffers
     context = context_bytes(job, habit)
@@ -396,6 +408,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
+    total += _placeholder_bytes(workload, stage)
     total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
     if plan.shards_parameters and job.shard_ranks > 1:
         return total + _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
@@ -407,18 +420,33 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     return total
 
 
+def _placeholder_bytes(workload: Workload, stage: int) -> float:
+    """One 16-bit tensor of each shape of weight whose gradient a product of Transformer Engine adds to the main gradient: autograd
+    gets it, and it is kept for the next layer and pass (transformer_engine/pytorch/module/base.py, get_dummy_wgrad)."""
+    runtime, table = workload.job.runtime, workload.ops
+    if runtime.wgrad_placeholders not in ("linear", "all") or not runtime.fused_wgrad:
+        return 0.0
+    kinds = (Kind.GEMM, Kind.GROUPED_GEMM) if runtime.wgrad_placeholders == "all" else (Kind.GEMM,)
+    used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].key.kind in LAYERS}
+    rows = [row for b in sorted(used) for row in workload.blocks[b].backward if table.phase[row] == Phase.WGRAD]
+    shapes = {(int(table.m[row]), int(table.n[row])) for row in rows if table.kind[row] in kinds and table.role[row] != Role.ROUTER}
+    return runtime.compute_width * float(sum(m * n for m, n in shapes))
+
+
 def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
-    """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
+    """Fully sharded: full-size copies of the blocks in flight, gradients of what is trained in them, and the reduce-scatter's
+    input."""
     job = workload.job
     compute = job.runtime.compute_width
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
     size = [block.elements for block in workload.blocks]
     largest = max((size[b] for b in used if b not in workload.root), default=0.0)
+    trained = max((workload.blocks[b].parameters for b in used if b not in workload.root), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
-        return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)
+        return compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
     root = sum(size[b] for b in used if b in workload.root)
-    head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
+    head = workload.blocks[workload.root[-1]].parameters if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
     gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
     if job.runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
@@ -433,7 +461,7 @@ def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, paramete
     if job.runtime.reshard_after_forward:
         narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
     thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
-    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
+    return compute * (min(gathered, parameters) + trained + head + second + small) + reduced * trained + quantised - thinner
 
 
 def _staged_bytes(job: Job, largest: float) -> float:

@@ -66,6 +66,8 @@ def state_of(
         moments = state_bytes(job, Held(parameters, experts))
     copies = master * updated_parameters(job, parameters, experts)
     cut = plan.sharding == "zero2" or plan.shards_parameters and not unsharded_gradients
+    if runtime.optimizer_in_backward:  # one parameter's at a time: `walk.Arriving`
+        gradient = 0.0
     return State(
         weights=resident
         if plan.offload.parameters != "none"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.job import Job
 from windtunnel.spec.requirements.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
@@ -34,7 +36,7 @@ _WIDTHS = np.array([DTYPE_BYTES[name] for name in DTYPES])
 
 def copy_per_logit(runtime: Runtime) -> float:
     """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
-    return 4.0 if runtime.fp32_logits else 0.0
+    return 4.0 if runtime.keeps_fp32_logits else 0.0
 
 
 def saved_per_logit(runtime: Runtime) -> float:
@@ -73,15 +75,49 @@ class Needs:
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of a stage's activations, in bytes by kind."""
+    """The peak of a stage's activations, in bytes by kind. `gradients`: those of weights that the step has allocated by then, where
+    none is there at its start."""
 
     activations: float
     logits: float
     working: float
+    gradients: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.activations + self.logits + self.working
+        return self.activations + self.logits + self.working + self.gradients
+
+
+class Arriving(NamedTuple):
+    """Gradients of weights in a backward pass that starts without any: `width` bytes for each parameter, of which those of the
+    blocks behind stay, or none (`passing`), where each parameter is updated at once. `tied`: those of an output matrix that is the
+    embedding's too, which come first and stay until the embedding has added its own to them."""
+
+    width: float
+    passing: bool = False
+    tied: float = 0.0
+
+
+def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
+    """Whether a step begins without gradients, so that they are not there when activations are at their most: PyTorch's optimizers
+    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank, no pipeline)."""
+    plan, habit = job.plan, habits(job.runtime.framework)
+    alone = job.dp * plan.cp * plan.pp == 1 and (micro_batches or job.micro_batches) == 1
+    return job.runtime.optimizer_in_backward or alone and habit.flat == "none" and habit.lazy_moments
+
+
+def arriving_gradients(job: Job, gradients: float, parameters: float) -> Arriving | None:
+    """Gradients that a backward pass allocates, `gradients` bytes of a stage's `parameters` trained elements in all; None where
+    they are there before it."""
+    if not gradients_arrive(job) or not parameters:
+        return None
+    runtime, tied = job.runtime, 0.0
+    width = gradients / parameters
+    if runtime.optimizer_in_backward:
+        width = DTYPE_BYTES[runtime.gradient_dtype] / (job.shard_ranks if job.plan.shards_parameters else 1)
+    if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
+        tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
+    return Arriving(width, runtime.optimizer_in_backward, tied)
 
 
 def block_needs(workload: Workload) -> tuple[Needs, ...]:
@@ -172,7 +208,35 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
     bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
     if materialised and runtime.loss_in_place:
         bytes_per_logit = in_place_per_logit(runtime)
-    return elements * present, max(0.0, bytes_per_logit - present) * elements + workload.boundary
+    if materialised and runtime.loss_parts > 1:
+        part = elements / runtime.loss_parts * _part_of_loss(runtime)
+        sharded = workload.job.plan.shards_parameters and workload.job.shard_ranks > 1
+        sums = 1.0 if sharded else 2.0  # sharded, the buffers have that of all parts
+        return elements * present, part + sums * _output_gradient(workload) + workload.boundary
+    working = max(0.0, bytes_per_logit - present) * elements
+    if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":
+        # beside the logits' gradient, once the loss has freed the rest (tensor_parallel/layers.py: grad_weight = torch.empty)
+        working = max(working, (width - present) * elements + _output_gradient(workload))
+    return elements * present, working + workload.boundary
+
+
+def _part_of_loss(runtime: Runtime) -> float:
+    """Bytes per logit of the part of the logits whose gradient is being computed, beside what is saved of all parts.
+
+    Compiled, cast and loss are one kernel that writes the gradient in 16 bits. Else the backward pass writes the gradients of the
+    logarithm of the softmax, of the fp32 logits and of the 16-bit ones (torchtune modules/loss/ce_chunked_output_loss.py).
+    """
+    width = runtime.compute_width
+    return width if runtime.fused_cross_entropy else 2 * 4.0 + width
+
+
+def _output_gradient(workload: Workload) -> float:
+    """Bytes of a gradient of the output matrix in compute precision: of one part of the logits, which autograd adds to that of the
+    parts before it; or the placeholder of a fused product."""
+    job = workload.job
+    if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
+        return 0.0
+    return job.runtime.compute_width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
 
 
 def _context(table: OpTable) -> Floats:
@@ -228,8 +292,11 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
     return np.where(np.abs(levels) < 1.0, 0.0, levels)  # rounding of sums
 
 
-def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
-    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass."""
+def peak_of(
+    workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float, arriving: Arriving | None = None
+) -> Peak:
+    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass. `arriving`:
+    gradients that the pass allocates; None where they are there before it."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
     direction, chunk, _, pairs = workload.passes(stage).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
@@ -243,11 +310,11 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
         if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
         # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
-        points = [(0.0, 0.0, waiting)]
+        points = [(0.0, 0.0, waiting, 0.0)]
         if way is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT)
-        for released, logits, working in points:
-            peak = Peak(start - released - logits, logits, working)
+            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving)
+        for released, logits, working, gradients in points:
+            peak = Peak(start - released - logits, logits, working, gradients)
             if peak.total > best.total:
                 best = peak
     return best
@@ -271,18 +338,28 @@ def _in_step(
     return in_step
 
 
-def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:
-    """(bytes freed so far, remaining logits, working bytes) at both ends of each run of equal blocks, in backward order.
+def _points(
+    chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool, arriving: Arriving | None
+) -> list[tuple[float, float, float, float]]:
+    """(bytes freed so far, remaining logits, working bytes, gradients of weights) at both ends of each run of equal blocks, in
+    backward order.
 
-    `half`: the pass keeps what the weight gradients need, which may be more than it frees.
+    `half`: the pass keeps what the weight gradients need, which may be more than it frees. The head's own gradients come when the
+    loss has freed its part of the logits.
     """
     points = []
-    released = raw = 0.0
+    width, passing, tied = arriving or Arriving(0.0)
+    released = raw = held = 0.0
     for index, times in reversed(chunk.blocks):
         need = needs[index]
         freed = need.saved - (need.late if half else 0.0)
-        points.append((released, need.logits, need.working + raw))
+        own = width * need.parameters
+        beside = 0.0 if need.logits else own
+        points.append((released, need.logits, need.working + raw, held + (beside if passing else 0.0)))
         raw += 0.0 if half else raw_gradient * need.parameters * times
-        points.append((released + (times - 1) * freed, need.logits, need.working + raw))
+        points.append(
+            (released + (times - 1) * freed, need.logits, need.working + raw, held + beside * (1.0 if passing else times))
+        )
+        held += (0.0 if passing else own * times) + (tied if need.logits else 0.0)
         released += times * freed
     return points

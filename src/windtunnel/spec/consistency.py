@@ -39,7 +39,7 @@ def check(job: Job) -> Job:
         check_loss(job.runtime, job.plan)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
-    check_optimizer(job.plan, job.runtime, not isinstance(job.model, GraphModel))
+    check_optimizer(job.plan, job.runtime, not isinstance(job.model, GraphModel), job.micro_batches)
     check_modules(job.model, job.plan)
     check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
     check_dispatch(job.model, job.plan, job.runtime)

@@ -82,6 +82,9 @@ class Lora(Noun):
             description="full sharding cuts packed weights too (bnb_4bit_quant_storage is a float dtype); else each rank has all"
         ),
     ] = True
+    scales_sharded: Annotated[
+        Flag, Field(description="full sharding cuts the scales of packed weights with them (torchao's NF4Tensor)")
+    ] = False
 
 
 class Checkpoint(Noun):

@@ -145,6 +145,9 @@ class Runtime(Noun):
         description="queries, keys and values are copied from their product into tensors of their own, keys and values once more "
         "beside each other, and gradients of these and of gate and up back into one (nanotron)",
     )
+    repeats_keys: Flag = Field(
+        False, description="keys and values are copied to every query head before attention, and the copies saved (torchtune)"
+    )
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
     fp32_logits: Flag = Field(
@@ -169,8 +172,25 @@ class Runtime(Noun):
         description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "
         "linear (never in memory, Cut Cross-Entropy)",
     )
+    loss_parts: PositiveInt = Field(
+        1,
+        le=1024,
+        description="vocab_parallel: the loss casts the 16-bit logits of all tokens in so many parts, one at a time (torchtune's "
+        "CEWithChunkedOutputLoss: 8); acts on memory",
+    )
+    optimizer_in_backward: Flag = Field(
+        False,
+        description="each parameter is updated as soon as its gradient is complete, which is then freed (torchtune's "
+        "optimizer_in_bwd); acts on memory",
+    )
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
+    wgrad_placeholders: Literal["none", "passing", "linear", "all"] = Field(
+        "none",
+        description="16-bit tensors that autograd gets in place of weight gradients which fused_wgrad added to the main ones: "
+        "passing (of the output layer, while it runs; Megatron-Core), linear (one of each shape of a linear layer's weight stays; "
+        "Transformer Engine 2.3), all (of experts' weights too; 2.10); acts on memory",
+    )
     optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
     exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
     exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")
@@ -304,6 +324,12 @@ class Runtime(Noun):
     def keeps_logits(self) -> bool:
         """Whether the 16-bit logits stay for the loss's backward pass: a loss in place frees them once it has its fp32 copy."""
         return not (self.loss_in_place and self.fp32_logits and self.cross_entropy == "vocab_parallel")
+
+    @property
+    def keeps_fp32_logits(self) -> bool:
+        """Whether the fp32 copy of the logits, or the loss's result of that size, stays for backward: a compiled loss over parts
+        reads the 16-bit ones again."""
+        return self.fp32_logits and not (self.loss_parts > 1 and self.fused_cross_entropy)
 
     @property
     def recipe(self) -> str:

@@ -328,6 +328,8 @@ def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runt
     meant = next((kind for word, kind in tool.meaning.get("loss", {}).items() if word in loss), "")
     if meant == "linear" or "LinearCrossEntropy" in loss or loss in ("liger", "liger_fused"):
         fields["cross_entropy"] = "linear"
+    elif "ChunkedOutput" in loss:
+        fields["loss_parts"] = 8
     elif meant == "chunked" or "Chunked" in loss:
         fields["cross_entropy"] = "chunked"
     optimizer = str(tool.value(keys, "optimizer") or "adamw").lower()
@@ -336,6 +338,8 @@ def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runt
         fields |= {"exp_avg_dtype": "int8", "exp_avg_sq_dtype": "int8"}
     if isinstance(fused := tool.value(keys, "fused"), bool):
         fields["fused_optimizer"] = fused
+    if tool.value(keys, "in_backward") is True:
+        fields["optimizer_in_backward"] = True
     attention = str(tool.value(keys, "attention") or "").lower()
     if "flash_attention_3" in attention:
         fields["attention_library"] = "fa3"

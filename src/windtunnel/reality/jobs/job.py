@@ -19,7 +19,15 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
 from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread
 from windtunnel.reality.jobs.machine import cluster_of
-from windtunnel.reality.jobs.software import context_of, dates_of, framework_named, release_of, runtime_of, software_of
+from windtunnel.reality.jobs.software import (
+    context_of,
+    dates_of,
+    framework_cited,
+    framework_named,
+    release_of,
+    runtime_of,
+    software_of,
+)
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
@@ -96,7 +104,10 @@ def with_facts(row: TrainingRow) -> TrainingRow:
 
 def _row_and_date(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tuple[int, int] | None]:
     """The row under the catalogue's name of its framework with all columns that are known, and (year, month) of its software."""
-    named = framework_named(row.framework or "")
+    cited = None if row.framework else framework_cited(row.source)
+    if cited is not None:
+        assumed.append(f"framework {cited} (not published: the source is in its repository)")
+    named = framework_named(row.framework or cited or "")
     if named.why:
         assumed.append(named.why)
     row = replace(row, framework=named.name, framework_version=row.framework_version or named.version)
@@ -245,6 +256,9 @@ class _Candidates:
         named: Any = listed or _modules(self.model) if recompute == "modules" else ("core_attn",)
         how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
         leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
+        if self.habits.offloads_inputs and how == "full":
+            leaving = largest
+        away = self.habits.state_on_host
         plan = Plan(
             **self.plan,
             recompute=how,
@@ -253,7 +267,9 @@ class _Candidates:
             micro_batch=micro_batch,
             vpp=vpp,
             stages=layout,
-            offload=Offload(activations=leaving),
+            offload=Offload(
+                activations=leaving, optimizer="host" if away else "none", parameters="host" if away == "all" else "none"
+            ),
         )
         source = self.row.source or ""
         return check(Job(name=self.row.id, model=self.model, plan=plan, runtime=self.runtime, cluster=self.cluster, source=source))

@@ -37,6 +37,8 @@ STAND_IN = "unnamed"
 
 _CONTAINER_VERSION = re.compile(r"(?<![\d.])(2\d)\.(0[1-9]|1[0-2])(?![\d])")
 _NUMBER = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)")
+_REPOSITORY = re.compile(r"^[\w.-]+/([\w.-]+)(?=[ @]|$)")
+"""A citation that begins with a repository: "pytorch/torchtune README.md"."""
 _BRACKETS = re.compile(r"\([^)]*\)")
 
 
@@ -70,6 +72,13 @@ def framework_named(published: str) -> NamedFramework:
             return NamedFramework(entry, why, version, date, candidate if candidate in publications.spans() else entry)
     what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
     return NamedFramework(STAND_IN, f"{what}: taken as {STAND_IN}", None, date)
+
+
+def framework_cited(source: str | None) -> str | None:
+    """The framework whose own repository a citation begins with: figures of its documents are of its own runs."""
+    match = _REPOSITORY.match(source or "")
+    name = match.group(1).lower().replace("_", "-") if match else ""
+    return name if name and _entry_of(name) is not None else None
 
 
 def _entry_of(name: str) -> str | None:

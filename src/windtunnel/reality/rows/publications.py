@@ -104,7 +104,10 @@ class Adapters(Strict):
     rank: int
     targets: tuple[str, ...]
     dropout: bool = False
+    separate: bool = False
     base: Literal["none", "nf4", "int8"] = "none"
+    double_quant: bool = False
+    scales_sharded: bool = False
     all_to_all_of: tuple[str, ...] = ()
 
 
@@ -124,6 +127,8 @@ class FrameworkHabits(Strict):
     selective: Literal["ops"] | None = None  # "ops": selective recompute chooses by operator, not Megatron's attention core
     recompute_modules: tuple[str, ...] | None = None
     offloads: bool | None = None  # activations leave for the host before layers are recomputed
+    offloads_inputs: bool | None = None  # what full recompute keeps leaves for the host
+    state_on_host: Literal["moments", "all"] | None = None  # the optimizer's state, or weights and gradients too
 
 
 class Fact(Strict):

@@ -17,6 +17,7 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.habits import CONTEXT, OTHER_CONTEXT, habits
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
+from windtunnel.memory.walk import gradients_arrive
 from windtunnel.search.bound.stack import ELEMENTS
 from windtunnel.search.bound.step import Cases, Pairs, PlanRows
 from windtunnel.spec import Job
@@ -88,7 +89,8 @@ def _state_widths(job: Job) -> Floats:
         "frozen": state_of(job, habit, 0.0, frozen=one, moments=moments),
         "frozen_quantised": narrow,
     }
-    return np.array([each[name].total / one if name in each else 0.0 for name in ELEMENTS])
+    late = gradients_arrive(job, micro_batches=1)  # they may not be there when activations are at their most
+    return np.array([(each[name].total - late * each[name].gradients) / one if name in each else 0.0 for name in ELEMENTS])
 
 
 GROWING = ("gpipe", "breadth-first")

@@ -72,12 +72,19 @@ MOMENTS = {"adam": (True, True), "lamb": (True, True), "sgd": (True, False), "mu
 """Whether an optimizer keeps a first and a second moment whose dtype can be chosen."""
 
 
-def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True) -> None:
+def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True, micro_batches: int = 1) -> None:
     """Raise PlanError if the optimizer cannot run under the plan, or if a field of it has no effect.
 
-    `shapes`: whether the model says which of its parameters are matrices.
+    `shapes`: whether the model says which of its parameters are matrices. `micro_batches`: of a step.
     """
     name = runtime.optimizer
+    if runtime.optimizer_in_backward and (micro_batches > 1 or plan.sharding in ("zero1", "zero2")):
+        raise PlanError(
+            "runtime.optimizer_in_backward",
+            True,
+            "false: an update inside the backward pass needs one micro batch a step, and weights and state that are sharded alike",
+            "Try plan.global_batch = plan.micro_batch x dp, and plan.sharding = none or fsdp.",
+        )
     if name in ("muon", "adafactor") and not shapes:
         raise PlanError("runtime.optimizer", name, "adam, lamb or sgd: a model imported as a graph has no shapes of its weights")
     for field, has in zip(("exp_avg_dtype", "exp_avg_sq_dtype"), MOMENTS[name], strict=True):

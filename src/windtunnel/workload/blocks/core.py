@@ -68,7 +68,8 @@ def fused_unit(tape: Tape, heads: CoreHeads) -> Unit:
     """A unit without rows. It keeps the tensors that a fused core saves for this GPU's tokens: query, key, value, context and
     log-sum-exp."""
     tokens, wide = tape.tokens, heads.dim + heads.value
-    pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
+    groups = heads.queries if tape.job.runtime.repeats_keys else heads.groups
+    pieces = (tokens * heads.queries * heads.dim, tokens * groups * wide, tokens * heads.queries * heads.value)
     saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
     return Unit(
         "attention core",

@@ -110,7 +110,11 @@ def graphs_of(unit: Unit) -> tuple[str, ...]:
 
 
 def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) -> None:
-    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads its output."""
+    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads its output.
+
+    An RMS norm of separate kernels casts its input to fp32 and its result back before it multiplies by the gain (modules of
+    transformers and torchtune): autograd keeps the fp32 copy in place of the input, and where the gain is trained that result.
+    """
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
@@ -121,7 +125,10 @@ def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) ->
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
-    unit = Unit(name, role, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
+    kept: tuple[float, ...] = (float(t * h * tape.width),)
+    if not fused and model.norm == "rmsnorm":
+        kept = (4.0 * t * h, *(() if tape.frozen else kept))
+    unit = Unit(name, role, saved=sum(kept), tensors=kept, parameters=gains, parts=("layernorm",))
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)

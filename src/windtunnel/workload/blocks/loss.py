@@ -136,7 +136,7 @@ def _logits(tape: Tape, own_weights: bool, classes: int) -> None:
 def _entropy(tape: Tape, t: int, classes: int) -> None:
     """Logits may be cast to fp32 for the loss; unfused frameworks make several passes over them."""
     fused = tape.job.runtime.fused_cross_entropy
-    loss = Unit("loss", saved=t * classes * 4.0 if tape.job.runtime.fp32_logits else 0.0)
+    loss = Unit("loss", saved=t * classes * 4.0 if tape.job.runtime.keeps_fp32_logits else 0.0)
     passes, launches = ((2.0, 2.0), 3) if fused else ((8.0, 6.0), 9)
     loss.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
     passes, launches = ((2.0, 1.0), 1) if fused else ((4.0, 3.0), 3)

@@ -5,7 +5,7 @@ absmax; double quantisation keeps it in 8 bits, in blocks of 256 with an fp32 ab
 16-bit weight and multiplies it (the fused kernel is for at most 1,536 rows), forward and again for the input's gradient. 8 bits
 (LLM.int8): forward casts and quantises the input, multiplies in int8 and scales the int32 result; backward makes the 16-bit weight
 in two kernels. Here the int8 product is priced as one in 16 bits. Scales are attributes beside the parameter, which
-full sharding does not cut.
+full sharding does not cut; torchao's NF4Tensor splits them with the weights (torchao/dtypes/nf4tensor.py, nf4_split).
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def _pack_unit(tape: Tape, unit: Unit, lora: Lora, adapted: bool) -> None:
     elements = sum(float(op.batch * op.n * op.k) for op in products)
     if not elements:
         return
-    held = payload_width(lora) if lora.base_sharded else 0.0
+    packed = payload_width(lora) + scale_width(lora)
+    held = (packed if lora.scales_sharded else payload_width(lora)) if lora.base_sharded else 0.0
     unit.frozen += elements * (held / DTYPE_BYTES[tape.job.runtime.weight_dtype] - 1.0)
-    unit.resident += elements * (payload_width(lora) - held + scale_width(lora))
+    unit.resident += elements * (packed - held)
     if lora.base == "int8" and not adapted:  # its autograd function holds the input
         size = sum(float(op.batch * op.m * op.k) for op in products) * tape.width
         unit.saved += size

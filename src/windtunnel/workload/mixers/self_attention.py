@@ -51,6 +51,9 @@ def attention(tape: Tape) -> None:
         else:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
             tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
+    if runtime.repeats_keys and heads > groups:
+        copied, elements = heads / groups, 2 * tape.tokens * groups * dim
+        tape.pointwise("key copies", elements, (1, copied), (copied, 1), launches=(2, 2), role=Role.QKV_COPIES)
     if tape.local and model.sparse_keys is not None:
         indexer(tape)
     over_context(tape, heads, groups, dim, dim)
