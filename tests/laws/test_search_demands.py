@@ -115,6 +115,10 @@ def of_half(rule):
     return lambda *given: tuple(row._replace(width=0.5 * row.width) for row in rule(*given))
 
 
+def of_twice(rule):
+    return lambda *given: tuple(row._replace(width=2.0 * row.width) for row in rule(*given))
+
+
 def all_reduced(rule):
     return lambda *given: tuple(row._replace(comm=Comm.ALL_REDUCE) for row in rule(*given))
 
@@ -124,7 +128,7 @@ RULES = {
     "gradients are reduced in every pass": ("replicated", "reduction_moment", always(Moment.AFTER_BACKWARD)),
     "gradients are all-reduced": ("zero2", "gradient_reductions", all_reduced(demands.gradient_reductions)),
     "gradients are reduced in half the bytes": ("zero2", "gradient_reductions", of_half(demands.gradient_reductions)),
-    "parameters are gathered in half the bytes": ("fsdp", "parameter_gathers", of_half(demands.parameter_gathers)),
+    "parameters are gathered in twice the bytes": ("fsdp", "parameter_gathers", of_twice(demands.parameter_gathers)),
     "parameters are not gathered": ("second copy", "parameter_gathers", always(())),
     "gradients of experts are shared by all": ("mixture", "_shard_axis", always(Axis.SHARD)),
     "senders wait": ("interleaved", "sender_waits", always(True)),

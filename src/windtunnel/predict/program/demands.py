@@ -53,9 +53,9 @@ class Quantity(IntEnum):
     """What the bytes of a call are proportional to.
 
     Elements on a GPU before sharding: DENSE and EXPERTS: trained parameters outside of experts, and of experts; GATHERED: trained
-    and frozen ones outside of experts that full sharding gathers, PERSISTENT: those that it does not shard. UPDATED: elements that
-    a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a micro batch's activations between two stages; CALL:
-    calls.
+    and frozen ones outside of experts that full sharding gathers, AGAIN: those of them that it gathers again for backward,
+    PERSISTENT: those that it does not shard. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY:
+    bytes of a micro batch's activations between two stages; CALL: calls.
     """
 
     DENSE = 0
@@ -66,6 +66,7 @@ class Quantity(IntEnum):
     VOCABULARY = 5
     BOUNDARY = 6
     CALL = 7
+    AGAIN = 8
 
 
 class Demand(NamedTuple):
@@ -167,7 +168,7 @@ def parameter_gathers(job: Job, widths: Widths, overlap_param_gather: bool) -> t
     if gathers_in_passes(job, overlap_param_gather):
         rows = _gathers(job, widths.gathered, Moment.BEFORE_FORWARD, Quantity.GATHERED)
         if job.plan.shards_parameters and job.runtime.reshard_after_forward:
-            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, Quantity.GATHERED)
+            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, Quantity.AGAIN)
         if gathers_in_switch(job):
             rows = tuple(row._replace(axis=Axis.NONE) for row in rows)
         return rows + _gathers_outside(job, Quantity.PERSISTENT, widths.gathered, Moment.AFTER_UPDATE)
