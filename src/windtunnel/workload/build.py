@@ -148,6 +148,7 @@ class _Blocks:
             sum(u.frozen_quantised for u in units),
             matrices=tuple(matrices_of(job, units).items()),
             resident=sum(u.resident for u in units),
+            replicated=sum(u.replicated for u in units),
         )
 
     def write_offloaded(self) -> None:

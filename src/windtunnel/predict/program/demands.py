@@ -54,8 +54,9 @@ class Quantity(IntEnum):
 
     Elements on a GPU before sharding: DENSE and EXPERTS: trained parameters outside of experts, and of experts; GATHERED: trained
     and frozen ones outside of experts that full sharding gathers, AGAIN: those of them that it gathers again for backward,
-    PERSISTENT: those that it does not shard. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY:
-    bytes of a micro batch's activations between two stages; CALL: calls.
+    PERSISTENT: those that it does not shard. REPLICATED: trained parameters of which each rank of a tensor-parallel group has the
+    gradient of its own tokens. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a micro
+    batch's activations between two stages; CALL: calls.
     """
 
     DENSE = 0
@@ -67,6 +68,7 @@ class Quantity(IntEnum):
     BOUNDARY = 6
     CALL = 7
     AGAIN = 8
+    REPLICATED = 9
 
 
 class Demand(NamedTuple):
@@ -254,6 +256,13 @@ def _scatters(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Dem
     near = job.near_ranks
     inside = Demand(Comm.ALL_TO_ALL, Axis.NEAR if near > 1 else Axis.NONE, of, INT4, moment, Stream.REDUCE, follows=True)
     return inside, inside._replace(axis=Axis.FAR if near < ranks else Axis.NONE, over=near), between
+
+
+def replicated_reduction(job: Job, widths: Widths) -> Demand:
+    """Of gradients of norms, biases and routers over tp: under sequence parallelism each rank has those of its own tokens
+    (Megatron-Core's distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads)."""
+    axis = Axis.TP if job.plan.tp > 1 else Axis.NONE
+    return Demand(Comm.ALL_REDUCE, axis, Quantity.REPLICATED, widths.gradient, Moment.AFTER_PASSES, Stream.TP)
 
 
 def norm_reduction(job: Job) -> Demand:

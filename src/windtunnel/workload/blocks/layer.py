@@ -121,7 +121,7 @@ def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) ->
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
-    unit = Unit(name, role, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
+    unit = Unit(name, role, saved=t * h * tape.width, parameters=gains, replicated=gains * tape.sp, parts=("layernorm",))
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)
@@ -145,6 +145,7 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(1, 1 if mask else 0),
             parameters=parameters,
+            replicated=parameters * tape.sp,
             role=Role.BIAS_DROPOUT_ADD if model.dropout else Role.RESIDUAL,
         )
     else:
@@ -157,6 +158,7 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(kernels, 1 if mask else 0),
             parameters=parameters,
+            replicated=parameters * tape.sp,
             role=Role.RESIDUAL,
         )
     if model.linear_bias:
