@@ -262,6 +262,22 @@ def test_parameters_are_gathered_in_buckets() -> None:
     assert count(job(**fields, gather_bucket=20e6)) == -(-int(2 * build(job()).stage_parameters[0]) // 20_000_000)
 
 
+def test_a_chained_optimizer_gathers_everything_for_each_of_its_parts() -> None:
+    """Megatron-Core 0.9 to 0.16: `start_param_sync` of the whole model behind the update of experts and behind that of all else."""
+    fields: dict[str, Any] = {**MOE, "ep": 4, "sharding": "zero1", "overlap_param_gather": False}
+    once, twice = moved(job(**fields)), moved(job(**fields, gathers_after_each_optimizer=True))
+    gathers = {(GATHER, SHARD), (GATHER, Axis.EXPERT_DP)}
+    assert {call: size / once[call] for call, size in twice.items() if size != once[call]} == dict.fromkeys(gathers, 2.0)
+    beside, dense = {**fields, "overlap_param_gather": True}, {"sharding": "zero1", "overlap_param_gather": False}
+    for other in (beside, dense):  # gathered ahead of use, or by one optimizer
+        assert moved(job(**other, gathers_after_each_optimizer=True)) == moved(job(**other))
+    assert [load_runtime("megatron-core", version=v).gathers_after_each_optimizer for v in ("0.8", "0.9", "0.16")] == [
+        False,
+        True,
+        True,
+    ]
+
+
 @pytest.mark.parametrize(
     "fields, path, says",
     [

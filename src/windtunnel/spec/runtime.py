@@ -222,6 +222,11 @@ class Runtime(Noun):
     sharded_calls: Literal["block", "tensor"] = Field(
         "block", description="zero3/fsdp: one all-gather and one reduce-scatter per block, or per tensor"
     )
+    gathers_after_each_optimizer: Flag = Field(
+        False,
+        description="zero1 of a mixture without overlap_param_gather: all parameters are gathered after the update of experts, and "
+        "again after that of the others",
+    )
     gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes per all-gather after the update; default: all at once")
     contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(

@@ -177,7 +177,9 @@ def parameter_gathers(job: Job, widths: Widths, overlap_param_gather: bool) -> t
     if job.plan.sharding == "none":
         return ()
     moment = Moment.BEFORE_FIRST_FORWARD if overlap_param_gather else Moment.AFTER_UPDATE
-    return _gathers(job, widths.updated, moment, Quantity.DENSE)
+    rows = _gathers(job, widths.updated, moment, Quantity.DENSE)
+    each = job.runtime.gathers_after_each_optimizer and job.model.experts and moment is Moment.AFTER_UPDATE
+    return rows * 2 if each else rows  # one optimizer updates experts, another one all else
 
 
 def _gathers(job: Job, width: float, moment: Moment, dense: Quantity) -> tuple[Demand, ...]:
