@@ -37,6 +37,8 @@ for weight in (layer.up.weight, layer.down.weight):
     weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
 optimizer = FusedAdam(layer.parameters())
 for _ in range(10):
-    layer(torch.randn(TOKENS, 1, WIDTH, device="cuda", dtype=torch.bfloat16)).float().mean().backward()
+    with te.fp8_autocast(enabled="fp8" in sys.argv):
+        out = layer(torch.randn(TOKENS, 1, WIDTH, device="cuda", dtype=torch.bfloat16))
+    out.float().mean().backward()
     optimizer.step()
     optimizer.zero_grad()

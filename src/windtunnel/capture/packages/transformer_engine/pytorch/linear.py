@@ -72,10 +72,14 @@ class _Linear(torch.autograd.Function):
         saved, weight, *norm = ctx.saved_tensors
         module, group = ctx.module, ctx.module.tp_group
         grad = grad.reshape(-1, grad.shape[-1])
-        if ctx.row and module.sequence_parallel:
+        gathers = ctx.row and module.sequence_parallel
+        if gathers and not ctx.low:
             grad = gather(grad, group)
         if ctx.low:
             by_rows, by_columns = quantise(grad)
+            if gathers:  # in 8 bits, by rows alone: distributed.py, _all_gather_fp8
+                by_rows = gather(by_rows, group)
+                by_columns = by_rows.t().contiguous()
             _, narrow = quantise(weight)
             inputs = product(by_rows, narrow.t(), grad.dtype)
             total = gather(saved.t().contiguous(), group) if ctx.gathers else saved.t()
