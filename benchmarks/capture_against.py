@@ -3,8 +3,8 @@
     python benchmarks/capture_against.py            every framework that is installed
     python benchmarks/capture_against.py NAME...    some of `RUNS`
 
-Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed` and `megatron-core`. Run as `… --train NAME`, this file is the
-training script itself.
+Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed` and `megatron-core`. Run as `… --train NAME`, this file is
+the training script itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LLAMA = {
 }  # fmt: skip
 TENSOR: dict[str, Any] = {
     "plan.tp": 2, "plan.sequence_parallel": True, "plan.sharding": "zero1", "runtime.framework": "megatron-core",
-    "runtime.version": "0.16", "runtime.launch": "eager", "runtime.overlap_tp": False, "runtime.overlap_param_gather": False, "runtime.fused_rope": True, "runtime.fused_cross_entropy": False,
+    "runtime.version": "0.16", "runtime.launch": "eager", "runtime.overlap_tp": False, "runtime.overlap_param_gather": False,
+    "runtime.fused_cross_entropy": False,
 }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "megatron": TENSOR | {"plan.pp": 2, "plan.dp": 4, "plan.global_batch": 16},
@@ -35,7 +36,10 @@ RUNS: dict[str, dict[str, Any]] = {
         "plan.sharding": "fsdp", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "huggingface",
         "runtime.reduce_dtype": "fp32", "runtime.launch": "eager",
     },
-    "trainer": {"plan.sharding": "fsdp", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "huggingface", "runtime.root_unit": "freed"},
+    "trainer": {
+        "plan.sharding": "fsdp", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "huggingface",
+        "runtime.root_unit": "freed",
+    },
     "deepspeed": {"plan.sharding": "zero3", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "deepspeed"},
 }  # fmt: skip
 """The job beside each script."""
@@ -85,8 +89,8 @@ def train_trainer() -> None:
     }
     with TemporaryDirectory() as folder:
         asked = TrainingArguments(
-            output_dir=folder, per_device_train_batch_size=1, max_steps=9, bf16=True, fsdp="full_shard auto_wrap", fsdp_config=shards,
-            save_strategy="no", report_to="none", logging_steps=100,
+            output_dir=folder, per_device_train_batch_size=1, max_steps=9, bf16=True, fsdp="full_shard auto_wrap",
+            fsdp_config=shards, save_strategy="no", report_to="none", logging_steps=100,
         )  # fmt: skip
         token = torch.zeros(SEQUENCE, dtype=torch.long)
         rows = {"input_ids": token, "attention_mask": torch.ones_like(token), "labels": token}
@@ -144,11 +148,12 @@ def train_megatron(kind: str) -> None:
         tensor_model_parallel_size=2, pipeline_model_parallel_size=stages, sequence_parallel=True,
         gradient_accumulation_fusion=True, bias_activation_fusion=True, apply_rope_fusion=True, **more,
     )  # fmt: skip
+    ends = {"pre_process": parallel_state.is_pipeline_first_stage(), "post_process": parallel_state.is_pipeline_last_stage()}
+    layer = get_gpt_layer_with_transformer_engine_spec(num_experts=8 if experts else None, moe_grouped_gemm=experts)
     model = GPTModel(
-        settings, get_gpt_layer_with_transformer_engine_spec(num_experts=8 if experts else None, moe_grouped_gemm=experts), VOCABULARY,
-        SEQUENCE, pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage(),
-        share_embeddings_and_output_weights=False, position_embedding_type="rope", rotary_base=500000,
-    ).bfloat16().cuda()  # fmt: skip
+        settings, layer, VOCABULARY, SEQUENCE, share_embeddings_and_output_weights=False, position_embedding_type="rope", **ends
+    )
+    model = model.bfloat16().cuda()
     buckets = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=True, use_distributed_optimizer=True, check_for_nan_in_grad=False,
         overlap_param_gather=False,
@@ -168,8 +173,8 @@ def train_megatron(kind: str) -> None:
         chunk.zero_grad_buffer()
         optimizer.zero_grad()
         get_forward_backward_func()(
-            forward_step_func=forward, data_iterator=iter(()), model=[chunk], num_microbatches=MICRO_BATCHES[kind], seq_length=SEQUENCE,
-            micro_batch_size=1, decoder_seq_length=SEQUENCE, forward_only=False,
+            forward_step_func=forward, data_iterator=iter(()), model=[chunk], num_microbatches=MICRO_BATCHES[kind],
+            seq_length=SEQUENCE, micro_batch_size=1, decoder_seq_length=SEQUENCE, forward_only=False,
         )  # fmt: skip
         optimizer.step()
 
@@ -187,14 +192,10 @@ def beside(name: str) -> None:
         found = against(
             wt.capture(command, "h100-ib", GPUS, ranks=[0] if name == "deepspeed" else [], out=Path(folder) / "captured"), job
         )
-        for title in ("calls", "products", "memory"):
-            for row in getattr(found, title):
-                sizes = row.size / 2**20, row.our_size / 2**20
-                if title == "products":
-                    sizes = row.size / 1e12, row.our_size / 1e12
-                print(
-                    f"{name:17} rank {row.rank:2}  {row.what:42} {row.count:5} {sizes[0]:12.3f}  {row.our_count:5} {sizes[1]:12.3f} {row.differs:+8.2%}"
-                )
+        parts = ((found.calls, 2**20, "MiB"), (found.products, 1e12, "TFLOP"), (found.memory, 2**20, "MiB"))
+        for row, size, unit in ((row, size, unit) for rows, size, unit in parts for row in rows):
+            there, ours = f"{row.count:4} {row.size / size:10.3f}", f"{row.our_count:4} {row.our_size / size:10.3f}"
+            print(f"{name:17} rank {row.rank:2}  {row.what:42} {there}  {ours} {unit:5} {row.differs:+8.2%}")
 
 
 def main() -> None:

@@ -117,11 +117,12 @@ def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path)
 
 def test_products_of_8_bits_gather_8_bits(tmp_path: Path) -> None:
     """Transformer Engine 2.6, module/base.py grad_output_preprocess and distributed.py _all_gather_fp8: what is gathered is cast
-    before, the gradient of a row-parallel product too."""
+    before, the gradient of a row-parallel product too, and ranks agree on the scale (linear.py, with_amax_reduction)."""
     job = captured("fused", 2, tmp_path, "fp8", ranks=[0])
     calls = {calls.op: (calls.count, calls.bytes) for calls in job.calls}
     rows = 2 * 64 * 256
-    assert calls == {"all_gather": (3, 3 * rows), "reduce_scatter": (2, 2 * 2 * rows)}
+    largest = (2, 2 * 4)  # of the column-parallel input and of the row-parallel gradient
+    assert calls == {"all_gather": (3, 3 * rows), "reduce_scatter": (2, 2 * 2 * rows), "all_reduce": largest}
 
 
 def test_stand_ins_make_the_kernels_and_calls_of_what_they_stand_for(tmp_path: Path) -> None:

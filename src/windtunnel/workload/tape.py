@@ -25,9 +25,9 @@ class Unit:
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
     sub-module of both. `tensors`: bytes of each tensor of `saved`, if there are several. `cut`: the side of the unit's weight
     (outputs x inputs) that tensor parallelism divides. `replicated`: parameters that every rank of a tensor-parallel group has and
-    uses for its own tokens alone, so that their gradients are summed over the group. `frozen`: parameters that are not trained, in place of `parameters`,
-    `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many of the weights' width;
-    `resident` are bytes of them that every rank has, however the rest is sharded.
+    uses for its own tokens alone, so that their gradients are summed over the group. `frozen`: parameters that are not trained, in
+    place of `parameters`, `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many
+    of the weights' width; `resident` are bytes of them that every rank has, however the rest is sharded.
     """
 
     name: str

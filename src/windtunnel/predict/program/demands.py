@@ -55,8 +55,8 @@ class Quantity(IntEnum):
     Elements on a GPU before sharding: DENSE and EXPERTS: trained parameters outside of experts, and of experts; GATHERED: trained
     and frozen ones outside of experts that full sharding gathers, AGAIN: those of them that it gathers again for backward,
     PERSISTENT: those that it does not shard. REPLICATED: trained parameters of which each rank of a tensor-parallel group has the
-    gradient of its own tokens. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a micro
-    batch's activations between two stages; CALL: calls.
+    gradient of its own tokens. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a
+    micro batch's activations between two stages; CALL: calls.
     """
 
     DENSE = 0
