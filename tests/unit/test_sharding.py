@@ -56,7 +56,7 @@ IN_LAYER = 12 * HIDDEN**2 + 13 * HIDDEN
 EMBEDDING, HEAD = (VOCABULARY + POSITIONS) * HIDDEN, VOCABULARY * HIDDEN + 2 * HIDDEN
 ALL_PARAMETERS = EMBEDDING + LAYERS * IN_LAYER + HEAD
 AGAIN = LAYERS * IN_LAYER / ALL_PARAMETERS
-"""Share of the parameters that backward gathers again: those of layers. The root unit (embedding, last norm, head) stays gathered."""
+"""Share of the parameters that backward gathers again: those of layers. Embedding, last norm and head stay gathered."""
 
 
 @pytest.mark.parametrize(
