@@ -48,7 +48,7 @@ JOBS = {
     "tied": (MODEL, ["plan.pp=2", "model.tied_embeddings=true"]),
 }
 
-LEFT_OUT = (Quantity.PERSISTENT, Quantity.UPDATED, Quantity.VOCABULARY)
+LEFT_OUT = (Quantity.PERSISTENT, Quantity.UPDATED, Quantity.VOCABULARY, Quantity.REPLICATED)
 """Of what the bound counts nothing."""
 
 
@@ -70,9 +70,11 @@ def rows_of(job):
         *demands.parameter_gathers(job, widths, runtime.overlap_param_gather),
         *demands.gradient_reductions(job, widths, runtime.overlap_grad_reduce, runtime.overlap_param_gather),
         demands.norm_reduction(job),
+        demands.replicated_reduction(job, widths),
         *demands.stage_reductions(job, widths, 0),
     )
     absent = set() if job.model.experts else {Quantity.EXPERTS}
+    absent |= set() if job.plan.sequence_parallel else {Quantity.REPLICATED}
     absent |= set() if job.runtime.persistent_parameters else {Quantity.PERSISTENT}
     return [row for row in each if row.axis is not Axis.NONE and row.of not in absent]
 
@@ -92,7 +94,7 @@ def test_a_call_counts_on_both_sides(called, monkeypatch):
     name, dear = CALLS[called]
     job = loaded(name)
     before, _ = step_of(job)
-    times = {Quantity.CALL: 1e13, Quantity.PERSISTENT: 1e9}.get(dear.of, 1e5)
+    times = {Quantity.CALL: 1e13, Quantity.PERSISTENT: 1e9, Quantity.REPLICATED: 1e9}.get(dear.of, 1e5)
     size = demands.Demand.size
 
     def sized(row, amount, share=1.0):
@@ -115,6 +117,10 @@ def of_half(rule):
     return lambda *given: tuple(row._replace(width=0.5 * row.width) for row in rule(*given))
 
 
+def of_twice(rule):
+    return lambda *given: tuple(row._replace(width=2.0 * row.width) for row in rule(*given))
+
+
 def all_reduced(rule):
     return lambda *given: tuple(row._replace(comm=Comm.ALL_REDUCE) for row in rule(*given))
 
@@ -124,7 +130,7 @@ RULES = {
     "gradients are reduced in every pass": ("replicated", "reduction_moment", always(Moment.AFTER_BACKWARD)),
     "gradients are all-reduced": ("zero2", "gradient_reductions", all_reduced(demands.gradient_reductions)),
     "gradients are reduced in half the bytes": ("zero2", "gradient_reductions", of_half(demands.gradient_reductions)),
-    "parameters are gathered in half the bytes": ("fsdp", "parameter_gathers", of_half(demands.parameter_gathers)),
+    "parameters are gathered in twice the bytes": ("fsdp", "parameter_gathers", of_twice(demands.parameter_gathers)),
     "parameters are not gathered": ("second copy", "parameter_gathers", always(())),
     "gradients of experts are shared by all": ("mixture", "_shard_axis", always(Axis.SHARD)),
     "senders wait": ("interleaved", "sender_waits", always(True)),

@@ -22,8 +22,8 @@ pytest.importorskip("torch")
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def captured(name: str, gpus: int, folder: Path, **options: object) -> wt.Captured:
-    command = ["torchrun", "--nproc-per-node", "8", str(SCRIPTS / f"{name}.py")]
+def captured(name: str, gpus: int, folder: Path, *arguments: str, **options: object) -> wt.Captured:
+    command = ["torchrun", "--nproc-per-node", "8", str(SCRIPTS / f"{name}.py"), *arguments]
     return wt.capture(command, "h100-ib", gpus, out=folder, **options)  # type: ignore[arg-type]
 
 
@@ -113,6 +113,16 @@ def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path)
     held = [int(line.rpartition(" ")[2]) for line in said if line.startswith("host memory")]
     assert held
     assert max(held) < 2 << 20
+
+
+def test_products_of_8_bits_gather_8_bits(tmp_path: Path) -> None:
+    """Transformer Engine 2.6, module/base.py grad_output_preprocess and distributed.py _all_gather_fp8: what is gathered is cast
+    before, the gradient of a row-parallel product too, and ranks agree on the scale (linear.py, with_amax_reduction)."""
+    job = captured("fused", 2, tmp_path, "fp8", ranks=[0])
+    calls = {calls.op: (calls.count, calls.bytes) for calls in job.calls}
+    rows = 2 * 64 * 256
+    largest = (2, 2 * 4)  # of the column-parallel input and of the row-parallel gradient
+    assert calls == {"all_gather": (3, 3 * rows), "reduce_scatter": (2, 2 * 2 * rows), "all_reduce": largest}
 
 
 def test_stand_ins_make_the_kernels_and_calls_of_what_they_stand_for(tmp_path: Path) -> None:

@@ -59,12 +59,18 @@ def test_host_costs_count_as_often_as_their_names_say(field: str, times: int) ->
     assert times * (1 - 1e-6) <= p.step_time_s <= most * (1 + 1e-2)
 
 
+IN_PARTS = 4 * (LAYERS * (2 * 2 + 2) + 2) * HIDDEN
+"""Bytes of the fp32 gradients that each rank has for its own tokens: of two norms and two biases a layer, and the last norm."""
+
+
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_without_overlap_is_the_sum_of_kernels_and_calls(sequence_parallel: bool) -> None:
     job = even_job(tp=4, sequence_parallel=sequence_parallel)
     p = predict(job)
-    norm = next(float(str(row["time_us"])) * 1e-6 for row in p.collectives if row["axis"] == "world")
-    assert p.step_time_s == pytest.approx(kernel_seconds(job, calls=True) + norm, rel=1e-9)
+    last = [row for row in p.collectives if row["axis"] == "world" or row["axis"] == "tp" and row["bytes"] == IN_PARTS]
+    assert len(last) == 1 + sequence_parallel
+    behind = sum(float(str(row["time_us"])) * 1e-6 for row in last)  # the gradients' norm, and the sum of those of norms and biases
+    assert p.step_time_s == pytest.approx(kernel_seconds(job, calls=True) + behind, rel=1e-9)
     assert p.breakdown["exposed_tensor_parallel"] == pytest.approx(kernel_seconds(job, calls=True) - kernel_seconds(job), rel=1e-9)
 
 
@@ -74,6 +80,19 @@ def test_tensor_parallel_moves_four_activations_a_layer() -> None:
     activation = SEQ * HIDDEN * 2
     tiny = 3 * 4.0 * SEQ * BATCH  # the loss's maximum, target and sum
     assert bytes_of(p, "tp", "all_reduce") == BATCH * (4 * LAYERS + 2) * activation + tiny
+
+
+def test_sequence_parallelism_gathers_what_each_rank_keeps_a_part_of() -> None:
+    """Korthikanti et al. 2022, section 4.2.2: a gather and a scatter in place of each all-reduce, and the inputs of column-parallel
+    products again for their weights' gradients. Megatron-Core's output layer is such a product, too; and gradients of norms and
+    biases are summed once a step (finalize_model_grads.py)."""
+    p = predict(even_job(tp=4, sequence_parallel=True))
+    activation = SEQ * HIDDEN * 2
+    inputs, gradients = 2 * (2 * LAYERS + 1), 2 * LAYERS + 1  # column-parallel ones, twice; row-parallel ones and the embedding
+    assert bytes_of(p, "tp", "all_gather") == BATCH * (inputs + gradients) * activation
+    assert bytes_of(p, "tp", "reduce_scatter") == BATCH * (4 * LAYERS + 2) * activation
+    tiny = 3 * 4.0 * SEQ * BATCH  # the loss's maximum, target and sum
+    assert bytes_of(p, "tp", "all_reduce") == tiny + IN_PARTS
 
 
 def test_model_flops_are_narayanans() -> None:
@@ -105,11 +124,12 @@ def test_without_sharding_gradients_are_reduced_once() -> None:
 
 
 def test_fsdp_gathers_twice_and_scatters_once_a_micro_batch() -> None:
-    """Zhao et al. 2023: parameters for forward, again for backward, and one reduce-scatter of gradients."""
+    """Zhao et al. 2023: parameters for forward, again for backward but for the root unit, and one reduce-scatter of gradients."""
     p = predict(even_job(dp=4, sharding="fsdp", vocab=VOCAB, reduce_dtype="bf16"))
     micro_batches = BATCH // 4
     assert bytes_of(p, "data", "reduce_scatter") == micro_batches * gpt_parameters() * 2
-    assert bytes_of(p, "data", "all_gather") == pytest.approx(2 * micro_batches * gpt_parameters() * 2, rel=1e-12)
+    again = 12 * LAYERS * HIDDEN**2 + 13 * LAYERS * HIDDEN  # without embedding, positions and the last norm
+    assert bytes_of(p, "data", "all_gather") == pytest.approx(micro_batches * (gpt_parameters() + again) * 2, rel=1e-12)
 
 
 def test_hsdp_reduces_a_shard_between_groups() -> None:

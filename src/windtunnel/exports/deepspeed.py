@@ -91,6 +91,7 @@ def _zero(job: Job) -> dict[str, Any]:
         for name, value in (
             ("stage3_prefetch_bucket_size", runtime.prefetch_bucket),
             ("stage3_max_live_parameters", runtime.live_parameters),
+            ("stage3_max_reuse_distance", runtime.reuse_distance),
             ("stage3_param_persistence_threshold", runtime.persistent_parameters),
             ("mics_shard_size", plan.shard_group if plan.sharding in ("mics", "hsdp") else None),
             ("zero_hpz_partition_size", plan.secondary_group),

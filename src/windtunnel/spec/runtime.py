@@ -218,6 +218,11 @@ class Runtime(Noun):
     )
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once per step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
+    root_unit: Literal["joined", "kept", "freed"] = Field(
+        "kept",
+        description="zero3/fsdp: embedding and head are gathered and reduced as one unit that stays gathered for backward; each by "
+        "itself, and both stay; or the embedding is freed after forward",
+    )
     sharding_copies: Flag = Field(
         False, description="zero3/fsdp: parameters and gradients are copied to and from communication buffers"
     )
@@ -226,11 +231,21 @@ class Runtime(Noun):
         None, description="DeepSpeed's stage3_prefetch_bucket_size, in elements; takes precedence over prefetch_blocks"
     )
     live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, in elements")
+    reuse_distance: NonNegativeFloat | None = Field(
+        None,
+        description="DeepSpeed's stage3_max_reuse_distance, in elements: parameters that are used again sooner stay gathered, "
+        "whatever root_unit says",
+    )
     persistent_parameters: NonNegativeFloat = Field(
         0.0, description="DeepSpeed's stage3_param_persistence_threshold, in elements: smaller tensors are not sharded"
     )
     sharded_calls: Literal["block", "tensor"] = Field(
         "block", description="zero3/fsdp: one all-gather and one reduce-scatter per block, or per tensor"
+    )
+    gathers_after_each_optimizer: Flag = Field(
+        False,
+        description="zero1 of a mixture without overlap_param_gather: all parameters are gathered after the update of experts, and "
+        "again after that of the others",
     )
     gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes per all-gather after the update; default: all at once")
     contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")

@@ -11,6 +11,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import LayerKind, Model
+from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
@@ -31,6 +32,13 @@ EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every decoder has; LAYER is the first kind of layer."""
 
 EMBEDDING_KEY, HEAD_KEY = BlockKey(BlockKind.EMBEDDING), BlockKey(BlockKind.HEAD)
+
+
+def stay_gathered(runtime: Runtime) -> tuple[BlockKey, ...]:
+    """Blocks that full sharding gathers for forward and not again: see `passes.fsdp.gathered_for_backward`."""
+    freed = runtime.root_unit == "freed" or runtime.reuse_distance is not None
+    return (HEAD_KEY,) if freed else (EMBEDDING_KEY, HEAD_KEY)
+
 
 Repeats = list[tuple[int, int]]
 """Indices of blocks in model order, each with its number of repeats."""
@@ -115,7 +123,7 @@ class _Blocks:
         """A block of `job` whose forward rows are written."""
         modules = job.plan.recompute_modules
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
-        _, again, after = sharding_copies(job, parameters, frozen)
+        _, again, after = sharding_copies(job, parameters, frozen, stays=key in stay_gathered(job.runtime))
         back = self.add(*link(_fill_groups([again, *backward_rows(units, key.recompute, modules), after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)
@@ -140,6 +148,7 @@ class _Blocks:
             sum(u.frozen_quantised for u in units),
             matrices=tuple(matrices_of(job, units).items()),
             resident=sum(u.resident for u in units),
+            replicated=sum(u.replicated for u in units),
         )
 
     def write_offloaded(self) -> None:

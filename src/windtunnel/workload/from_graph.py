@@ -104,7 +104,7 @@ def _block(job: Job, name: str, block: GraphBlock, add: Callable[[list[list[Op]]
                 label=name,
             )
         )
-    out, before, after = sharding_copies(job, parameters)
+    out, before, after = sharding_copies(job, parameters, stays=block.root)
     repeated = [op._replace(phase=Phase.RECOMPUTE) for op in forward] if again else []
     ahead, back = add([out, forward]), add([before, repeated, backward, after])
     brought = (saved_forward - saved,) if again and saved_forward > saved else ()

@@ -44,7 +44,8 @@ class Block:
     multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward, and are part of `working`.
     `matrices`: number of weights of each shape, if the optimizer needs them. `frozen` elements are not part of `parameters`;
     `frozen_quantised` of them are in low precision. They take memory and are gathered, but have neither gradient nor optimizer
-    state. `resident`: bytes of packed weights that no sharding cuts.
+    state. `resident`: bytes of packed weights that no sharding cuts. `replicated`: those of `parameters` whose gradients the ranks
+    of a tensor-parallel group sum.
     """
 
     key: BlockKey
@@ -62,6 +63,7 @@ class Block:
     offloaded: float = 0.0
     matrices: tuple[tuple[Matrix, int], ...] = ()
     resident: float = 0.0
+    replicated: float = 0.0
 
     @property
     def elements(self) -> float:

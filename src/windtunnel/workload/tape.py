@@ -24,9 +24,10 @@ class Unit:
     share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
     sub-module of both. `tensors`: bytes of each tensor of `saved`, if there are several. `cut`: the side of the unit's weight
-    (outputs x inputs) that tensor parallelism divides. `frozen`: parameters that are not trained, in place of `parameters`,
-    `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many of the weights' width;
-    `resident` are bytes of them that every rank has, however the rest is sharded.
+    (outputs x inputs) that tensor parallelism divides. `replicated`: parameters that every rank of a tensor-parallel group has and
+    uses for its own tokens alone, so that their gradients are summed over the group. `frozen`: parameters that are not trained, in
+    place of `parameters`, `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many
+    of the weights' width; `resident` are bytes of them that every rank has, however the rest is sharded.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Unit:
     gives: dict[str, float] = field(default_factory=dict)
     place: Module = Module.NONE
     cut: Cut = ""
+    replicated: float = 0.0
     frozen: float = 0.0
     frozen_quantised: float = 0.0
     resident: float = 0.0
@@ -63,7 +65,7 @@ class Unit:
         """
         self.frozen += self.parameters
         self.frozen_quantised += self.quantised
-        self.parameters = self.expert_parameters = self.quantised = 0.0
+        self.parameters = self.expert_parameters = self.quantised = self.replicated = 0.0
         if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
             self.tensors = self.tensors[1:]  # the input comes first
             self.saved = sum(self.tensors)
@@ -216,6 +218,7 @@ class Tape:
         saved: float = 0.0,
         launches: tuple[int, int] = (1, 1),
         parameters: float = 0.0,
+        replicated: float = 0.0,
         core: bool = False,
         kind: Kind = Kind.ELEMENTWISE,
         m: int = 0,
@@ -223,7 +226,7 @@ class Tape:
         role: Role = Role.NONE,
     ) -> None:
         """Memory-bound forward and backward; the pairs are (reads, writes) per element, `saved` in bytes."""
-        unit = Unit(name, role, saved=saved, parameters=parameters, core=core)
+        unit = Unit(name, role, saved=saved, parameters=parameters, replicated=replicated, core=core)
         if launches[0]:
             unit.forward.append(self.elementwise(name, Phase.FORWARD, elements, *forward, launches[0], kind, m, n))
         if launches[1]:

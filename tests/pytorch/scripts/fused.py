@@ -10,6 +10,7 @@ from windtunnel.capture.stand_ins import PACKAGES
 
 sys.path.append(str(PACKAGES))  # Transformer Engine stands in by itself where Megatron-Core is installed
 import transformer_engine.pytorch as te  # noqa: E402
+from transformer_engine.common.recipe import Float8CurrentScaling  # noqa: E402
 from transformer_engine.pytorch.optimizers import FusedAdam  # noqa: E402
 
 TOKENS, WIDTH, WIDE, HEADS = 64, 256, 1024, 4
@@ -37,6 +38,8 @@ for weight in (layer.up.weight, layer.down.weight):
     weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
 optimizer = FusedAdam(layer.parameters())
 for _ in range(10):
-    layer(torch.randn(TOKENS, 1, WIDTH, device="cuda", dtype=torch.bfloat16)).float().mean().backward()
+    with te.fp8_autocast(enabled="fp8" in sys.argv, fp8_recipe=Float8CurrentScaling()):
+        out = layer(torch.randn(TOKENS, 1, WIDTH, device="cuda", dtype=torch.bfloat16))
+    out.float().mean().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -53,9 +53,10 @@ class Quantity(IntEnum):
     """What the bytes of a call are proportional to.
 
     Elements on a GPU before sharding: DENSE and EXPERTS: trained parameters outside of experts, and of experts; GATHERED: trained
-    and frozen ones outside of experts that full sharding gathers, PERSISTENT: those that it does not shard. UPDATED: elements that
-    a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a micro batch's activations between two stages; CALL:
-    calls.
+    and frozen ones outside of experts that full sharding gathers, AGAIN: those of them that it gathers again for backward,
+    PERSISTENT: those that it does not shard. REPLICATED: trained parameters of which each rank of a tensor-parallel group has the
+    gradient of its own tokens. UPDATED: elements that a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a
+    micro batch's activations between two stages; CALL: calls.
     """
 
     DENSE = 0
@@ -66,6 +67,8 @@ class Quantity(IntEnum):
     VOCABULARY = 5
     BOUNDARY = 6
     CALL = 7
+    AGAIN = 8
+    REPLICATED = 9
 
 
 class Demand(NamedTuple):
@@ -167,14 +170,16 @@ def parameter_gathers(job: Job, widths: Widths, overlap_param_gather: bool) -> t
     if gathers_in_passes(job, overlap_param_gather):
         rows = _gathers(job, widths.gathered, Moment.BEFORE_FORWARD, Quantity.GATHERED)
         if job.plan.shards_parameters and job.runtime.reshard_after_forward:
-            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, Quantity.GATHERED)
+            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, Quantity.AGAIN)
         if gathers_in_switch(job):
             rows = tuple(row._replace(axis=Axis.NONE) for row in rows)
         return rows + _gathers_outside(job, Quantity.PERSISTENT, widths.gathered, Moment.AFTER_UPDATE)
     if job.plan.sharding == "none":
         return ()
     moment = Moment.BEFORE_FIRST_FORWARD if overlap_param_gather else Moment.AFTER_UPDATE
-    return _gathers(job, widths.updated, moment, Quantity.DENSE)
+    rows = _gathers(job, widths.updated, moment, Quantity.DENSE)
+    each = job.runtime.gathers_after_each_optimizer and job.model.experts and moment is Moment.AFTER_UPDATE
+    return rows * 2 if each else rows  # one optimizer updates experts, another one all else
 
 
 def _gathers(job: Job, width: float, moment: Moment, dense: Quantity) -> tuple[Demand, ...]:
@@ -253,6 +258,13 @@ def _scatters(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Dem
     near = job.near_ranks
     inside = Demand(Comm.ALL_TO_ALL, Axis.NEAR if near > 1 else Axis.NONE, of, INT4, moment, Stream.REDUCE, follows=True)
     return inside, inside._replace(axis=Axis.FAR if near < ranks else Axis.NONE, over=near), between
+
+
+def replicated_reduction(job: Job, widths: Widths) -> Demand:
+    """Of gradients of norms, biases and routers over tp: under sequence parallelism each rank has those of its own tokens
+    (Megatron-Core's distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads)."""
+    axis = Axis.TP if job.plan.tp > 1 else Axis.NONE
+    return Demand(Comm.ALL_REDUCE, axis, Quantity.REPLICATED, widths.gradient, Moment.AFTER_PASSES, Stream.TP)
 
 
 def norm_reduction(job: Job) -> Demand:

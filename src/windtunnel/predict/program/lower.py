@@ -22,11 +22,11 @@ from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.demands import stage_reductions
+from windtunnel.predict.program.demands import replicated_reduction, stage_reductions
 from windtunnel.predict.program.pipeline import PassColumns, PipelineTransfers
 from windtunnel.predict.program.recorded import PassGroup, joined_groups
 from windtunnel.predict.program.sharding import Sharding, sharding_for
-from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
+from windtunnel.predict.program.stage import HOST, PASSES, REDUCE, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
 from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
@@ -296,6 +296,11 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     plan = job.plan
     if stage.apart is not None:  # book this wait here, and not under the meeting that follows
         stage.run(templates.nothing(0.0), HOST, reduced)
+    pieces = [piece for chunk in stage.workload.stages[index] for piece in chunk.blocks]
+    replicated = sum(stage.workload.blocks[block].replicated * times for block, times in pieces)
+    if replicated:
+        call = replicated_reduction(job, stage.demands.widths)
+        reduced = (stage.comm(REDUCE, call, call.size(replicated), reduced, Category.GRADIENT_REDUCE),)
     twin, tied = stage_reductions(job, stage.demands.widths, index)
     if twin.axis is not Axis.NONE:
         parameters, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]

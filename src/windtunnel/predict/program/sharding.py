@@ -34,12 +34,13 @@ from windtunnel.predict.program.shards import (
     held_parameters,
     label_of,
     reduce,
+    sharded_tensors,
     shares,
     template_of,
 )
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
 from windtunnel.workload import Axis
-from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
+from windtunnel.workload.passes.fsdp import blocks_ahead, gathered_for_backward, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
 
 
@@ -100,6 +101,10 @@ class FullySharded:
         self.done: list[int] = []  # computation of blocks, in program order
         self.pending: list[int] = []
         self.chunks = stage.workload.stages[stage.index]
+        self.flat = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in self.chunks]
+        joined = stage.workload.job.runtime.root_unit == "joined" and stage.workload.job.runtime.reuse_distance is None
+        self.root = stage.workload.root if joined else ()
+        self.again = [gathered_for_backward(stage.workload, blocks) for blocks in self.flat]
         self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
 
     def stops(self, actions: Int64s) -> Bools:
@@ -113,20 +118,18 @@ class FullySharded:
         return last
 
     def _run(self, action: Action, waits: tuple[int, ...]) -> int:
-        flat = [b for b, times in self.chunks[action.chunk].blocks for _ in range(times)]
+        flat = self.flat[action.chunk]
         forward = action.direction is Pass.FORWARD
-        if not forward:
-            flat.reverse()
         if not flat:
             return self.stage.run(self.pass_template(action), label_of(action), waits)
         gathers = bool(self.gathers[action.direction])
         needed: list[int | None] = []
         last = -1
-        for place, block in enumerate(flat):
+        positions = range(len(flat)) if forward else range(len(flat) - 1, -1, -1)
+        for place, position in enumerate(positions):
             while gathers and len(needed) < min(len(flat), place + 1 + self.ahead):
-                needed.append(self._gather(flat[len(needed)], action))
-            template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
-            position = place if forward else len(flat) - 1 - place
+                needed.append(self._gather(positions[len(needed)], action))
+            template = self.stage.templates.pieces(((flat[position], 1),), action.direction, place == 0)
             gathered = needed[place] if gathers else None
             awaited = waits + ((gathered,) if gathered is not None else ()) + self.copies.before(action, position)
             last = self.stage.run(template, label_of(action), awaited)
@@ -134,7 +137,7 @@ class FullySharded:
             self.done.append(last)
             waits = ()
             if action.direction in WEIGHTS:
-                self._scatter(block, last, action.micro_batch == self.last[action.chunk])
+                self._scatter(action.chunk, position, last, action.micro_batch == self.last[action.chunk])
         return last
 
     def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
@@ -156,19 +159,35 @@ class FullySharded:
             if gathered is not None:
                 self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
-    def _gather(self, block: int, action: Action) -> int | None:
-        """Gather a block's parameters. Only blocks gathered ahead and the block in use may be alive, so the gather waits for the
+    def _unit(self, chunk: int, position: int) -> list[int]:
+        """The blocks whose parameters are gathered and reduced with the one at `position` of a virtual stage: that one, the root
+        unit at the first of its blocks, or none at the others."""
+        blocks = self.flat[chunk]
+        if blocks[position] not in self.root:
+            return [blocks[position]]
+        unit = [place for place, block in enumerate(blocks) if block in self.root]
+        return [blocks[place] for place in unit] if position == unit[0] else []
+
+    def _gather(self, position: int, action: Action) -> int | None:
+        """Gather a unit's parameters. Only blocks gathered ahead and the block in use may be alive, so the gather waits for the
         computation before the next one."""
         label = (Task.GATHER, action.micro_batch, action.chunk)
-        of = self.stage.workload.blocks[block]
-        size = gathered_elements(self.stage.workload.job, of), of.expert_parameters
+        backward = action.direction is not Pass.FORWARD
+        unit = self._unit(action.chunk, position)
+        tensors = whole = sharded_tensors(self.stage, unit)
+        if backward:
+            tensors = self.again[action.chunk][position]
+        if not tensors:
+            return None
+        share = sum(tensors) / sum(whole)
+        held = [self.stage.workload.blocks[block] for block in unit]
+        size = share * sum(gathered_elements(self.stage.workload.job, of) for of in held), sum(of.expert_parameters for of in held)
         if self.copies.gathers_in_switch:
             return self.copies.load_gathered(size, tuple(self.done[-1:]))
         fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
-        backward = action.direction is not Pass.FORWARD
         waits = (*self.done[-1:], *fetched)
-        parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
-        amounts = {Quantity.GATHERED: size[0], Quantity.EXPERTS: size[1]}
+        parts = shares(self.stage, tensors) * (2 if backward and self._gathers_again(unit[0]) else 1)
+        amounts = {Quantity.GATHERED: size[0], Quantity.AGAIN: size[0], Quantity.EXPERTS: size[1]}
         gathered = gather(self.stage, label, self.gathers[action.direction], amounts, waits, parts=parts)
         return gathered if gathered is not None or not fetched else fetched[-1]
 
@@ -177,15 +196,15 @@ class FullySharded:
         most, of = self.stage.workload.job.runtime.live_parameters, self.stage.workload.blocks[block]
         return of.working > 0.0 and most is not None and of.parameters > most
 
-    def _scatter(self, block: int, after: int, last: bool) -> None:
-        rows = self.last_reductions if last else self.reductions
-        if not rows:
+    def _scatter(self, chunk: int, position: int, after: int, last: bool) -> None:
+        rows, unit = self.last_reductions if last else self.reductions, self._unit(chunk, position)
+        if not rows or not unit:
             return
-        size = held_parameters(self.stage, ((block, 1),))
+        size = held_parameters(self.stage, tuple((block, 1) for block in unit))
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return
-        reduced = reduce(self.stage, REDUCE, rows, size, (after,), shares(self.stage, block))
+        reduced = reduce(self.stage, REDUCE, rows, size, (after,), shares(self.stage, sharded_tensors(self.stage, unit)))
         if reduced is not None:
             self.pending.append(reduced)
         self.copies.send_gradients(size, after if reduced is None else reduced)

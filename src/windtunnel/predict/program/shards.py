@@ -38,13 +38,17 @@ def amounts_of(size: Held) -> Amounts:
     return {Quantity.DENSE: size[0], Quantity.EXPERTS: size[1]}
 
 
-def shares(stage: Stage, block: int) -> tuple[float, ...]:
-    """Shares into which the calls of a block's parameters divide: one, or one per sharded tensor."""
-    runtime = stage.workload.job.runtime
-    if runtime.sharded_calls == "block":
+def sharded_tensors(stage: Stage, blocks: Iterable[int]) -> tuple[float, ...]:
+    """Elements of each of the blocks' sharded tensors."""
+    least = stage.workload.job.runtime.persistent_parameters
+    return tuple(size for block in blocks for size in stage.workload.blocks[block].tensors.weights if size >= least)
+
+
+def shares(stage: Stage, tensors: tuple[float, ...]) -> tuple[float, ...]:
+    """Shares into which the calls of sharded tensors divide: one, or one per tensor."""
+    if stage.workload.job.runtime.sharded_calls == "block":
         return (1.0,)
-    sizes = [size for size in stage.workload.blocks[block].tensors.weights if size >= runtime.persistent_parameters]
-    return tuple(size / sum(sizes) for size in sizes) or (1.0,)
+    return tuple(size / sum(tensors) for size in tensors) or (1.0,)
 
 
 def gather(

@@ -27,6 +27,7 @@ from windtunnel.workload import Axis, Workload, Written, build, build_together, 
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.optimizers import Held
+from windtunnel.workload.passes.fsdp import kept_root
 from windtunnel.workload.passes.optimizer import held_by
 from windtunnel.workload.schedules import Pass
 
@@ -40,8 +41,9 @@ class Cell:
 
     `keys` as `layouts.keys_without_policy` has them. `times`: least seconds [measures, passes, written blocks] for each kind of
     ranks, of which `columns` are the cell's blocks. `dense`, `experts`, `quantised`, `frozen`: elements on one GPU before
-    sharding; `sharded` those outside of experts that full sharding gathers. `saved`, `working`: bytes as `memory.walk.Needs`.
-    `boundary`: bytes of a pipeline transfer. `update` follows from what is `held` before sharding.
+    sharding; `sharded` those outside of experts that full sharding gathers, `again` those that it may gather again for backward.
+    `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: those of a pipeline transfer. `update` follows from what is
+    `held` before sharding.
     """
 
     job: Job
@@ -54,6 +56,7 @@ class Cell:
     frozen: Floats
     frozen_quantised: Floats
     sharded: Floats
+    again: Floats
     saved: Floats
     working: Floats
     boundary: float
@@ -182,6 +185,7 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
         sharded=column([gathered_elements(job, block) for block in blocks]),
+        again=column([0.0 if b in kept_root(workload) else gathered_elements(job, block) for b, block in enumerate(blocks)]),
         saved=saved,
         working=working,
         boundary=workload.boundary,

@@ -14,7 +14,7 @@ from windtunnel.search.bound.chains import Measure
 from windtunnel.search.bound.layouts import PipelineLayout
 from windtunnel.workload.schedules import Pass
 
-ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded")
+ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded", "again")
 """Columns of a cell that count elements. Most cells share them with others."""
 
 
@@ -23,7 +23,7 @@ class CellStack:
     """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]; `update`
     [C, sizes, 2]; `pass_host` [C, passes].
 
-    `elements` [W, 6, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
+    `elements` [W, 7, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
     """
 
     cells: tuple[Cell, ...]
@@ -77,7 +77,7 @@ class Staged:
     stage; `working` [C, L, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind`
     [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all else is that of the fastest kind.
     `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of products and attention alone.
-    `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of its virtual stages.
+    `elements` [W, 7, L, S] and `part_elements` [W, 7, L, S, V]: elements on a stage and in each of its virtual stages.
     """
 
     layouts: tuple[PipelineLayout, ...]

@@ -34,7 +34,7 @@ from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.passes.optimizer import updated_parameters
 
-COUNTED = {Quantity.DENSE: "dense", Quantity.EXPERTS: "experts", Quantity.GATHERED: "sharded"}
+COUNTED = {Quantity.DENSE: "dense", Quantity.EXPERTS: "experts", Quantity.GATHERED: "sharded", Quantity.AGAIN: "again"}
 """What calls may be of, and the column of `ELEMENTS` that counts it. Calls of anything else are left out."""
 
 CHUNK = 4096
@@ -272,12 +272,16 @@ class StepFloor:
         call = column.call
         if call not in self._known:
             elements = self.staged.elements[self.used, ELEMENTS.index(COUNTED[column.of])]
+            if column.of is Quantity.AGAIN and (reuse := self.job.runtime.reuse_distance) is not None:
+                largest = self.stack.elements[self.used, ELEMENTS.index("again")].max(axis=1)
+                parts = self.staged.part_elements[self.used, ELEMENTS.index("again")]
+                elements = np.maximum(0.0, parts - reuse - largest[:, None, None, None]).sum(axis=3)  # the others may stay
             self._known[call] = self.demands.seconds(column, self.case, elements)
         return self._known[call]
 
     def _exposed_seconds(self, columns: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of calls of one stream that the slowest rank's last backward pass of a virtual stage leaves open."""
-        parts = self.staged.part_elements  # [W, 6, L, S, V]
+        parts = self.staged.part_elements  # [W, 7, L, S, V]
         reduced = np.zeros(())
         for column in columns:
             elements = parts[self.used, ELEMENTS.index(COUNTED[column.of])]

@@ -128,7 +128,9 @@ def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) ->
     kept: tuple[float, ...] = (float(t * h * tape.width),)
     if not fused and model.norm == "rmsnorm":
         kept = (4.0 * t * h, *(() if tape.frozen else kept))
-    unit = Unit(name, role, saved=sum(kept), tensors=kept, parameters=gains, parts=("layernorm",))
+    unit = Unit(
+        name, role, saved=sum(kept), tensors=kept, parameters=gains, replicated=gains * tape.sp, parts=("layernorm",)
+    )  # fmt: skip
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)
@@ -152,6 +154,7 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(1, 1 if mask else 0),
             parameters=parameters,
+            replicated=parameters * tape.sp,
             role=Role.BIAS_DROPOUT_ADD if model.dropout else Role.RESIDUAL,
         )
     else:
@@ -164,6 +167,7 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(kernels, 1 if mask else 0),
             parameters=parameters,
+            replicated=parameters * tape.sp,
             role=Role.RESIDUAL,
         )
     if model.linear_bias:

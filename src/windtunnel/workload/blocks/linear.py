@@ -225,6 +225,7 @@ def replicated_linear(
         name,
         role,
         parameters=inputs * outputs,
+        replicated=inputs * outputs * tape.sp,
         saved=t * inputs * quantise.kept_width(side),
         quantised=inputs * outputs if quantise.of(side) else 0.0,
     )

@@ -78,8 +78,8 @@ def linear(tape: Tape, own_weights: bool) -> None:
     if tape.tp > 1:
         for part in ("maximum", "target", "sum"):
             unit.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * t, Stream.TP))
-    unit.backward.append(blocks._replace(phase=Phase.RECOMPUTE))
-    unit.backward += _backward(tape, classes, len(unit.backward))
+    unit.backward += [op._replace(phase=Phase.RECOMPUTE) for op in (*_gather(tape), blocks)]
+    unit.backward += _backward(tape, classes, len(unit.backward), gathered=True)
     tape.add(unit)
     if tape.frozen:  # the log-sum is needed in any case
         unit.saved, unit.tensors = kept[1], kept[1:]
@@ -111,15 +111,23 @@ def _gather(tape: Tape) -> list[Op]:
     return [tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP)]
 
 
-def _backward(tape: Tape, classes: int, before: int = 0) -> list[Op]:
-    """Both gradients of the product, after `before` rows of the unit."""
+def _backward(tape: Tape, classes: int, before: int = 0, gathered: bool = False) -> list[Op]:
+    """Both gradients of the product, after `before` rows of the unit. Ranks that keep their own tokens' input gather it again for
+    that of the weights, unless it is `gathered` already (Megatron-Core's tensor_parallel/layers.py,
+    LinearWithGradAccumulationAndAsyncCommunication)."""
     t, h, act = tape.tokens, tape.job.model.hidden, tape.activation_dtype
-    rows = [tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act)]
+    size, blocking, waits = t * h * tape.width, not tape.job.runtime.overlap_tp_dgrad, tuple[int, ...]()
+    rows: list[Op] = []
+    if tape.sp and not gathered:
+        rows.append(tape.comm("logits input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking, (-1,)))
+        waits = () if blocking else (before,)
+    rows.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
     if tape.tp > 1:
-        call, blocking = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE, not tape.job.runtime.overlap_tp_dgrad
-        size = t * h * tape.width
-        rows.append(tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP, blocking, (before,)))
-    return [*rows, tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act)]
+        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+        rows.append(
+            tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP, blocking, (before + len(rows) - 1,))
+        )
+    return [*rows, tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act, waits=waits)]
 
 
 def _logits(tape: Tape, own_weights: bool, classes: int) -> None:

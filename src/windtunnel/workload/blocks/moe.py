@@ -148,6 +148,7 @@ def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhi
         name,
         saved=sum(u.saved for u in meanwhile),
         parameters=sum(u.parameters for u in meanwhile),
+        replicated=sum(u.replicated for u in meanwhile),
         quantised=sum(u.quantised for u in meanwhile),
         frozen=sum(u.frozen for u in meanwhile),
         frozen_quantised=sum(u.frozen_quantised for u in meanwhile),

@@ -90,6 +90,7 @@ def compressed_norm(tape: Tape, name: str, width: int, role: Role) -> None:
         saved=t * width * tape.width,
         launches=(1, 2),
         parameters=width,
+        replicated=width * tape.sp,
         kind=Kind.NORM,
         m=t,
         n=width,

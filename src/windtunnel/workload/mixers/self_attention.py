@@ -43,6 +43,7 @@ def attention(tape: Tape) -> None:
             m=tape.tokens * (heads + groups),
             n=dim,
             parameters=2 * dim,
+            replicated=2 * dim * (tape.tp > 1),  # Megatron-Core sums these without sequence parallelism too
         )
     if model.position == "rope":
         elements = tape.tokens * (heads + groups) * dim

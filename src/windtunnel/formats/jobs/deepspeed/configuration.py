@@ -210,11 +210,12 @@ def sharding_fields(keys: Keys, reduced: str, half: str, hidden: int | None = No
     for name, field, width in (
         ("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
         ("stage3_max_live_parameters", "live_parameters", 1.0),
+        ("stage3_max_reuse_distance", "reuse_distance", 1.0),
         ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
         ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half]),
     ):
         if (size := elements(name)) is not None:
-            if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
+            if size < (0 if field in ("prefetch_bucket", "reuse_distance", "persistent_parameters") else 1):
                 raise SpecError(f"zero_optimization.{name}", size, "a number of elements")
             fields[field] = size * width
     contiguous = keys.get_typed("zero_optimization.contiguous_gradients", bool)

@@ -38,6 +38,12 @@ def weight_gradient(grad: Any, rows: Any, weight: Any, fused: bool) -> Any:
     return product(grad, rows, weight.dtype)
 
 
+def share_largest(tensor: Any, group: Any) -> None:
+    """Ranks that gather what they cast have one scale, of the largest value of all (with_amax_reduction of the library's
+    quantizers)."""
+    torch.distributed.all_reduce(tensor.new_empty((1,), dtype=torch.float32), torch.distributed.ReduceOp.MAX, group)
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, gamma: Any, beta: Any, module: Any) -> Any:
@@ -46,7 +52,11 @@ class _Linear(torch.autograd.Function):
         column, row = module.parallel_mode == "column" and module.tp_size > 1, module.parallel_mode == "row" and module.tp_size > 1
         ctx.gathers, ctx.sums, ctx.row = column and module.sequence_parallel, column, row
         ctx.low = FP8GlobalStateManager.is_fp8_enabled()
+        recipe = FP8GlobalStateManager.get_fp8_recipe()
+        ctx.current = ctx.low and recipe is not None and recipe.float8_current_scaling()
         if ctx.low:
+            if ctx.gathers and ctx.current:
+                share_largest(normed, module.tp_group)
             kept, turned = quantise(normed)
             narrow, _ = quantise(weight)
             total = gather(kept, module.tp_group) if ctx.gathers else kept
@@ -72,10 +82,16 @@ class _Linear(torch.autograd.Function):
         saved, weight, *norm = ctx.saved_tensors
         module, group = ctx.module, ctx.module.tp_group
         grad = grad.reshape(-1, grad.shape[-1])
-        if ctx.row and module.sequence_parallel:
+        gathers = ctx.row and module.sequence_parallel
+        if gathers and not ctx.low:
             grad = gather(grad, group)
         if ctx.low:
+            if gathers and ctx.current:
+                share_largest(grad, group)
             by_rows, by_columns = quantise(grad)
+            if gathers:  # in 8 bits, by rows alone: distributed.py, _all_gather_fp8
+                by_rows = gather(by_rows, group)
+                by_columns = by_rows.t().contiguous()
             _, narrow = quantise(weight)
             inputs = product(by_rows, narrow.t(), grad.dtype)
             total = gather(saved.t().contiguous(), group) if ctx.gathers else saved.t()
