@@ -112,5 +112,6 @@ NB_MODULE(_core, m) {
   bind_faults(m);
   bind_flow(m);
   bind_packet(m);
+  bind_serve(m);
   bind_trace(m);
 }

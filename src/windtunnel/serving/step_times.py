@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,8 @@ class StepTimes:
     """Seconds of forward passes of `server`."""
 
     server: Server
+    on_core: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What `serving.core` has made of these passes for the core, with and without other ranks."""
     _prompts: dict[tuple[int, int, int, int], float] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -206,11 +209,11 @@ class StepTimes:
             part = product & (named == form)
             if part.any():
                 batch, m, n, k = (column[part].astype(np.float64) for column in (ops.batch, ops.m, ops.n, ops.k))
-                seconds[part] = product_seconds(curve_of(self.curves.linear, form), self._dev, form, m, n, k, batch)
+                seconds[part] = product_seconds(curve_of(self.curves.linear, form), self.device, form, m, n, k, batch)
         scans, calls = ops.kind == Kind.SCAN, ops.kind == Kind.COMM
         moves = ~product & ~scans & ~calls & (ops.launches > 0)
         if moves.any():
-            seconds[moves] = pointwise_seconds(self._pointwise, self._dev, ops.bytes[moves], ops.launches[moves].astype(np.float64))
+            seconds[moves] = pointwise_seconds(self.pointwise, self.device, ops.bytes[moves], ops.launches[moves].astype(np.float64))
         if scans.any():
             seconds[scans] = estimate(ops, self.gpu, self.server.job.runtime, {}).seconds[scans]
         for row in np.nonzero(calls)[0]:
@@ -226,7 +229,7 @@ class StepTimes:
             tokens, top_k, copies, active, hidden, inner, matrices = np.array([call[:-1] for call in calls], np.float64).T
             routed = Routed(tokens, top_k, copies, active, padded_rows(copies, active), hidden, inner, matrices)
             form = calls[0].form
-            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self._dev, form, routed))
+            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self.device, form, routed))
         return seconds
 
     def call_seconds(self, key: CallKey) -> float:
@@ -253,7 +256,7 @@ class StepTimes:
         return choose_engine(self.gpu, ENGINES[self.server.engine.name].kernels)
 
     @cached_property
-    def _dev(self) -> Device:
+    def device(self) -> Device:
         return engine_device(self.gpu)
 
     @property
@@ -262,7 +265,7 @@ class StepTimes:
         return self.curves.reduce
 
     @property
-    def _pointwise(self) -> PointwiseCurve:
+    def pointwise(self) -> PointwiseCurve:
         assert self.curves.pointwise is not None
         return self.curves.pointwise
 
@@ -284,11 +287,11 @@ class StepTimes:
         """`tokens` of a pass with the padding of its CUDA graph."""
         if tokens > self.server.engine.graph_tokens:
             return float(tokens)
-        sizes = self._graph_sizes
+        sizes = self.graph_sizes
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
-    def _graph_sizes(self) -> Int64s:
+    def graph_sizes(self) -> Int64s:
         return np.array(captured_sizes(self.server.engine.graph_tokens), np.int64)
 
     def _send(self, size: float) -> float:
@@ -306,6 +309,13 @@ class StepTimes:
         if not mixing.queries and not mixing.scan:
             return 0.0
         pairs = max(mixing.seen_pairs(one.pairs, one.prompt), 1.0)
+        spent = self.prompt_rate(kind, mixing, one) * (one.prompt if mixing.scan else pairs)
+        return spent + (self._choose_prompt_keys(mixing, one) if mixing.index else 0.0)
+
+    def prompt_rate(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
+        """Seconds of one layer's attention for each pair that is seen, or of its recurrence for each token: those of the first pass
+        of a bucket."""
+        pairs = max(mixing.seen_pairs(one.pairs, one.prompt), 1.0)
         each, deep = one.prompt / one.chunks, pairs / one.prompt
         key = (id(mixing), one.chunks, round(4.0 * np.log2(each)), round(8.0 * np.log2(deep)))
         if mixing.scan:
@@ -318,18 +328,21 @@ class StepTimes:
                 queries = max(1, round(2.0 ** (key[2] / 4.0)))
                 seen = 2.0 ** (key[3] / 8.0)
                 self._prompts[key] = self._attend(mixing, one.chunks, queries, seen) / (one.chunks * queries * seen)
-        spent = self._prompts[key] * (one.prompt if mixing.scan else pairs)
-        return spent + (self._choose_prompt_keys(mixing, one) if mixing.index else 0.0)
+        return self._prompts[key]
 
     def _choose_prompt_keys(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of an indexer's products of a prompt's queries with the keys that they may see, in 8 bits where the GPU has them,
         and of the choice of the best, which reads the scores."""
-        form = "fp8" if "fp8" in self.gpu.peak else "bf16"
-        rate = self.gpu.achievable.get(form, INDEXER_SHARE * self.gpu.peak[form])
         scores = one.pairs * 4.0 / mixing.stride
-        return one.pairs * mixing.index_flops / rate + float(
-            pointwise_seconds(self._pointwise, self._dev, np.array([2.0 * scores]))[0]
+        return one.pairs * mixing.index_flops / self.index_rate + float(
+            pointwise_seconds(self.pointwise, self.device, np.array([2.0 * scores]))[0]
         )
+
+    @property
+    def index_rate(self) -> float:
+        """FLOP a second of an indexer's products."""
+        form = "fp8" if "fp8" in self.gpu.peak else "bf16"
+        return self.gpu.achievable.get(form, INDEXER_SHARE * self.gpu.peak[form])
 
     def _attend(self, mixing: Mixing, chunks: int, queries: int, seen: float) -> float:
         """Seconds of attention of `chunks` x `queries` prompt tokens that see `seen` tokens each."""
@@ -344,7 +357,7 @@ class StepTimes:
             table = self.curves.latent_prefill if mixing.absorbed else self.curves.windowed
         sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, most or 0, own)
         of = Prompts(*(np.array([float(size)]) for size in sizes))
-        return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", of)[0])
+        return float(prefill_seconds(curve_of(table, "bf16"), self.device, "bf16", of)[0])
 
     def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
@@ -354,7 +367,7 @@ class StepTimes:
         """[passes] `cached_seconds` of passes that decode; `sizes`: [3, passes] requests, cached tokens and verified drafts."""
         decodes, cached, verified = sizes
         if mixing.scan:  # the state after each token is kept
-            return pointwise_seconds(self._pointwise, self._dev, mixing.state * (2.0 * decodes + verified))
+            return pointwise_seconds(self.pointwise, self.device, mixing.state * (2.0 * decodes + verified))
         if not mixing.queries:
             return np.zeros(len(decodes))
         keys = mixing.read_tokens(cached, decodes) / decodes
@@ -368,9 +381,9 @@ class StepTimes:
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
         one = np.ones(len(decodes))
         calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
-        spent = decode_seconds(curve_of(table, self.server.kv), self._dev, FORMATS[self.server.kv].width, calls, cold=True)
+        spent = decode_seconds(curve_of(table, self.server.kv), self.device, FORMATS[self.server.kv].width, calls, cold=True)
         if mixing.index:  # an indexer reads its keys of all tokens, and the choice reads the scores
-            spent = spent + pointwise_seconds(self._pointwise, self._dev, cached * (mixing.index + 8.0 / mixing.stride))
+            spent = spent + pointwise_seconds(self.pointwise, self.device, cached * (mixing.index + 8.0 / mixing.stride))
         return spent
 
     def weights(self) -> float:
