@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import cache
@@ -12,18 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windtunnel.base.errors import EngineError
 from windtunnel.serving import ServePlan, server_of
-from windtunnel.serving.cache import OWN
-from windtunnel.serving.core import run_on_core
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engine import ENGINES
-from windtunnel.serving.engines.vllm import Vllm
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.simulate import FRONT, RUN, TOKENISE, LaneResult, most_tokens, run_ranks, run_ranks_here
+from windtunnel.serving.simulate import LaneResult, most_tokens, run_ranks, run_ranks_here
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
-from windtunnel.serving.tiers import CacheTier
 from windtunnel.spec import load_model
 
 SAME = ("steps", "hits", "preempted", "recomputed", "verified", "rejected", "tier_hits", "peak", "mean_batch")
@@ -99,7 +97,18 @@ def assert_equal(core: LaneResult, here: LaneResult) -> None:
     assert np.array(moments[0]) == pytest.approx(np.array(moments[1]), rel=1e-12, abs=1e-15)
 
 
-@settings(max_examples=300, deadline=None)
+def served(
+    run: Callable[..., list[LaneResult]], times: StepTimes, asked: list[ServeLoad], tokens: int, counts: list[int]
+) -> list[LaneResult]:
+    """What a run says; nothing where a cache is so small that requests stay behind."""
+    try:
+        return run(times, asked, tokens, counts, record=True)
+    except (AssertionError, EngineError) as error:
+        assert "requests were left behind" in str(error)
+        return []
+
+
+@settings(max_examples=120, deadline=None)
 @given(limited(), st.lists(loads(), min_size=1, max_size=3), st.integers(0, 30), st.sampled_from([1, 2]))
 def test_the_core_chooses_every_pass_as_python_does(times: StepTimes, asked: list[ServeLoad], spare: int, count: int) -> None:
     asked = asked if times.server.plan.dp > 1 else asked[:1]
@@ -107,6 +116,7 @@ def test_the_core_chooses_every_pass_as_python_does(times: StepTimes, asked: lis
     tokens = longest + 4 * times.server.engine.block + 4 * times.server.drafts + spare * 16
     assert most_tokens(times, tokens) >= longest
     counts = [count] * len(asked)
-    core, here = (run(times, asked, tokens, counts, record=True) for run in (run_ranks, run_ranks_here))
+    core, here = (served(run, times, asked, tokens, counts) for run in (run_ranks, run_ranks_here))
+    assert len(core) == len(here)
     for ran, expected in zip(core, here, strict=True):
         assert_equal(ran, expected)

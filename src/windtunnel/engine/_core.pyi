@@ -264,6 +264,7 @@ class ReplayNetwork(Network):
 def faults_run(
     *, task: _Floats, kinds: _Floats, seed: int, first: int, count: int, threads: int
 ) -> dict[str, npt.NDArray[Any]]: ...
+
 class ServePasses: ...
 
 def serve_passes(

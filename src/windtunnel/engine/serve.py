@@ -13,7 +13,9 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine._core import ServePasses
+
+PassCosts = _core.ServePasses
+"""What forward passes of a server cost, in the core."""
 
 PromptPrice = Callable[[int, int, int, float], float]
 """(kind of layers, prompt tokens, chunks, pairs) -> seconds of attention for a pair, or of a recurrence for a token."""
@@ -28,8 +30,8 @@ def passes(
     host: Mapping[str, Any],
     drafts: int = 0,
     draft_layer: Mapping[str, float] | None = None,
-    small_model: ServePasses | None = None,
-) -> ServePasses:
+    small_model: PassCosts | None = None,
+) -> PassCosts:
     """What forward passes of a server cost; names as in cpp/serve/passes.h, in seconds, bytes and tokens. EngineError for curves
     without points."""
     try:
@@ -46,7 +48,7 @@ def passes(
 
 
 def run(
-    costs: ServePasses, price: PromptPrice, setting: Mapping[str, Any], loads: Sequence[Mapping[str, Any]], counts: Sequence[int]
+    costs: PassCosts, price: PromptPrice, setting: Mapping[str, Any], loads: Sequence[Mapping[str, Any]], counts: Sequence[int]
 ) -> list[dict[str, Any]]:
     """What happens on each lane, of which `counts` ranks do the same; names as in cpp/serve/run.h. EngineError for columns that do
     not fit together."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute.engines.file import curve_of
 from windtunnel.compute.engines.seconds import code_of
@@ -36,7 +36,7 @@ Priced = list[tuple[StepTimes, LayerKind, Mixing]]
 class CoreCosts(NamedTuple):
     """Passes of a server in the core, and the layers of whose prompts it asks, in its order; the last one drafts, if one does."""
 
-    costs: serve.ServePasses
+    costs: serve.PassCosts
     kinds: Priced
 
     def price(self, kind: int, prompt: int, chunks: int, pairs: float) -> float:

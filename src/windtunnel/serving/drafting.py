@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.serving.block_table import blocks_over
 from windtunnel.serving.lengths import Mixing, Passing, draft_kind, mixing_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
@@ -55,10 +56,14 @@ class DraftedTimes(StepTimes):
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU, with those of what drafts."""
+        return sum(self._draft_weights, super().weights())
+
+    @cached_property
+    def _draft_weights(self) -> tuple[float, ...]:
         if self.small_model is not None:
-            return super().weights() + self.small_model.weights()
+            return (self.small_model.weights(),)
         kind, _ = self.draft_layer
-        return super().weights() + self.graph.layer(kind, 1).weights + self.graph.joining(1, self._parts).weights
+        return self.graph.layer(kind, 1).weights, self.graph.joining(1, self._parts).weights
 
     @cached_property
     def small_model(self) -> StepTimes | None:
@@ -82,8 +87,8 @@ class DraftedTimes(StepTimes):
         """[sizes] seconds of the drafting layer's rows that depend on the number of tokens alone."""
         kind, _ = self.draft_layer
         tokens = [int(size) for size in self.sizes]
-        layers = self.price_blocks([self.graph.layer(kind, size) for size in tokens])
-        joining = self.price_blocks([self.graph.joining(size, self._parts) for size in tokens])
+        layers = self.price_table(self.layers_over(kind))
+        joining = self.price_table(blocks_over(lambda size: self.graph.joining(size, self._parts), tokens))
         return np.maximum.accumulate(layers + joining)
 
     def _draft(self, one: Passing, requests: int) -> float:

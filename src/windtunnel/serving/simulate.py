@@ -218,7 +218,8 @@ def _core_result(ran: dict[str, Any]) -> LaneResult:
     """What the core says of a lane."""
     moments, numbers = ran["log_moments"].tolist(), ran["log_counts"].tolist()
     log = tuple(
-        PassRecord(begin, end, *whole, used) for (begin, end, used), whole in zip(moments, numbers, strict=True)
+        PassRecord(begin, end, running, waiting, tokens, passes, used)
+        for (begin, end, used), (running, waiting, tokens, passes) in zip(moments, numbers, strict=True)
     )
     return LaneResult(
         ran["sent"], ran["first"], ran["last"], ran["busy"], ran["steps"], ran["hits"], ran["preempted"], ran["recomputed"],

@@ -34,8 +34,9 @@ from windtunnel.compute.engines.seconds import (
     reduce_seconds,
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.serving.block_table import BlockTable, blocks_over
 from windtunnel.serving.engine import ENGINES, captured_sizes
-from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
+from windtunnel.serving.graph import ExpertsCall, PassGraph, ServedBlock
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import Server, with_plan
 from windtunnel.spec import GPU
@@ -98,8 +99,8 @@ class StepTimes:
         seconds = np.zeros(len(self.sizes))
         tokens = [int(size) for size in self.sizes]
         for kind, count, _ in self.kinds:
-            seconds += count * self.price_blocks([self.graph.layer(kind, size) for size in tokens])
-        seconds += self.price_blocks([self.graph.embedding(size) for size in tokens])
+            seconds += count * self.price_table(self.layers_over(kind))
+        seconds += self.price_table(blocks_over(self.graph.embedding, tokens))
         if self.server.plan.pp > 1:
             width = self.server.job.runtime.compute_width * self.server.model.hidden
             seconds += (self.server.plan.pp - 1) * np.array([self._send(size * width) for size in tokens])
@@ -111,7 +112,7 @@ class StepTimes:
         shared = np.zeros(len(self.sizes))
         for kind, count, _ in self.kinds:
             if kind.experts:
-                shared += count * self.price_blocks([shared_part(self.graph.layer(kind, int(size))) for size in self.sizes])
+                shared += count * self.price_table(self.layers_over(kind).shared())
         shared = np.maximum.accumulate(shared)
         return np.maximum(self.table - shared, 0.0), shared
 
@@ -119,7 +120,13 @@ class StepTimes:
     def heads(self) -> tuple[Floats, Floats]:
         """Numbers of sampled tokens, and seconds of the head."""
         sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.request_tokens] or [1.0])
-        return sizes, np.maximum.accumulate(self.price_blocks([self.graph.head(int(size)) for size in sizes]))
+        return sizes, np.maximum.accumulate(self.price_table(blocks_over(self.graph.head, [int(size) for size in sizes])))
+
+    def layers_over(self, kind: LayerKind) -> BlockTable:
+        """A layer of `kind` over each number of tokens of the table."""
+        tokens = [int(size) for size in self.sizes]
+        experts = (lambda size: (self.graph.experts_call(size),)) if kind.experts else None
+        return blocks_over(lambda size: self.graph.layer(kind, size), tokens, experts)
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
@@ -183,7 +190,7 @@ class StepTimes:
         for count, block, kind, mixing in blocks:
             for op, spent in zip(block.rows, self.price_rows(list(block.rows), list(block.forms)), strict=True):
                 parts[_part_of(op)] += count * float(spent)
-            parts["experts"] += count * float(self._price_experts([block])[0])
+            parts["experts"] += count * float(self._price_experts([block.experts])[0])
             parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
             parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
@@ -193,16 +200,21 @@ class StepTimes:
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other, and of its experts."""
-        rows = [row for block in blocks for row in block.rows]
-        forms = [form for block in blocks for form in block.forms]
-        of = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
-        seconds = np.bincount(of, self.price_rows(rows, forms), minlength=len(blocks)) if rows else np.zeros(len(blocks))
-        return np.asarray(seconds + self._price_experts(blocks), np.float64)
+        return self.price_table(BlockTable.join(blocks))
+
+    def price_table(self, blocks: BlockTable) -> Floats:
+        """[blocks] `price_blocks` of a table."""
+        seconds = np.bincount(blocks.of, self.price_ops(blocks.ops, blocks.forms), minlength=len(blocks))
+        return np.asarray(seconds + self._price_experts(blocks.experts), np.float64)
 
     def price_rows(self, rows: list[Op], forms: list[str]) -> Floats:
         """[rows] seconds of each row in a captured graph; `forms`: number formats of products."""
-        ops = OpTable.of(rows)
-        seconds = np.zeros(len(rows))
+        return self.price_ops(OpTable.of(rows), forms)
+
+    def price_ops(self, ops: OpTable, forms: list[str]) -> Floats:
+        """`price_rows` of a table of rows."""
+        seconds = np.zeros(len(ops))
+        spent: dict[CallKey, float] = {}
         product = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
         named = np.array(forms, np.object_)
         for form in sorted(set(forms)):
@@ -213,17 +225,22 @@ class StepTimes:
         scans, calls = ops.kind == Kind.SCAN, ops.kind == Kind.COMM
         moves = ~product & ~scans & ~calls & (ops.launches > 0)
         if moves.any():
-            seconds[moves] = pointwise_seconds(self.pointwise, self.device, ops.bytes[moves], ops.launches[moves].astype(np.float64))
+            seconds[moves] = pointwise_seconds(
+                self.pointwise, self.device, ops.bytes[moves], ops.launches[moves].astype(np.float64)
+            )
         if scans.any():
             seconds[scans] = estimate(ops, self.gpu, self.server.job.runtime, {}).seconds[scans]
         for row in np.nonzero(calls)[0]:
-            seconds[row] = self.call_seconds(CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])))
+            key = CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row]))
+            if key not in spent:
+                spent[key] = self.call_seconds(key)
+            seconds[row] = spent[key]
         return np.asarray(seconds, np.float64)
 
-    def _price_experts(self, blocks: list[ServedBlock]) -> Floats:
+    def _price_experts(self, blocks: Sequence[tuple[ExpertsCall, ...]]) -> Floats:
         """[blocks] seconds of their fused experts."""
-        at = [number for number, block in enumerate(blocks) for _ in block.experts]
-        calls = [call for block in blocks for call in block.experts]
+        at = [number for number, experts in enumerate(blocks) for _ in experts]
+        calls = [call for experts in blocks for call in experts]
         seconds = np.zeros(len(blocks))
         if calls:
             tokens, top_k, copies, active, hidden, inner, matrices = np.array([call[:-1] for call in calls], np.float64).T
@@ -388,6 +405,10 @@ class StepTimes:
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""
+        return self._weights
+
+    @cached_property
+    def _weights(self) -> float:
         layers = sum(count * self.graph.layer(kind, 1).weights for kind, count, _ in self.kinds)
         share = -(-self.server.model.layers // self.server.plan.pp) / self.server.model.layers
         ends = [self.graph.embedding(1).weights, self.graph.head(1).weights]
