@@ -75,7 +75,7 @@ def test_rows_that_are_no_lines_are_written_one_by_one(bend: int) -> None:
 
 def test_shared_rows_are_calls_of_all_ranks() -> None:
     times = StepTimes(server_of(load_model("mixtral-8x7b"), "h100-ib", 4, "vllm", ServePlan(dp=4, ep=4)))
-    shared = times.layers_over(times.kinds[0][0]).shared()
+    shared = times.layers_over(times.kinds[0][0]).shared_part()
     assert set(shared.ops.names) == {"dispatch", "combine"}
     assert len(shared.experts) == len(times.sizes)
     assert len(shared.ops) == 2 * len(times.sizes)

@@ -47,7 +47,7 @@ class BlockTable:
         of = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
         return cls(OpTable.of(rows), [form for block in blocks for form in block.forms], of, [block.experts for block in blocks])
 
-    def shared(self) -> BlockTable:
+    def shared_part(self) -> BlockTable:
         """What all DP-attention ranks compute together: the experts of a layer, and the calls that bring tokens there and back."""
         kept: Bools = (self.ops.kind == Kind.COMM) & (self.ops.axis == Axis.EP)
         places = np.nonzero(kept)[0].tolist()
@@ -78,7 +78,7 @@ def blocks_over(
 def _lines(probes: Sequence[int], built: Sequence[ServedBlock], sizes: Sequence[int]) -> OpTable | None:
     """The rows of blocks over `sizes`, if those of `probes` lie on lines."""
     first, last = built[0], built[-1]
-    if any(block.forms != first.forms or _fixed(block) != _fixed(first) for block in built):
+    if any(block.forms != first.forms or _fixed_columns(block) != _fixed_columns(first) for block in built):
         return None
     if not first.rows:
         return OpTable.of([])
@@ -96,7 +96,7 @@ def _lines(probes: Sequence[int], built: Sequence[ServedBlock], sizes: Sequence[
     return OpTable(names, modules, **{name: columns[name].astype(kind) for name, kind in COLUMNS.items()})
 
 
-def _fixed(block: ServedBlock) -> list[tuple[Any, ...]]:
+def _fixed_columns(block: ServedBlock) -> list[tuple[Any, ...]]:
     """The rows of a block without what may grow."""
     return [tuple(value for name, value in zip(Op._fields, row, strict=True) if name not in GROWN) for row in block.rows]
 

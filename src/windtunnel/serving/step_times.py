@@ -112,7 +112,7 @@ class StepTimes:
         shared = np.zeros(len(self.sizes))
         for kind, count, _ in self.kinds:
             if kind.experts:
-                shared += count * self.price_table(self.layers_over(kind).shared())
+                shared += count * self.price_table(self.layers_over(kind).shared_part())
         shared = np.maximum.accumulate(shared)
         return np.maximum(self.table - shared, 0.0), shared
 
