@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
 from windtunnel.serving import ServePlan, server_of
+from windtunnel.serving.cache import OWN
+from windtunnel.serving.core import run_on_core
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.engine import ENGINES
+from windtunnel.serving.engines.vllm import Vllm
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.simulate import LaneResult, most_tokens, run_ranks, run_ranks_here
+from windtunnel.serving.simulate import FRONT, RUN, TOKENISE, LaneResult, most_tokens, run_ranks, run_ranks_here
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.tiers import CacheTier
 from windtunnel.spec import load_model
 
 SAME = ("steps", "hits", "preempted", "recomputed", "verified", "rejected", "tier_hits", "peak", "mean_batch")
@@ -120,3 +124,35 @@ def test_the_core_chooses_every_pass_as_python_does(times: StepTimes, asked: lis
     assert len(core) == len(here)
     for ran, expected in zip(core, here, strict=True):
         assert_equal(ran, expected)
+
+
+class CarefulVllm(Vllm):
+    """Rules of someone else that look like vLLM's."""
+
+
+class SlowTimes(StepTimes):
+    """Passes of someone else."""
+
+    def seconds(self, one: Passing, sampled: int) -> float:
+        return 2.0 * super().seconds(one, sampled)
+
+
+def test_python_runs_what_the_core_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = times_for("dense", "vllm")
+    load = ServeLoad(np.array([40, 8]), np.array([5, 9]), np.zeros(2), blocks=((1, 2), (1,)), block=16)
+    limits = {"front": FRONT, "tokenise": TOKENISE, "run": RUN, "record": False}
+
+    def core(passes: StepTimes, asked: ServeLoad) -> bool:
+        return run_on_core(passes, [asked], 100, [1], limits) is not None
+
+    assert core(times, load)
+    assert not core(times, replace(load, blocks=((OWN, 2), (1,))))
+    assert not core(times, replace(load, blocks=((1 << 70, 2), (1,))))
+    assert not core(times, replace(load, output=np.array([0, 9])))
+    assert not core(StepTimes(replace(times.server, tiers=(CacheTier("host", 1e12, 5e10, 0.0),))), load)
+    slow = SlowTimes(times.server)
+    assert not core(slow, load)
+    assert run_ranks(slow, [load], 1600)[0].last[0] > 1.8 * run_ranks(times, [load], 1600)[0].last[0]
+    monkeypatch.setattr(type(ENGINES["vllm"]), "rules", lambda engine, limits: CarefulVllm(limits))
+    assert not core(times, load)
+    assert_equal(*(run(times, [load], 1600, record=True)[0] for run in (run_ranks, run_ranks_here)))

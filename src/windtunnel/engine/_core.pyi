@@ -269,7 +269,7 @@ class ServePasses: ...
 
 def serve_passes(
     *,
-    curves: dict[str, tuple[_Floats, _Floats] | None],
+    curves: dict[str, Any],
     kinds: list[dict[str, float]],
     host: dict[str, Any],
     drafts: int,
@@ -282,7 +282,7 @@ def serve_run(
     price: Callable[[int, int, int, float], float],
     setting: dict[str, Any],
     loads: list[dict[str, Any]],
-    counts: npt.NDArray[Any],
+    counts: _Longs,
 ) -> list[dict[str, Any]]: ...
 def packet_run(
     graph: dict[str, npt.NDArray[Any]],

@@ -19,7 +19,6 @@ from windtunnel.engine import serve
 from windtunnel.serving.cache import OWN, names_of
 from windtunnel.serving.drafting import DraftedTimes
 from windtunnel.serving.engine import ServeEngine
-from windtunnel.serving.engines import sglang, trtllm, vllm
 from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lengths import Mixing, Passing
 from windtunnel.serving.load import ServeLoad
@@ -27,8 +26,8 @@ from windtunnel.serving.speculation import AHEAD, ROW, SHIFT
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec.model import LayerKind
 
-RULES: dict[type, str] = {vllm.Vllm: "vllm", sglang.Sglang: "sglang", trtllm.Trtllm: "trtllm"}
-"""Rules that the core has too, by its names."""
+RULES_NUMBERS = {"ratio_start": 1.0, "ratio_floor": 0.0, "ratio_fall": 1.0, "clip": 0, "retract_ahead": 0, "look": 0}
+"""What some rules read beside an engine's limits, for those that don't."""
 
 Priced = list[tuple[StepTimes, LayerKind, Mixing]]
 
@@ -53,16 +52,18 @@ def run_on_core(
     engine = times.server.engine
     if type(times) not in (StepTimes, DraftedTimes) or times.server.tiers:
         return None
-    rules = RULES.get(type(rules_of(engine)))
-    if rules is None:
+    rules = rules_of(engine)
+    name = vars(type(rules)).get("core")  # not a parent's: a child may choose otherwise
+    if name is None:
         return None
     columns = [_columns(load, engine.block) for load in loads]
     known = [load for load in columns if load is not None]
     if len(known) < len(columns):
         return None
     costs = _costs_of(times, len(loads) > 1)
-    setting = {"rules": rules, "blocks": blocks, **_engine_numbers(engine), **_draft_columns(times), **limits}
-    return serve.run(costs.costs, costs.price, setting, known, counts)
+    numbers = rules.core_numbers() if hasattr(rules, "core_numbers") else {}
+    setting = {"rules": name, "blocks": blocks, **RULES_NUMBERS, **numbers, **_engine_numbers(engine), **_draft_columns(times)}
+    return serve.run(costs.costs, costs.price, setting | limits, known, counts)
 
 
 def _costs_of(times: StepTimes, together: bool) -> CoreCosts:
@@ -146,15 +147,7 @@ def _host_numbers(times: StepTimes) -> dict[str, Any]:
 def _engine_numbers(engine: ServeEngine) -> dict[str, Any]:
     """Limits of a scheduler."""
     names = ("step_tokens", "prefill_chunk", "running", "block", "polls", "reserves_prompt", "keeps_blocks", "ahead")
-    return {
-        **{name: getattr(engine, name) for name in names},
-        "ratio_start": min(sglang.START * engine.conservativeness, 1.0),
-        "ratio_floor": sglang.FLOOR,
-        "ratio_fall": float(sglang.FALL),
-        "clip": sglang.CLIP,
-        "retract_ahead": sglang.AHEAD,
-        "look": sglang.LOOK,
-    }
+    return {name: getattr(engine, name) for name in names}
 
 
 def _draft_columns(times: StepTimes) -> dict[str, Any]:
