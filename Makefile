@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q -n auto --dist worksteal
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
-CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/trace cpp/bind -name '*.h' -o -name '*.cpp')
+CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/serve cpp/trace cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_TESTS=ON
 # Python compiles a module when it is first imported, and keeps that for the hundreds of processes that the tests start. Most of what
 # is installed is never imported: pip need not compile it.

@@ -91,6 +91,7 @@ nb::tuple interleave(const Column<std::int32_t>& stream, const Column<double>& s
 
 NB_MODULE(_core, m) {
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
+  nb::set_leak_warnings(false);  // servers that an interpreter still holds when it ends keep costs of passes: no fault
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
   nb::class_<wt::net::Network>(m, "Network",
@@ -112,5 +113,6 @@ NB_MODULE(_core, m) {
   bind_faults(m);
   bind_flow(m);
   bind_packet(m);
+  bind_serve(m);
   bind_trace(m);
 }

@@ -11,6 +11,7 @@ void bind_fabric(nanobind::module_& m);
 void bind_faults(nanobind::module_& m);
 void bind_flow(nanobind::module_& m);
 void bind_packet(nanobind::module_& m);
+void bind_serve(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 
 }  // namespace wt::bind

@@ -138,7 +138,7 @@ def test_drafting_is_a_pass_for_each_draft() -> None:
     """What drafts sees all tokens of the pass, four requests with 1,000 cached tokens; then the last token of each request twice
     more. A dense layer, the joining of four vectors and the head each time."""
     times = drafted(3)
-    kind, mixing = times._layer
+    kind, mixing = times.draft_layer
     (layer, joining) = times.price_blocks([times.graph.layer(kind, 4), times.graph.joining(4, 4)])
     decode = Passing(0, 0, 0.0, 4, 4000.0)
     once = layer + joining + float(np.interp(4, *times.heads)) + times.cached_seconds(mixing, decode)

@@ -264,6 +264,26 @@ class ReplayNetwork(Network):
 def faults_run(
     *, task: _Floats, kinds: _Floats, seed: int, first: int, count: int, threads: int
 ) -> dict[str, npt.NDArray[Any]]: ...
+
+class ServePasses: ...
+
+def serve_passes(
+    *,
+    curves: dict[str, Any],
+    kinds: list[dict[str, float]],
+    host: dict[str, Any],
+    drafts: int,
+    draft_layer: dict[str, float] | None,
+    small_model: ServePasses | None,
+) -> ServePasses: ...
+def serve_run(
+    *,
+    passes: ServePasses,
+    price: Callable[[int, int, int, float], float],
+    setting: dict[str, Any],
+    loads: list[dict[str, Any]],
+    counts: _Longs,
+) -> list[dict[str, Any]]: ...
 def packet_run(
     graph: dict[str, npt.NDArray[Any]],
     lanes: dict[str, npt.NDArray[Any]],

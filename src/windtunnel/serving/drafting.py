@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.serving.block_table import blocks_over
 from windtunnel.serving.lengths import Mixing, Passing, draft_kind, mixing_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
@@ -55,13 +56,17 @@ class DraftedTimes(StepTimes):
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU, with those of what drafts."""
-        if self._small_model is not None:
-            return super().weights() + self._small_model.weights()
-        kind, _ = self._layer
-        return super().weights() + self.graph.layer(kind, 1).weights + self.graph.joining(1, self._parts).weights
+        return sum(self._draft_weights, super().weights())
 
     @cached_property
-    def _small_model(self) -> StepTimes | None:
+    def _draft_weights(self) -> tuple[float, ...]:
+        if self.small_model is not None:
+            return (self.small_model.weights(),)
+        kind, _ = self.draft_layer
+        return self.graph.layer(kind, 1).weights, self.graph.joining(1, self._parts).weights
+
+    @cached_property
+    def small_model(self) -> StepTimes | None:
         """Passes of the small model that drafts."""
         return None if self.server.drafter is None else StepTimes(self.server.drafter)
 
@@ -71,27 +76,27 @@ class DraftedTimes(StepTimes):
         return HIDDEN[self.server.speculation.method]
 
     @cached_property
-    def _layer(self) -> tuple[LayerKind, Mixing]:
+    def draft_layer(self) -> tuple[LayerKind, Mixing]:
         """The layer that drafts, and what mixes its tokens."""
         kind = draft_kind(self.server)
         assert kind is not None
         return kind, mixing_of(self.server, kind)
 
     @cached_property
-    def _drafts(self) -> Floats:
+    def draft_rows(self) -> Floats:
         """[sizes] seconds of the drafting layer's rows that depend on the number of tokens alone."""
-        kind, _ = self._layer
+        kind, _ = self.draft_layer
         tokens = [int(size) for size in self.sizes]
-        layers = self.price_blocks([self.graph.layer(kind, size) for size in tokens])
-        joining = self.price_blocks([self.graph.joining(size, self._parts) for size in tokens])
+        layers = self.price_table(self.layers_over(kind))
+        joining = self.price_table(blocks_over(lambda size: self.graph.joining(size, self._parts), tokens))
         return np.maximum.accumulate(layers + joining)
 
     def _draft(self, one: Passing, requests: int) -> float:
         """Seconds of one pass of what drafts over the tokens of `one`, which yields a draft for each of `requests`."""
-        if self._small_model is not None:
-            return self._small_model.seconds(one, requests)
-        kind, mixing = self._layer
-        total = float(np.interp(self.pad_tokens(one.tokens), self.sizes, self._drafts))
+        if self.small_model is not None:
+            return self.small_model.seconds(one, requests)
+        kind, mixing = self.draft_layer
+        total = float(np.interp(self.pad_tokens(one.tokens), self.sizes, self.draft_rows))
         total += float(np.interp(requests, *self.heads)) if requests else 0.0
         total += self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0
         return total + (self.cached_seconds(mixing, one) if one.decodes else 0.0)

@@ -132,11 +132,9 @@ class PassGraph:
             self._call(tape, "dispatch", Comm.ALL_TO_ALL, flow.dispatch)
         elif plan.dp > 1:
             self._call(tape, "dispatch", Comm.ALL_GATHER, size)
-        local = experts // plan.ep
-        active = max(1, round(local * (1.0 - (1.0 - chosen / experts) ** everyone)))
+        call = self.experts_call(tokens)
+        active, inner = call.active, call.inner
         each = max(1, round(everyone * chosen / plan.ep / active))
-        inner = model.expert_width * plan.ep // plan.expert_ranks
-        copies = float(everyone * chosen) / plan.ep
         if model.moe_latent is not None:
             replicated_linear(tape, "latent down", model.hidden, model.expert_hidden)
         first = len(tape.units)
@@ -146,7 +144,7 @@ class PassGraph:
         fused = tape.units[first:]
         for unit in fused:
             if unit.expert_parameters:  # of all local experts, not of those that run
-                unit.parameters *= local / active
+                unit.parameters *= (experts // plan.ep) / active
         if model.moe_latent is not None:
             replicated_linear(tape, "latent up", model.expert_hidden, model.hidden)
         if model.shared_ffn:
@@ -161,16 +159,30 @@ class PassGraph:
             self._call(tape, "combine", Comm.REDUCE_SCATTER, size)
         elif tape.tp > 1:
             self._call(tape, "experts reduce", Comm.ALL_REDUCE, size)
-        matrices = 3 if model.gated else 2
+        return fused, call
+
+    def experts_call(self, tokens: int) -> ExpertsCall:
+        """The fused experts of `tokens` on each of the DP-attention ranks."""
+        model, plan = self.server.model, self.server.plan
+        everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
+        active = max(1, round(experts // plan.ep * (1.0 - (1.0 - chosen / experts) ** everyone)))
+        copies = float(everyone * chosen) / plan.ep
+        inner = model.expert_width * plan.ep // plan.expert_ranks
+        held = (round(copies), 1) if self._sends else (everyone, chosen)  # a rank has the copies that arrive, or all tokens
         form = self._priced_format(self.server.weights)
-        held = (everyone, chosen) if flow is None else (round(copies), 1)  # a rank has all tokens, or the copies that arrive
-        return fused, ExpertsCall(*held, copies, active, model.expert_hidden, inner, matrices, form)
+        return ExpertsCall(*held, copies, active, model.expert_hidden, inner, 3 if model.gated else 2, form)
+
+    @property
+    def _sends(self) -> bool:
+        """Whether DP-attention ranks send tokens to chosen experts and get them back: where these lie on several nodes."""
+        plan = self.server.plan
+        return plan.dp > 1 and plan.ep == plan.expert_ranks and plan.ep > self.server.job.cluster.node.domain
 
     def _travel(self, tokens: int, width: float) -> Routing | None:
         """What DP-attention ranks send to chosen experts and get back, where these lie on several nodes: all three engines have
         DeepEP there, which sends a token once to each node, in FP8 where the experts are narrow. None where they gather."""
         plan, job = self.server.plan, self.server.job
-        if plan.dp == 1 or plan.ep != plan.expert_ranks or plan.ep <= job.cluster.node.domain:
+        if not self._sends:
             return None
         narrow = bool(FORMATS[self._priced_format(self.server.weights)].peaks)
         sends = {"moe_dispatch": "deepep", "moe_dispatch_fp8": narrow}
@@ -246,12 +258,6 @@ class PassGraph:
             op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
             product,
         ]
-
-
-def shared_part(block: ServedBlock) -> ServedBlock:
-    """What all DP-attention ranks compute together: the experts of a layer, and the calls that bring tokens there and back."""
-    kept = [n for n, op in enumerate(block.rows) if op.kind is Kind.COMM and op.axis is Axis.EP]
-    return ServedBlock(tuple(block.rows[n] for n in kept), tuple(block.forms[n] for n in kept), 0.0, block.experts)
 
 
 def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:

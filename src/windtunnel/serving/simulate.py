@@ -10,13 +10,14 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
+from windtunnel.serving.core import run_on_core
 from windtunnel.serving.engine import ServeEngine
 from windtunnel.serving.engines.rules import SchedulerRules, rules_of
 from windtunnel.serving.engines.sglang import Sglang
@@ -158,17 +159,30 @@ def run_ranks(
     times: StepTimes, loads: Sequence[ServeLoad], tokens: int, counts: Sequence[int] = (1,), record: bool = False
 ) -> list[LaneResult]:
     """Serves each of `loads` on a lane of its own, as `counts` DP-attention ranks do that share the experts: they begin each pass
-    together, and it lasts as long as that of the slowest; a rank without requests runs an empty one. Errors as of `run_lane`."""
-    engine = times.server.engine
-    ranks = []
-    for load, count in zip(loads, counts, strict=True):
+    together, and it lasts as long as that of the slowest; a rank without requests runs an empty one. Errors as of `run_lane`.
+
+    The C++ core runs them where it knows how (`serving.core`), else `run_ranks_here`; both come to the same."""
+    for load in loads:
         longest = int((load.prompt + load.output).max()) if len(load) else 0
         if longest > (most := most_tokens(times, tokens)):
             raise PlanError(
                 "load", f"a request of {longest} tokens", f"at most {most}, which the cache of a lane holds",
                 more_room(times.server),
             )  # fmt: skip
-        ranks.append(ServedRank(lane_of(times, load, tokens), rules_of(engine), LaneClock(load, record), count))
+    limits = {"front": FRONT, "tokenise": TOKENISE, "run": RUN, "record": record}
+    ran = run_on_core(times, loads, tokens // times.server.engine.block, counts, limits)
+    return run_ranks_here(times, loads, tokens, counts, record) if ran is None else [_core_result(lane) for lane in ran]
+
+
+def run_ranks_here(
+    times: StepTimes, loads: Sequence[ServeLoad], tokens: int, counts: Sequence[int] = (1,), record: bool = False
+) -> list[LaneResult]:
+    """`run_ranks` in Python, of requests that the cache can hold."""
+    engine = times.server.engine
+    ranks = [
+        ServedRank(lane_of(times, load, tokens), rules_of(engine), LaneClock(load, record), count)
+        for load, count in zip(loads, counts, strict=True)
+    ]
     while True:
         steps = [_next_step(rank, engine) for rank in ranks]
         if any(step is not None for step in steps):
@@ -197,6 +211,20 @@ def _result(rank: ServedRank) -> LaneResult:
         clock.batch / max(clock.steps, 1), clock.prompts, lane.reused, lane.losses,
         tuple(clock.log or ()), lane.verified, lane.rejected,
         () if lane.tiers is None else tuple(count * lane.cache.block for count in lane.tiers.hits),
+    )  # fmt: skip
+
+
+def _core_result(ran: dict[str, Any]) -> LaneResult:
+    """What the core says of a lane."""
+    moments, numbers = ran["log_moments"].tolist(), ran["log_counts"].tolist()
+    log = tuple(
+        PassRecord(begin, end, running, waiting, tokens, passes, used)
+        for (begin, end, used), (running, waiting, tokens, passes) in zip(moments, numbers, strict=True)
+    )
+    return LaneResult(
+        ran["sent"], ran["first"], ran["last"], ran["busy"], ran["steps"], ran["hits"], ran["preempted"], ran["recomputed"],
+        ran["peak"], ran["batch"] / max(ran["steps"], 1), ran["prompts"], ran["reused"], ran["losses"], log, ran["verified"],
+        ran["rejected"],
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +34,9 @@ from windtunnel.compute.engines.seconds import (
     reduce_seconds,
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.serving.block_table import BlockTable, blocks_over
 from windtunnel.serving.engine import ENGINES, captured_sizes
-from windtunnel.serving.graph import PassGraph, ServedBlock, shared_part
+from windtunnel.serving.graph import ExpertsCall, PassGraph, ServedBlock
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import Server, with_plan
 from windtunnel.spec import GPU
@@ -64,6 +66,8 @@ class StepTimes:
     """Seconds of forward passes of `server`."""
 
     server: Server
+    on_core: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What `serving.core` has made of these passes for the core, with and without other ranks."""
     _prompts: dict[tuple[int, int, int, int], float] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -95,8 +99,8 @@ class StepTimes:
         seconds = np.zeros(len(self.sizes))
         tokens = [int(size) for size in self.sizes]
         for kind, count, _ in self.kinds:
-            seconds += count * self.price_blocks([self.graph.layer(kind, size) for size in tokens])
-        seconds += self.price_blocks([self.graph.embedding(size) for size in tokens])
+            seconds += count * self.price_table(self.layers_over(kind))
+        seconds += self.price_table(blocks_over(self.graph.embedding, tokens))
         if self.server.plan.pp > 1:
             width = self.server.job.runtime.compute_width * self.server.model.hidden
             seconds += (self.server.plan.pp - 1) * np.array([self._send(size * width) for size in tokens])
@@ -108,7 +112,7 @@ class StepTimes:
         shared = np.zeros(len(self.sizes))
         for kind, count, _ in self.kinds:
             if kind.experts:
-                shared += count * self.price_blocks([shared_part(self.graph.layer(kind, int(size))) for size in self.sizes])
+                shared += count * self.price_table(self.layers_over(kind).shared_part())
         shared = np.maximum.accumulate(shared)
         return np.maximum(self.table - shared, 0.0), shared
 
@@ -116,7 +120,13 @@ class StepTimes:
     def heads(self) -> tuple[Floats, Floats]:
         """Numbers of sampled tokens, and seconds of the head."""
         sizes = np.array([size for size in self.sizes if size <= 2 * self.server.engine.running * self.request_tokens] or [1.0])
-        return sizes, np.maximum.accumulate(self.price_blocks([self.graph.head(int(size)) for size in sizes]))
+        return sizes, np.maximum.accumulate(self.price_table(blocks_over(self.graph.head, [int(size) for size in sizes])))
+
+    def layers_over(self, kind: LayerKind) -> BlockTable:
+        """A layer of `kind` over each number of tokens of the table."""
+        tokens = [int(size) for size in self.sizes]
+        experts = (lambda size: (self.graph.experts_call(size),)) if kind.experts else None
+        return blocks_over(lambda size: self.graph.layer(kind, size), tokens, experts)
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
@@ -180,7 +190,7 @@ class StepTimes:
         for count, block, kind, mixing in blocks:
             for op, spent in zip(block.rows, self.price_rows(list(block.rows), list(block.forms)), strict=True):
                 parts[_part_of(op)] += count * float(spent)
-            parts["experts"] += count * float(self._price_experts([block])[0])
+            parts["experts"] += count * float(self._price_experts([block.experts])[0])
             parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
             parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
@@ -190,43 +200,53 @@ class StepTimes:
 
     def price_blocks(self, blocks: list[ServedBlock]) -> Floats:
         """[blocks] seconds of each block's rows, one after the other, and of its experts."""
-        rows = [row for block in blocks for row in block.rows]
-        forms = [form for block in blocks for form in block.forms]
-        of = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
-        seconds = np.bincount(of, self.price_rows(rows, forms), minlength=len(blocks)) if rows else np.zeros(len(blocks))
-        return np.asarray(seconds + self._price_experts(blocks), np.float64)
+        return self.price_table(BlockTable.join(blocks))
+
+    def price_table(self, blocks: BlockTable) -> Floats:
+        """[blocks] `price_blocks` of a table."""
+        seconds = np.bincount(blocks.of, self.price_ops(blocks.ops, blocks.forms), minlength=len(blocks))
+        return np.asarray(seconds + self._price_experts(blocks.experts), np.float64)
 
     def price_rows(self, rows: list[Op], forms: list[str]) -> Floats:
         """[rows] seconds of each row in a captured graph; `forms`: number formats of products."""
-        ops = OpTable.of(rows)
-        seconds = np.zeros(len(rows))
+        return self.price_ops(OpTable.of(rows), forms)
+
+    def price_ops(self, ops: OpTable, forms: list[str]) -> Floats:
+        """`price_rows` of a table of rows."""
+        seconds = np.zeros(len(ops))
+        spent: dict[CallKey, float] = {}
         product = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
         named = np.array(forms, np.object_)
         for form in sorted(set(forms)):
             part = product & (named == form)
             if part.any():
                 batch, m, n, k = (column[part].astype(np.float64) for column in (ops.batch, ops.m, ops.n, ops.k))
-                seconds[part] = product_seconds(curve_of(self.curves.linear, form), self._dev, form, m, n, k, batch)
+                seconds[part] = product_seconds(curve_of(self.curves.linear, form), self.device, form, m, n, k, batch)
         scans, calls = ops.kind == Kind.SCAN, ops.kind == Kind.COMM
         moves = ~product & ~scans & ~calls & (ops.launches > 0)
         if moves.any():
-            seconds[moves] = pointwise_seconds(self._pointwise, self._dev, ops.bytes[moves], ops.launches[moves].astype(np.float64))
+            seconds[moves] = pointwise_seconds(
+                self.pointwise, self.device, ops.bytes[moves], ops.launches[moves].astype(np.float64)
+            )
         if scans.any():
             seconds[scans] = estimate(ops, self.gpu, self.server.job.runtime, {}).seconds[scans]
         for row in np.nonzero(calls)[0]:
-            seconds[row] = self.call_seconds(CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])))
+            key = CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row]))
+            if key not in spent:
+                spent[key] = self.call_seconds(key)
+            seconds[row] = spent[key]
         return np.asarray(seconds, np.float64)
 
-    def _price_experts(self, blocks: list[ServedBlock]) -> Floats:
+    def _price_experts(self, blocks: Sequence[tuple[ExpertsCall, ...]]) -> Floats:
         """[blocks] seconds of their fused experts."""
-        at = [number for number, block in enumerate(blocks) for _ in block.experts]
-        calls = [call for block in blocks for call in block.experts]
+        at = [number for number, experts in enumerate(blocks) for _ in experts]
+        calls = [call for experts in blocks for call in experts]
         seconds = np.zeros(len(blocks))
         if calls:
             tokens, top_k, copies, active, hidden, inner, matrices = np.array([call[:-1] for call in calls], np.float64).T
             routed = Routed(tokens, top_k, copies, active, padded_rows(copies, active), hidden, inner, matrices)
             form = calls[0].form
-            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self._dev, form, routed))
+            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self.device, form, routed))
         return seconds
 
     def call_seconds(self, key: CallKey) -> float:
@@ -253,7 +273,7 @@ class StepTimes:
         return choose_engine(self.gpu, ENGINES[self.server.engine.name].kernels)
 
     @cached_property
-    def _dev(self) -> Device:
+    def device(self) -> Device:
         return engine_device(self.gpu)
 
     @property
@@ -262,7 +282,7 @@ class StepTimes:
         return self.curves.reduce
 
     @property
-    def _pointwise(self) -> PointwiseCurve:
+    def pointwise(self) -> PointwiseCurve:
         assert self.curves.pointwise is not None
         return self.curves.pointwise
 
@@ -284,11 +304,11 @@ class StepTimes:
         """`tokens` of a pass with the padding of its CUDA graph."""
         if tokens > self.server.engine.graph_tokens:
             return float(tokens)
-        sizes = self._graph_sizes
+        sizes = self.graph_sizes
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
-    def _graph_sizes(self) -> Int64s:
+    def graph_sizes(self) -> Int64s:
         return np.array(captured_sizes(self.server.engine.graph_tokens), np.int64)
 
     def _send(self, size: float) -> float:
@@ -306,6 +326,13 @@ class StepTimes:
         if not mixing.queries and not mixing.scan:
             return 0.0
         pairs = max(mixing.seen_pairs(one.pairs, one.prompt), 1.0)
+        spent = self.prompt_rate(kind, mixing, one) * (one.prompt if mixing.scan else pairs)
+        return spent + (self._choose_prompt_keys(mixing, one) if mixing.index else 0.0)
+
+    def prompt_rate(self, kind: LayerKind, mixing: Mixing, one: Passing) -> float:
+        """Seconds of one layer's attention for each pair that is seen, or of its recurrence for each token: those of the first pass
+        of a bucket."""
+        pairs = max(mixing.seen_pairs(one.pairs, one.prompt), 1.0)
         each, deep = one.prompt / one.chunks, pairs / one.prompt
         key = (id(mixing), one.chunks, round(4.0 * np.log2(each)), round(8.0 * np.log2(deep)))
         if mixing.scan:
@@ -318,18 +345,21 @@ class StepTimes:
                 queries = max(1, round(2.0 ** (key[2] / 4.0)))
                 seen = 2.0 ** (key[3] / 8.0)
                 self._prompts[key] = self._attend(mixing, one.chunks, queries, seen) / (one.chunks * queries * seen)
-        spent = self._prompts[key] * (one.prompt if mixing.scan else pairs)
-        return spent + (self._choose_prompt_keys(mixing, one) if mixing.index else 0.0)
+        return self._prompts[key]
 
     def _choose_prompt_keys(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of an indexer's products of a prompt's queries with the keys that they may see, in 8 bits where the GPU has them,
         and of the choice of the best, which reads the scores."""
-        form = "fp8" if "fp8" in self.gpu.peak else "bf16"
-        rate = self.gpu.achievable.get(form, INDEXER_SHARE * self.gpu.peak[form])
         scores = one.pairs * 4.0 / mixing.stride
-        return one.pairs * mixing.index_flops / rate + float(
-            pointwise_seconds(self._pointwise, self._dev, np.array([2.0 * scores]))[0]
+        return one.pairs * mixing.index_flops / self.index_rate + float(
+            pointwise_seconds(self.pointwise, self.device, np.array([2.0 * scores]))[0]
         )
+
+    @property
+    def index_rate(self) -> float:
+        """FLOP a second of an indexer's products."""
+        form = "fp8" if "fp8" in self.gpu.peak else "bf16"
+        return self.gpu.achievable.get(form, INDEXER_SHARE * self.gpu.peak[form])
 
     def _attend(self, mixing: Mixing, chunks: int, queries: int, seen: float) -> float:
         """Seconds of attention of `chunks` x `queries` prompt tokens that see `seen` tokens each."""
@@ -344,7 +374,7 @@ class StepTimes:
             table = self.curves.latent_prefill if mixing.absorbed else self.curves.windowed
         sizes = (chunks * mixing.queries, queries, keys, wide / 2.0, flops, moved, most or 0, own)
         of = Prompts(*(np.array([float(size)]) for size in sizes))
-        return float(prefill_seconds(curve_of(table, "bf16"), self._dev, "bf16", of)[0])
+        return float(prefill_seconds(curve_of(table, "bf16"), self.device, "bf16", of)[0])
 
     def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
@@ -354,7 +384,7 @@ class StepTimes:
         """[passes] `cached_seconds` of passes that decode; `sizes`: [3, passes] requests, cached tokens and verified drafts."""
         decodes, cached, verified = sizes
         if mixing.scan:  # the state after each token is kept
-            return pointwise_seconds(self._pointwise, self._dev, mixing.state * (2.0 * decodes + verified))
+            return pointwise_seconds(self.pointwise, self.device, mixing.state * (2.0 * decodes + verified))
         if not mixing.queries:
             return np.zeros(len(decodes))
         keys = mixing.read_tokens(cached, decodes) / decodes
@@ -368,13 +398,17 @@ class StepTimes:
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
         one = np.ones(len(decodes))
         calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
-        spent = decode_seconds(curve_of(table, self.server.kv), self._dev, FORMATS[self.server.kv].width, calls, cold=True)
+        spent = decode_seconds(curve_of(table, self.server.kv), self.device, FORMATS[self.server.kv].width, calls, cold=True)
         if mixing.index:  # an indexer reads its keys of all tokens, and the choice reads the scores
-            spent = spent + pointwise_seconds(self._pointwise, self._dev, cached * (mixing.index + 8.0 / mixing.stride))
+            spent = spent + pointwise_seconds(self.pointwise, self.device, cached * (mixing.index + 8.0 / mixing.stride))
         return spent
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""
+        return self._weights
+
+    @cached_property
+    def _weights(self) -> float:
         layers = sum(count * self.graph.layer(kind, 1).weights for kind, count, _ in self.kinds)
         share = -(-self.server.model.layers // self.server.plan.pp) / self.server.model.layers
         ends = [self.graph.embedding(1).weights, self.graph.head(1).weights]

@@ -10,7 +10,8 @@ from windtunnel.serving.lane import Lane, ServeStep
 
 
 class SchedulerRules(Protocol):
-    """Chooses passes of a lane."""
+    """Chooses passes of a lane. Rules that the C++ core has too say by which name in a `core` of their own class, and in
+    `core_numbers` what they read there beside the engine's limits."""
 
     def next_step(self, lane: Lane) -> ServeStep | None:
         """The next pass, with its blocks taken; None if nothing can run."""

@@ -12,6 +12,7 @@ rejected ones are free after it (speculative/eagle_info.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Sglang:
     """The rules with an engine's limits; `chunked`: the request whose prompt was cut; `ratio` as in the module."""
 
     engine: ServeEngine
+    core: ClassVar[str] = "sglang"
     chunked: int = -1
     ratio: float = -1.0
 
@@ -47,6 +49,11 @@ class Sglang:
     @property
     def start(self) -> float:
         return min(START * self.engine.conservativeness, 1.0)
+
+    def core_numbers(self) -> dict[str, float | int]:
+        """What the core's rules read beside the limits, as cpp/serve/rules.h names it."""
+        numbers = {"ratio_start": self.start, "ratio_floor": FLOOR, "ratio_fall": float(FALL)}
+        return {**numbers, "clip": CLIP, "retract_ahead": AHEAD, "look": LOOK}
 
     def next_step(self, lane: Lane) -> ServeStep | None:
         """The next pass; see the module."""

@@ -9,6 +9,7 @@ and rejected ones are rewound (resource_manager.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Trtllm:
     """The rules with an engine's limits."""
 
     engine: ServeEngine
+    core: ClassVar[str] = "trtllm"
 
     def next_step(self, lane: Lane) -> ServeStep | None:
         """The next pass; see the module."""

@@ -16,6 +16,7 @@ Blocks can be found as soon as they are given, also by requests of the same pass
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Vllm:
     """The rules with an engine's limits."""
 
     engine: ServeEngine
+    core: ClassVar[str] = "vllm"
 
     def next_step(self, lane: Lane) -> ServeStep | None:
         """The next pass; see the module."""
