@@ -29,6 +29,7 @@ class Form:
         self._options = {} if options is None else {one.request_name: one for one in options_of(options)}
         self._options_of: dict[str, StatedOption] = {}
         self._first: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
         self._fields: dict[str, ui.input | ui.textarea] = {}
         self._reads: dict[str, Reads] = {}
         context.when_typed(self._with_typed)
@@ -46,6 +47,8 @@ class Form:
         """
         known = self._options if options is None else {one.request_name: one for one in options_of(options)}
         one = self._options_of[name or option] = known[option]
+        self._labels[name or option] = label
+        self.context.labels.setdefault(one.word, label)
         first = first_of(one) if first is None else first
         choices = titles or {choice: choice for choice in one.choices}
         if choices:
@@ -61,6 +64,7 @@ class Form:
         asked: dict[str, Any] = {}
         for name in names:
             one, value, number = self._options_of[name], self.value(name).strip(), self.number(name)
+            self.context.labels[one.word or f"--{one.request_name}"] = self._labels[name]
             if not value:
                 continue
             if name in self._reads and number is not None:

@@ -59,11 +59,14 @@ def paste_card(context: PageContext) -> None:
             gpus.run_method("focus")
             return
         said.clear()
-        on, number = str(machine.value or ""), str(parse_whole(str(gpus.value or "8")))
-        place: dict[str, Any] = {"on": on, "set": {"cluster.gpus": number}} if on else {}
+        on, number = str(machine.value or ""), str(gpus.value or "").strip()
+        place: dict[str, Any] = {"on": on} if on else {}
+        if on and number:
+            place["set"] = {"cluster.gpus": str(parse_whole(number))}
         try:
             told = await _read(context, uploads, place)
         except WindtunnelError as error:
+            context.refuse()
             with said:
                 show_error(context, error_of(error))
             return
@@ -82,8 +85,10 @@ def paste_card(context: PageContext) -> None:
             known = list(names("clusters"))
             machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
             machine.props("outlined dense").classes("wt-grow")
-            gpus = ui.input(context.say("compose.gpus"), value="8", validation=partial(why_unread, parse_whole))
-            gpus.props("outlined dense hide-bottom-space")
+            gpus = ui.input(
+                context.say("compose.gpus"), placeholder=context.say("compose.as_read"), validation=partial(why_unread, parse_whole)
+            )
+            gpus.props("outlined dense stack-label hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
             choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)

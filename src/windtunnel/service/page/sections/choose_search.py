@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,11 +44,7 @@ def build_search(context: PageContext, form: Form) -> None:
         found = Asking(context, lambda table, asked: _draw_plans(context, table, asked), "plans")
 
     async def search() -> None:
-        longest = form.number("limit")
-        for most in (*(seconds for seconds in ROUNDS if seconds < (longest or math.inf)), longest):
-            asked = await found.run(partial(wanted_search, context, form, most))
-            if asked is None or _is_final(asked):
-                return
+        await ask_in_rounds(found, partial(wanted_search, context, form), form.number("limit"))
 
     async def show_space() -> None:
         await context.keep_typed()
@@ -58,12 +54,26 @@ def build_search(context: PageContext, form: Form) -> None:
     look.on_click(show_space)
 
 
+async def ask_in_rounds(found: Asking, wanted: Callable[[float | None], Wanted], longest: float | None) -> None:
+    """Asks with longer and longer limits, at last with `longest`, until a longer search could not know more."""
+    for most in (*(seconds for seconds in ROUNDS if seconds < (longest or math.inf)), longest):
+        ignores = None if most == longest else _is_short
+        asked = await found.run(partial(wanted, most), ignores=ignores)
+        if asked is None and not (ignores and ignores(found.error or {})) or asked is not None and _is_final(asked):
+            return
+
+
 def _objectives(context: PageContext) -> dict[str, str]:
     return {
         "time": context.say("choose.by_time"), "tokens": context.say("choose.by_tokens"),
         "dollars": context.say("choose.by_dollars"),
         "energy": context.say("choose.by_energy"), "memory": context.say("choose.by_memory"),
     }  # fmt: skip
+
+
+def _is_short(error: Mapping[str, Any]) -> bool:
+    """Whether the limit of a round, which the reader did not type, ended it before any plan was found."""
+    return error.get("field") == "--limit"
 
 
 def _is_final(asked: Asked) -> bool:
