@@ -214,6 +214,23 @@ def choose_files(label: str, take: Callable[[events.UploadEventArguments], Any],
     return upload
 
 
+def pick_typed(field: ui.select, options: Sequence[str]) -> ui.select:
+    """Enter picks the option whose name was typed, in capitals or not, or the only one that has it; the field itself wants an arrow
+    first."""
+    typed = ""
+
+    def note(event: events.GenericEventArguments) -> None:
+        nonlocal typed
+        typed = str(event.args or "").lower()
+
+    def pick() -> None:
+        near = [name for name in options if typed and typed in name.lower()]
+        for name in near[:1] if len(near) == 1 else [name for name in near if name.lower() == typed]:
+            field.set_value(name)
+
+    return field.on("input-value", note).on("keydown.enter", pick)
+
+
 def sets_of(text: str) -> dict[str, str]:
     """Changes of a job from lines or words such as `plan.tp=2,4`."""
     words = (word.strip() for line in text.splitlines() for word in line.split())

@@ -23,6 +23,14 @@ PASTED = "pasted.txt"
 MOST_TEXT = 4 << 20
 """Bytes of an upload that may become a question of the page."""
 
+MOST_MESSAGE = 500_000
+"""Characters of a paste that travel as a field does; the page's socket takes no message of more than 1 MB."""
+LONG_PASTE = (
+    "event => { const text = event.clipboardData.getData('text'); if (text.length > %d) { event.preventDefault(); "
+    "runMethod(%d, 'addFiles', [[new File([text], '%s')]]); } }"
+)
+"""A longer one is uploaded as a file is."""
+
 
 def name_of(text: str) -> str:
     """The name under which a pasted text is uploaded: readers recognise files by content, and a few by their ending."""
@@ -39,7 +47,8 @@ def paste_card(context: PageContext) -> None:
     files: dict[str, bytes] = {}
 
     async def take(event: events.UploadEventArguments) -> None:
-        files[event.file.name.replace("/", "_")] = await event.file.read()
+        name, data = event.file.name.replace("/", "_"), await event.file.read()
+        files[name_of(data[:400].decode("utf-8", "replace")) if name == PASTED else name] = data
         await read()
         files.clear()
 
@@ -54,6 +63,10 @@ def paste_card(context: PageContext) -> None:
         if text.strip():
             uploads[name_of(text)] = text.encode("utf-8", "replace")
         if not uploads:
+            context.refuse()
+            said.clear()
+            with said:
+                show_error(context, {"message": context.say("compose.empty")})
             return
         if not gpus.validate():
             gpus.run_method("focus")
@@ -91,7 +104,8 @@ def paste_card(context: PageContext) -> None:
             gpus.props("outlined dense stack-label hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-            choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+            upload = choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+            area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
         said = ui.element("div").props('aria-live="polite"')
 
 

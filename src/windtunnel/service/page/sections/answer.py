@@ -52,7 +52,10 @@ async def _fill(context: PageContext) -> None:
         anchor(context.say("compose.title"), context.link("compose"))
         return
     try:
-        asked = await (context.door.answer(key) if _KEY.fullmatch(key) else context.predict(["sheet"]))
+        if _KEY.fullmatch(key) or not context.question.is_asked:
+            asked = await context.door.answer(key)
+        else:
+            asked = await context.predict(["sheet"])
     except StillRunning as running:
         ui.label(context.say("compose.running", job=running.job.id))
         ui.timer(1.0, lambda: ui.navigate.reload(), once=True)
@@ -80,9 +83,9 @@ async def _fill(context: PageContext) -> None:
 
 async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> None:
     sheet = await kept_sheet(context, asked)
-    draw_sheet(context, sheet or head_sheet(answer))
     if sheet is not None and context.question.is_asked:
-        _advice_card(context, sheet)
+        _advice_row(context, sheet)
+    draw_sheet(context, sheet or head_sheet(answer))
     await _beside_card(context, asked, answer)
     _again_card(context, asked)
     _page_card(context, asked)
@@ -92,19 +95,15 @@ async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> Non
     await history_card(context)
 
 
-def _advice_card(context: PageContext, sheet: Sheet) -> None:
+def _advice_row(context: PageContext, sheet: Sheet) -> None:
     """Each change that the answer advises as a link: Compose opens with it."""
-    changes = changes_of(sheet)
-    if not changes:
-        return
-    with card(context.say("answer.advice"), context.say("answer.advice_about"), "advice"):
-        for change in changes:
+    with ui.element("div").classes("wt-row").props('id="advice"'):
+        for change in changes_of(sheet):
             question = context.question
             for name, value in change.items():
                 question = question.with_change(name, value)
             words = ", ".join(f"{name} = {value}" for name, value in change.items())
-            with ui.element("div").classes("wt-row"):
-                anchor(context.say("answer.apply", change=words), context.link("compose", context.view.with_question(question)))
+            anchor(context.say("answer.apply", change=words), context.link("compose", context.view.with_question(question)))
 
 
 def changes_of(sheet: Sheet) -> list[dict[str, str]]:

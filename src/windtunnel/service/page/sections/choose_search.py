@@ -17,6 +17,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, show_table
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, read_percent, sets_list, sets_of
+from windtunnel.service.page.figures import GIB
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.sheets import SHEET, show_sheet
 from windtunnel.service.page.studies import job_arguments
@@ -30,12 +31,12 @@ def build_search(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("choose.search"), say_("choose.search_about"), "search"):
         with ui.element("div").classes("wt-form"):
-            form.option("on", say_("choose.on"), hint="h100-ib, b200-ib")
-            form.option("gpus", say_("choose.gpus"), hint="256, 512")
+            form.option("on", say_("choose.on"), hint=say_("choose.as_is"))
+            form.option("gpus", say_("choose.gpus"), hint=say_("choose.as_is"))
             form.option("objective", say_("choose.objective"), titles=_objectives(context))
             form.option("margin", say_("choose.margin"), hint="5.5", reads=read_percent, times=100)
             form.option("gap", say_("choose.gap"), reads=read_percent, times=100)
-            form.option("limit", say_("choose.limit"), hint="60", reads=parse_time)
+            form.option("limit", say_("choose.limit"), reads=parse_time)
             form.text("set", say_("choose.ranges"), wide=True, hint="plan.tp=4,8 runtime.overlap_tp=true,false")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.go"), color=None).props("unelevated").classes("wt-go")
@@ -125,9 +126,9 @@ async def _draw_plans(context: PageContext, table: Mapping[str, Any], asked: Ask
 
 
 def plan_number(plan: Mapping[str, Any], key: str) -> float:
-    """A number of a plan: memory in GB, MFU in %, step time in s, dollars a step, tokens/s."""
+    """A number of a plan: memory in GiB, MFU in %, step time in s, dollars a step, tokens/s."""
     value = float(plan.get(key) or 0.0)
-    return value / 1e9 if key == "memory" else 100 * value if key == "mfu" else value
+    return value / GIB if key == "memory" else 100 * value if key == "mfu" else value
 
 
 def plan_words(plan: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.fields import pick_typed
 from windtunnel.service.page.figures import head_sheet, headline
 from windtunnel.service.page.forms import FormField, form_fields, group_fields
 from windtunnel.service.page.frame import card, heading, show_error
@@ -79,8 +80,8 @@ def _start_card(context: PageContext) -> None:
             machines, value=asked.on if asked.on in machines else None, label=context.say("compose.machine"), with_input=True,
             clearable=True, on_change=move,
         )  # fmt: skip
-        for one in (what, where):
-            one.classes("wt-grow").props("outlined dense")
+        for one, offered in ((what, options), (where, machines)):
+            pick_typed(one, offered).classes("wt-grow").props("outlined dense")
 
 
 class JobForm:
