@@ -135,3 +135,59 @@ def test_a_search_that_is_too_short_names_its_field(window: Window) -> None:
     told = page.locator("#plans [role=alert]")
     told.wait_for()
     assert told.inner_text().startswith("“Longest search (s)”: got ") and "time enough" in told.inner_text()
+
+
+@pytest.mark.parametrize(("path", "section"), [("runs", "run"), ("servings", "serving"), ("zzz", "compose")])
+def test_an_address_that_is_none_leads_to_the_nearest_section(window: Window, path: str, section: str) -> None:
+    page = window().open(path)
+    assert page.url.endswith(f"/ui/{section}")
+
+
+def test_the_link_of_an_unknown_answer_says_that_it_is_gone(window: Window) -> None:
+    page = window().open("answer?key=abcdef")
+    page.locator("#content", has_text="This answer is no longer kept").wait_for()
+    assert "bloom" not in page.locator("#content").inner_text()
+
+
+def test_an_empty_text_is_told_and_leaves_no_message_of_the_text_before(window: Window) -> None:
+    page = window().open("compose")
+    step_of(page)
+    paste(page, SCRIPT)
+    page.get_by_text("Recognised as megatron", exact=False).wait_for()
+    page.get_by_label("Text").fill("")
+    page.get_by_role("button", name="Read it").click()
+    page.locator("#paste [role=alert]", has_text="There is nothing to read").wait_for()
+    assert page.get_by_text("Recognised as megatron", exact=False).count() == 0
+
+
+@pytest.mark.parametrize(("letters", "told"), [(3_000_000, "Recognised as megatron"), (5_000_000, "more than 4 MiB")])
+def test_a_long_paste_is_read_as_a_file_is(window: Window, letters: int, told: str) -> None:
+    """A field of the page carries no more than a message of its socket does."""
+    page = window().open("compose")
+    step_of(page)
+    page.get_by_text("Or paste what you have").click()
+    page.get_by_label("Text").evaluate(
+        """(area, text) => { const data = new DataTransfer(); data.setData('text/plain', text);
+        area.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})); }""",
+        SCRIPT + "#" * letters,
+    )
+    page.locator("#paste", has_text=told).wait_for()
+
+
+@pytest.mark.parametrize("typed", ["Qwen3-8B", "qwen3-8b"])
+def test_enter_picks_the_model_that_was_typed(window: Window, typed: str) -> None:
+    page = window().open("compose")
+    step_of(page)
+    field = page.locator("#start input").first
+    field.click()
+    field.press_sequentially(typed)
+    field.press("Enter")
+    page.wait_for_url("**job=qwen3-8b&on=h100-ib*")
+
+
+def test_memory_of_plans_is_in_the_unit_of_compose(window: Window) -> None:
+    page = window().open("choose?job=llama3-8b-8xh100&s.run=1")
+    page.locator("#plans th", has_text="Fullest GPU (GiB)").wait_for()
+    assert (
+        page.locator("#search").get_by_label("Machines (clusters, with commas)").get_attribute("placeholder") == "as the job has it"
+    )

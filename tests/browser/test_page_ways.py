@@ -41,6 +41,7 @@ class Journey(NamedTuple):
 
 
 JOB = "job=llama3-8b-8xh100"
+BUDGET = "b.on=h100-ib&b.gpus=64&b.model=llama3.1-8b&b.tokens=100B&b.days="
 SERVER = "serving?v.isl=256&v.osl=32&v.ttft=1&v.tpot=0.02"
 JOURNEYS = {
     "sequence": Journey(f"compose?{JOB}", "#fields", "seq (tokens)", "4k", "", "#outcome", "plan.seq=4k"),
@@ -49,10 +50,8 @@ JOURNEYS = {
     "server line": Journey("compose", "#paste", "compose.text", VLLM, "compose.read", "#pasted-server", "windtunnel serve-predict"),
     "plans": Journey(f"choose?{JOB}&s.gap=5", "#search", "choose.gpus", "8", "choose.go", "div#plans", "--gpus=8"),
     "failures": Journey(f"choose?{JOB}", "#run", "choose.days_of_run", "30", "choose.run_go", "#run-answer", "--days=30"),
-    "budget": Journey(
-        "choose?b.on=h100-ib&b.days=", "#sheet", "choose.budget", "2M", "choose.sheet_go", "#sheet-both", "--budget=2M"
-    ),
-    "sweep": Journey("network?c.bytes=1M", "#sweep", "network.gpus", "16", "network.sweep_go", "#sweep-answer", "--gpus=16"),
+    "budget": Journey(f"choose?{BUDGET}", "#sheet", "choose.budget", "2M", "choose.sheet_go", "#sheet-both", "--budget=2M"),
+    "sweep": Journey("network?c.bytes=1M", "#sweep", "network.ranks", "16", "network.sweep_go", "#sweep-answer", "--gpus=16"),
     "servers": Journey(
         f"{SERVER}&v.most=1", "#front", "serving.users_list", "1,8", "serving.front_go", "#front-answer", "--users=1,8"
     ),
@@ -116,7 +115,9 @@ def test_a_newcomer_gets_the_figure_and_follows_its_link(
         reach(page, card.get_by_role("button", name=words[journey.press], exact=True), way)
     else:
         page.wait_for_url(f"**{journey.text}*")
-    figure = page.locator(f"{journey.answer} .card b").first
+    if journey.command == "launch.sh":
+        page.wait_for_url("**packed=*")
+    figure = page.locator(f"{journey.answer} .card b, {journey.answer} td").first
     figure.wait_for()
     if journey.answer == "#outcome":
         page.locator("[data-key]").wait_for()
@@ -129,6 +130,6 @@ def test_a_newcomer_gets_the_figure_and_follows_its_link(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     reach(page, link, way)
     page.wait_for_url("**/ui/answer?*")
-    page.locator(".card b").first.wait_for()
+    page.locator("#again .wt-code").wait_for()
     assert journey.command.split("=")[0] in page.locator("#again .wt-code").inner_text()
     shown.close()
