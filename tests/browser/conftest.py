@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,18 @@ def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     pytest.importorskip("nicegui")
     options = ["--per-minute", "1000000", "--runs", str(write_runs(tmp_path_factory.mktemp("watched") / "runs0"))]
     with ServedProcess(tmp_path_factory.mktemp("page"), options) as served:
+        yield served.ready()
+
+
+@pytest.fixture(scope="session")
+def guarded(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    """A service with tokens; its own may ask."""
+    pytest.importorskip("nicegui")
+    folder = tmp_path_factory.mktemp("guarded")
+    file = str(folder / "tokens")
+    new = [sys.executable, "-m", "windtunnel", "serve", "--new-token", "ann:write", "--token-file", file]
+    token = subprocess.run(new, capture_output=True, text=True, check=True).stdout.strip()
+    with ServedProcess(folder / "data", ["--token-file", file, "--per-minute", "1000000"], token=token, workers=1) as served:
         yield served.ready()
 
 

@@ -17,10 +17,11 @@ PATIENCE = 60_000.0
 class ServedPage:
     """A window on the page at `url`. `strangers`: requests that left loopback; `errors`: of its scripts."""
 
-    def __init__(self, browser: Any, url: str, *, dark: bool = False, wide: int = 1280, locale: str = "en-US") -> None:
+    def __init__(self, browser: Any, url: str, *, dark: bool = False, wide: int = 1280, locale: str = "en-US",
+                 touch: bool = False) -> None:  # fmt: skip
         self.url, self.errors, self.strangers = url, list[str](), list[str]()
         self.context = browser.new_context(
-            viewport={"width": wide, "height": 900}, color_scheme="dark" if dark else "light", locale=locale
+            viewport={"width": wide, "height": 900}, color_scheme="dark" if dark else "light", locale=locale, has_touch=touch
         )
         self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()

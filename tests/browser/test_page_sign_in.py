@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,17 +14,6 @@ from tests.service.served import ServedProcess
 from windtunnel.service.web.tokens import COOKIE
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def guarded(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    pytest.importorskip("nicegui")
-    folder = tmp_path_factory.mktemp("guarded")
-    file = str(folder / "tokens")
-    new = [sys.executable, "-m", "windtunnel", "serve", "--new-token", "ann:write", "--token-file", file]
-    token = subprocess.run(new, capture_output=True, text=True, check=True).stdout.strip()
-    with ServedProcess(folder / "data", ["--token-file", file, "--per-minute", "1000000"], token=token, workers=1) as served:
-        yield served.ready()
 
 
 @pytest.fixture

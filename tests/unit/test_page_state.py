@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,3 +124,29 @@ def test_only_addresses_of_ours_come_out_of_a_browser() -> None:
     bad += [{**good, "address": one} for one in elsewhere]
     assert read_rows([*bad, good]) == [good]
     assert read_rows("text") == [] and len(read_rows([good] * 99)) == MOST_KEPT
+
+
+class Rounds:
+    """Stands for what asks: a round with less than `enough` seconds finds no plan."""
+
+    def __init__(self, enough: float) -> None:
+        self.enough, self.error, self.shown = enough, dict[str, str](), list[str]()
+
+    async def run(self, wanted: Callable[[], float | None], ignores: Callable[[Mapping[str, str]], bool] | None) -> None:
+        limit = wanted()
+        self.error = {"field": "--limit" if limit is not None and limit < self.enough else "plan.tp"}
+        if ignores is None or not ignores(self.error):
+            self.shown.append(self.error["field"])
+
+
+@pytest.mark.parametrize(
+    ("enough", "longest", "shown"), [(5.0, None, "plan.tp"), (100.0, None, "plan.tp"), (100.0, 30.0, "--limit")]
+)
+def test_a_short_round_without_a_plan_does_not_end_a_search(enough: float, longest: float | None, shown: str) -> None:
+    """Its limit is the page's own; that which the reader typed is told."""
+    pytest.importorskip("nicegui")
+    from windtunnel.service.page.sections.choose_search import ask_in_rounds
+
+    found: Any = Rounds(enough)
+    asyncio.run(ask_in_rounds(found, lambda most: most, longest))  # type: ignore[arg-type, return-value]
+    assert found.shown == [shown]

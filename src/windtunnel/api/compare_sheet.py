@@ -143,7 +143,9 @@ def _steps(comparison: Comparison) -> tuple[Block, ...]:
         for (name, side), of in zip(sides, sums, strict=True)
     )
     layers = tuple(Layer(str(group), COLOUR[group]) for group in groups)
-    lines = [verdict(comparison), _within_errors(comparison)]
+    a, b = comparison.a, comparison.b
+    most = max(a.relative_error, b.relative_error)
+    lines = [verdict(comparison), within_errors(a.step_time_s, b.step_time_s, most)]
     for name, side in sides:
         if bias := bias_sentence(side):
             lines.append(Sentence("{job}: {said}", job=name, said=bias))
@@ -155,11 +157,9 @@ def _time(side: Prediction) -> str:
     return quote(say.seconds(side.step_time_s) + say.error_words(side.relative_error))
 
 
-def _within_errors(comparison: Comparison) -> Sentence:
-    """How the difference relates to the errors, most of which both steps share."""
-    a, b = comparison.a, comparison.b
-    apart = abs(b.step_time_s / a.step_time_s - 1.0) if a.step_time_s else 0.0
-    most = max(a.relative_error, b.relative_error)
+def within_errors(first_s: float, second_s: float, most: float) -> Sentence:
+    """How the difference of two steps relates to `most`, the larger of their relative errors, most of which both share."""
+    apart = abs(second_s / first_s - 1.0) if first_s else 0.0
     text = "The steps differ by {share}, more than either is uncertain by (±{error} %)."
     if apart <= most:
         text = (

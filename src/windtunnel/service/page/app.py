@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from windtunnel.base.errors import nearest
 from windtunnel.service.door import ServiceDoor
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import LANGUAGE, THEME, THEMES, page_frame
@@ -66,11 +67,20 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
     if app.state.tokens is not None:
         app.router.routes += sign_in_routes(app.state.tokens, app.state.sessions)
     nicegui.app.add_middleware(PagePolicy)
+    nicegui.app.add_exception_handler(404, _to_nearest)
     ui.run_with(
         app,  # type: ignore[arg-type]  # any Starlette application will do
         mount_path=HOME, title="windtunnel", favicon=ICON, dark=None, tailwind=False, show_welcome_message=False,
         reconnect_timeout=_RECONNECT_SECONDS, binding_refresh_interval=None,
     )  # fmt: skip
+
+
+async def _to_nearest(request: Request, error: Exception) -> Response:
+    """The section whose name is nearest to an address that is none, such as /ui/runs; what a page loads is not there."""
+    name = request.url.path.removeprefix(f"{HOME}/")
+    if not re.fullmatch(r"[a-z]+/?", name):
+        return Response("not found", 404, media_type="text/plain")
+    return RedirectResponse(f"{HOME}/{nearest(name, list(SECTIONS)) or 'compose'}")
 
 
 def _add_section(name: str, build: Any) -> None:

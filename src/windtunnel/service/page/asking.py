@@ -49,6 +49,8 @@ class Asking:
     def __init__(self, context: PageContext, draw: Draw, name: str) -> None:
         self._context, self._draw, self._turn = context, draw, 0
         self._job: JobView | None = None
+        self.error: Mapping[str, Any] | None = None
+        """Of the last question."""
         with ui.element("div").classes("wt-progress").props('role="status"') as self._line:
             ui.spinner(size="18px")
             self._doing = ui.label().classes("wt-soft wt-number")
@@ -58,11 +60,16 @@ class Asking:
         self._line.set_visibility(False)
         self.result = ui.element("div").classes("wt-result").props(f'id="{name}"')
 
-    async def run(self, wanted: Wanted | Callable[[], Wanted], draw: Draw | None = None) -> Asked | None:
+    async def run(
+        self, wanted: Wanted | Callable[[], Wanted], draw: Draw | None = None,
+        ignores: Callable[[Mapping[str, Any]], bool] | None = None,
+    ) -> Asked | None:  # fmt: skip
         """Asks, shows progress, and draws the answer (with `draw`, where that is given); the error stands in its place. None where
-        there is no answer."""
+        there is no answer. The answer before is dimmed meanwhile. `ignores`: errors after which somebody asks again."""
         self._turn += 1
         turn = self._turn
+        self.error = None
+        self.result.classes("wt-stale")
         try:
             asked = await self._answer(wanted() if callable(wanted) else wanted, turn)
             if asked is None or turn != self._turn or self._is_closed():
@@ -75,13 +82,16 @@ class Asking:
             return asked
         except WindtunnelError as error:
             if turn == self._turn and not self._is_closed():
-                self.result.clear()
-                with self.result:
-                    show_error(self._context, error_of(error))
+                self.error = error_of(error)
+                if ignores is None or not ignores(self.error):
+                    self.result.clear()
+                    with self.result:
+                        show_error(self._context, self.error)
             return None
         finally:
             if turn == self._turn and not self._is_closed():
                 self._line.set_visibility(False)
+                self.result.classes(remove="wt-stale")
 
     def _is_closed(self) -> bool:
         """Whether the tab is gone, and with it whatever could be shown; its job goes on."""

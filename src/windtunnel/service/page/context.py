@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ class PageContext:
     tokens: Tokens | None = None
     """Of the service: a page that is open may ask no longer than its token."""
     _listeners: list[Listener] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+    """Option of the command line, such as `--ttft` -> the field of this page that it is."""
+    _refused: list[Callable[[], None]] = field(default_factory=list)
     _typed: list[Callable[[ViewState], ViewState]] = field(default_factory=list)
 
     def say(self, key: str, **facts: object) -> str:
@@ -54,6 +58,21 @@ class PageContext:
     def listen(self, listener: Listener) -> None:
         """Calls `listener` whenever the view has changed."""
         self._listeners.append(listener)
+
+    def when_refused(self, forget: Callable[[], None]) -> None:
+        """Calls `forget` when a text cannot be read: what is shown beside it is of another job."""
+        self._refused.append(forget)
+
+    def refuse(self) -> None:
+        """A text could not be read."""
+        for forget in self._refused:
+            forget()
+
+    def in_fields(self, text: str) -> str:
+        """An error of the command line in words of the page: options are its fields, `--set plan.tp=2` is `plan.tp = 2`."""
+        text = re.sub(r"--set(?:-[ab])? ([\w.]+)=(\S+)", r"\1 = \2", text)
+        labels = {word: f"“{label}”" for word, label in self.labels.items()}
+        return re.sub(r"--[a-z][a-z-]*", lambda option: labels.get(option[0], option[0]), text)
 
     def when_typed(self, take: Callable[[ViewState], ViewState]) -> None:
         """`take` puts what stands in fields into a view. A field is kept when it is left, and a browser may tell that after the

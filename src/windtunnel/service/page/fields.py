@@ -29,6 +29,7 @@ class Form:
         self._options = {} if options is None else {one.request_name: one for one in options_of(options)}
         self._options_of: dict[str, StatedOption] = {}
         self._first: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
         self._fields: dict[str, ui.input | ui.textarea] = {}
         self._reads: dict[str, Reads] = {}
         context.when_typed(self._with_typed)
@@ -46,6 +47,8 @@ class Form:
         """
         known = self._options if options is None else {one.request_name: one for one in options_of(options)}
         one = self._options_of[name or option] = known[option]
+        self._labels[name or option] = label
+        self.context.labels.setdefault(one.word, label)
         first = first_of(one) if first is None else first
         choices = titles or {choice: choice for choice in one.choices}
         if choices:
@@ -61,6 +64,7 @@ class Form:
         asked: dict[str, Any] = {}
         for name in names:
             one, value, number = self._options_of[name], self.value(name).strip(), self.number(name)
+            self.context.labels[one.word or f"--{one.request_name}"] = self._labels[name]
             if not value:
                 continue
             if name in self._reads and number is not None:
@@ -208,6 +212,23 @@ def choose_files(label: str, take: Callable[[events.UploadEventArguments], Any],
     button = ui.button(label, icon="upload_file", color=None).props("outline no-caps").classes("wt-other")
     button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
     return upload
+
+
+def pick_typed(field: ui.select, options: Sequence[str]) -> ui.select:
+    """Enter picks the option whose name was typed, in capitals or not, or the only one that has it; the field itself wants an arrow
+    first."""
+    typed = ""
+
+    def note(event: events.GenericEventArguments) -> None:
+        nonlocal typed
+        typed = str(event.args or "").lower()
+
+    def pick() -> None:
+        near = [name for name in options if typed and typed in name.lower()]
+        for name in near[:1] if len(near) == 1 else [name for name in near if name.lower() == typed]:
+            field.set_value(name)
+
+    return field.on("input-value", note).on("keydown.enter", pick)
 
 
 def sets_of(text: str) -> dict[str, str]:

@@ -122,9 +122,9 @@ def show_error(context: PageContext, error: Mapping[str, Any]) -> None:
     with ui.element("div").classes("wt-error").props('role="alert"'):
         field, instead, message = (str(error.get(name) or "") for name in ("field", "instead", "message"))
         message = message.removesuffix(instead).rstrip()
-        ui.label((f"{field}: " if field and field not in message else "") + message)
+        ui.label(context.in_fields((f"{field}: " if field and field not in message else "") + message))
         if instead:
-            ui.label(instead).classes("wt-instead")
+            ui.label(context.in_fields(instead)).classes("wt-instead")
 
 
 def _escape_text(text: str) -> str:

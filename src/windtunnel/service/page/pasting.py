@@ -23,6 +23,14 @@ PASTED = "pasted.txt"
 MOST_TEXT = 4 << 20
 """Bytes of an upload that may become a question of the page."""
 
+MOST_MESSAGE = 500_000
+"""Characters of a paste that travel as a field does; the page's socket takes no message of more than 1 MB."""
+LONG_PASTE = (
+    "event => { const text = event.clipboardData.getData('text'); if (text.length > %d) { event.preventDefault(); "
+    "runMethod(%d, 'addFiles', [[new File([text], '%s')]]); } }"
+)
+"""A longer one is uploaded as a file is."""
+
 
 def name_of(text: str) -> str:
     """The name under which a pasted text is uploaded: readers recognise files by content, and a few by their ending."""
@@ -39,7 +47,8 @@ def paste_card(context: PageContext) -> None:
     files: dict[str, bytes] = {}
 
     async def take(event: events.UploadEventArguments) -> None:
-        files[event.file.name.replace("/", "_")] = await event.file.read()
+        name, data = event.file.name.replace("/", "_"), await event.file.read()
+        files[name_of(data[:400].decode("utf-8", "replace")) if name == PASTED else name] = data
         await read()
         files.clear()
 
@@ -54,16 +63,23 @@ def paste_card(context: PageContext) -> None:
         if text.strip():
             uploads[name_of(text)] = text.encode("utf-8", "replace")
         if not uploads:
+            context.refuse()
+            said.clear()
+            with said:
+                show_error(context, {"message": context.say("compose.empty")})
             return
         if not gpus.validate():
             gpus.run_method("focus")
             return
         said.clear()
-        on, number = str(machine.value or ""), str(parse_whole(str(gpus.value or "8")))
-        place: dict[str, Any] = {"on": on, "set": {"cluster.gpus": number}} if on else {}
+        on, number = str(machine.value or ""), str(gpus.value or "").strip()
+        place: dict[str, Any] = {"on": on} if on else {}
+        if on and number:
+            place["set"] = {"cluster.gpus": str(parse_whole(number))}
         try:
             told = await _read(context, uploads, place)
         except WindtunnelError as error:
+            context.refuse()
             with said:
                 show_error(context, error_of(error))
             return
@@ -82,11 +98,14 @@ def paste_card(context: PageContext) -> None:
             known = list(names("clusters"))
             machine = ui.select(known, label=context.say("compose.machine"), with_input=True, clearable=True, value="h100-ib")
             machine.props("outlined dense").classes("wt-grow")
-            gpus = ui.input(context.say("compose.gpus"), value="8", validation=partial(why_unread, parse_whole))
-            gpus.props("outlined dense hide-bottom-space")
+            gpus = ui.input(
+                context.say("compose.gpus"), placeholder=context.say("compose.as_read"), validation=partial(why_unread, parse_whole)
+            )
+            gpus.props("outlined dense stack-label hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-            choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+            upload = choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+            area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
         said = ui.element("div").props('aria-live="polite"')
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nicegui import ui
 
+from windtunnel.api.compare_sheet import within_errors
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import Asked, StillRunning
 from windtunnel.service.page.anchors import anchor
@@ -19,6 +20,9 @@ from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import history_card, remember
 from windtunnel.service.page.sheets import draw_sheet, kept_sheet, use_sheets
 from windtunnel.service.page.studies import use_looks
+from windtunnel.sheet import numbers as say
+from windtunnel.sheet.blocks import Items, Sheet
+from windtunnel.sheet.sentence import Sentence, translate
 
 BESIDE, MOST_BESIDE, MOST_ROWS = "beside", 4, 500
 """Field of the address with the keys of kept answers, how many it holds, and rows of a table that are shown."""
@@ -48,7 +52,10 @@ async def _fill(context: PageContext) -> None:
         anchor(context.say("compose.title"), context.link("compose"))
         return
     try:
-        asked = await (context.door.answer(key) if _KEY.fullmatch(key) else context.predict(["sheet"]))
+        if _KEY.fullmatch(key) or not context.question.is_asked:
+            asked = await context.door.answer(key)
+        else:
+            asked = await context.predict(["sheet"])
     except StillRunning as running:
         ui.label(context.say("compose.running", job=running.job.id))
         ui.timer(1.0, lambda: ui.navigate.reload(), once=True)
@@ -75,7 +82,10 @@ async def _fill(context: PageContext) -> None:
 
 
 async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> None:
-    draw_sheet(context, await kept_sheet(context, asked) or head_sheet(answer))
+    sheet = await kept_sheet(context, asked)
+    if sheet is not None and context.question.is_asked:
+        _advice_row(context, sheet)
+    draw_sheet(context, sheet or head_sheet(answer))
     await _beside_card(context, asked, answer)
     _again_card(context, asked)
     _page_card(context, asked)
@@ -83,6 +93,30 @@ async def _prediction(context: PageContext, asked: Asked, answer: Answer) -> Non
     if context.question.is_asked:
         remember(context, asked, headline(answer)[0].words())
     await history_card(context)
+
+
+def _advice_row(context: PageContext, sheet: Sheet) -> None:
+    """Each change that the answer advises as a link: Compose opens with it."""
+    with ui.element("div").classes("wt-row").props('id="advice"'):
+        for change in changes_of(sheet):
+            question = context.question
+            for name, value in change.items():
+                question = question.with_change(name, value)
+            words = ", ".join(f"{name} = {value}" for name, value in change.items())
+            anchor(context.say("answer.apply", change=words), context.link("compose", context.view.with_question(question)))
+
+
+def changes_of(sheet: Sheet) -> list[dict[str, str]]:
+    """The changes that a sheet's numbered sentences advise, in their order: field -> value."""
+
+    def walk(text: object) -> Iterator[dict[str, str]]:
+        for name, fact in text.facts.items() if isinstance(text, Sentence) else ():
+            if name == "change":
+                yield dict(re.findall(r"--set ([\w.]+)=(\S+)", str(fact)))
+            yield from walk(fact)
+
+    items = (item for section in sheet.sections for block in section.blocks if isinstance(block, Items) for item in block.items)
+    return [change for item in items for change in walk(item.text) if change]
 
 
 def _again_card(context: PageContext, asked: Asked) -> None:
@@ -203,22 +237,26 @@ async def _beside_card(context: PageContext, asked: Asked, answer: Answer) -> No
 
 def _columns(context: PageContext, found: list[tuple[str, Asked, Answer]]) -> None:
     first = found[0][2]
-    figures: dict[str, Any] = {
-        "answer.seconds": lambda one: one["step_time_s"],
-        "answer.mfu": lambda one: one["mfu"],
-        "answer.tokens": lambda one: one["tokens_per_s"],
-        "answer.memory_gib": lambda one: max((stage["total"] for stage in one["memory"]), default=0.0) / GIB,
-        "answer.dollars": lambda one: one.get("cost_per_step") or 0.0,
+    figures: dict[str, tuple[Callable[[Answer], float], Callable[[float], str]]] = {
+        "answer.seconds": (lambda one: one["step_time_s"], "{:.4g}".format),
+        "answer.mfu": (lambda one: one["mfu"], say.percent),
+        "answer.tokens": (lambda one: one["tokens_per_s"], say.count),
+        "answer.memory_gib": (lambda one: max((stage["total"] for stage in one["memory"]), default=0.0) / GIB, "{:.4g}".format),
+        "answer.dollars": (lambda one: one.get("cost_per_step") or 0.0, "{:.4g}".format),
     }
     columns = [{"name": "figure", "label": context.say("answer.figure"), "field": "figure", "align": "left"}]
     columns += [{"name": name, "label": name, "field": name, "align": "right"} for name, *_ in found]
     rows = []
-    for key, read in figures.items():
+    for key, (read, show) in figures.items():
         row = {"figure": context.say(key)}
         for place, (name, _, one) in enumerate(found):
             differs = f" ({difference(read(one), read(first))})" if place else ""
-            row[name] = f"{read(one):.4g}{differs}"
+            within = "" if key == "answer.memory_gib" else say.error_words(one["relative_error"])
+            row[name] = f"{show(read(one))}{within}{differs}"
         rows.append(row)
     ui.table(rows=rows, columns=columns, row_key="figure").classes("full-width").props("dense flat hide-bottom")
-    for name, asked, _ in found[1:]:
+    for name, asked, other in found[1:]:
+        most = max(first["relative_error"], other["relative_error"])
+        told = within_errors(first["step_time_s"], other["step_time_s"], most)
+        ui.label(f"{name}: {translate(told, context.language.code)}").classes("wt-soft")
         ui.label(f"{name}: {asked.command}").classes("wt-command")

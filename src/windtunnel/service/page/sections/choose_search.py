@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, show_table
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, ask_on_click, read_percent, sets_list, sets_of
+from windtunnel.service.page.figures import GIB
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.sheets import SHEET, show_sheet
 from windtunnel.service.page.studies import job_arguments
@@ -30,12 +31,12 @@ def build_search(context: PageContext, form: Form) -> None:
     say_ = context.say
     with card(say_("choose.search"), say_("choose.search_about"), "search"):
         with ui.element("div").classes("wt-form"):
-            form.option("on", say_("choose.on"), hint="h100-ib, b200-ib")
-            form.option("gpus", say_("choose.gpus"), hint="256, 512")
+            form.option("on", say_("choose.on"), hint=say_("choose.as_is"))
+            form.option("gpus", say_("choose.gpus"), hint=say_("choose.as_is"))
             form.option("objective", say_("choose.objective"), titles=_objectives(context))
             form.option("margin", say_("choose.margin"), hint="5.5", reads=read_percent, times=100)
             form.option("gap", say_("choose.gap"), reads=read_percent, times=100)
-            form.option("limit", say_("choose.limit"), hint="60", reads=parse_time)
+            form.option("limit", say_("choose.limit"), reads=parse_time)
             form.text("set", say_("choose.ranges"), wide=True, hint="plan.tp=4,8 runtime.overlap_tp=true,false")
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("choose.go"), color=None).props("unelevated").classes("wt-go")
@@ -44,11 +45,7 @@ def build_search(context: PageContext, form: Form) -> None:
         found = Asking(context, lambda table, asked: _draw_plans(context, table, asked), "plans")
 
     async def search() -> None:
-        longest = form.number("limit")
-        for most in (*(seconds for seconds in ROUNDS if seconds < (longest or math.inf)), longest):
-            asked = await found.run(partial(wanted_search, context, form, most))
-            if asked is None or _is_final(asked):
-                return
+        await ask_in_rounds(found, partial(wanted_search, context, form), form.number("limit"))
 
     async def show_space() -> None:
         await context.keep_typed()
@@ -58,12 +55,26 @@ def build_search(context: PageContext, form: Form) -> None:
     look.on_click(show_space)
 
 
+async def ask_in_rounds(found: Asking, wanted: Callable[[float | None], Wanted], longest: float | None) -> None:
+    """Asks with longer and longer limits, at last with `longest`, until a longer search could not know more."""
+    for most in (*(seconds for seconds in ROUNDS if seconds < (longest or math.inf)), longest):
+        ignores = None if most == longest else _is_short
+        asked = await found.run(partial(wanted, most), ignores=ignores)
+        if asked is None and not (ignores and ignores(found.error or {})) or asked is not None and _is_final(asked):
+            return
+
+
 def _objectives(context: PageContext) -> dict[str, str]:
     return {
         "time": context.say("choose.by_time"), "tokens": context.say("choose.by_tokens"),
         "dollars": context.say("choose.by_dollars"),
         "energy": context.say("choose.by_energy"), "memory": context.say("choose.by_memory"),
     }  # fmt: skip
+
+
+def _is_short(error: Mapping[str, Any]) -> bool:
+    """Whether the limit of a round, which the reader did not type, ended it before any plan was found."""
+    return error.get("field") == "--limit"
 
 
 def _is_final(asked: Asked) -> bool:
@@ -115,9 +126,9 @@ async def _draw_plans(context: PageContext, table: Mapping[str, Any], asked: Ask
 
 
 def plan_number(plan: Mapping[str, Any], key: str) -> float:
-    """A number of a plan: memory in GB, MFU in %, step time in s, dollars a step, tokens/s."""
+    """A number of a plan: memory in GiB, MFU in %, step time in s, dollars a step, tokens/s."""
     value = float(plan.get(key) or 0.0)
-    return value / 1e9 if key == "memory" else 100 * value if key == "mfu" else value
+    return value / GIB if key == "memory" else 100 * value if key == "mfu" else value
 
 
 def plan_words(plan: Mapping[str, Any]) -> str:

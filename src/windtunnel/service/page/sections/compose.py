@@ -12,6 +12,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import StillRunning
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.fields import pick_typed
 from windtunnel.service.page.figures import head_sheet, headline
 from windtunnel.service.page.forms import FormField, form_fields, group_fields
 from windtunnel.service.page.frame import card, heading, show_error
@@ -44,6 +45,8 @@ def build(context: PageContext) -> None:
             outcome = LiveOutcome(context, form)
             outcome.build()
     context.listen(outcome.refresh)
+    context.when_refused(outcome.forget)
+    context.labels |= {"--on": context.say("compose.machine"), "--gpus": context.say("compose.gpus")}
     ui.timer(0.01, outcome.refresh, once=True)
 
 
@@ -77,8 +80,8 @@ def _start_card(context: PageContext) -> None:
             machines, value=asked.on if asked.on in machines else None, label=context.say("compose.machine"), with_input=True,
             clearable=True, on_change=move,
         )  # fmt: skip
-        for one in (what, where):
-            one.classes("wt-grow").props("outlined dense")
+        for one, offered in ((what, options), (where, machines)):
+            pick_typed(one, offered).classes("wt-grow").props("outlined dense")
 
 
 class JobForm:
@@ -151,11 +154,10 @@ class JobForm:
             made.classes(**{"add" if path in self._context.question.changes else "remove": "wt-changed"})
             self._tell(path, "")
 
-    def show_error(self, path: str, text: str) -> bool:
-        """Writes what is wrong below its field; False where the form does not have it."""
+    def show_error(self, path: str, text: str) -> None:
+        """Writes what is wrong below its field, if the form has it."""
         for known in self._inputs:
             self._tell(known, text if known == path else "")
-        return path in self._inputs
 
     def _tell(self, path: str, text: str) -> None:
         made = self._inputs[path][1]
@@ -208,8 +210,15 @@ class LiveOutcome:
         self._peek.set_text(" · ".join(translate(text, self._context.language.code) for text in peek))
         remember(self._context, asked, headline(answer)[0].words())
 
+    def forget(self) -> None:
+        """Takes away figures of a job that is no longer asked about: beside an error they would read as its answer."""
+        self._box.clear()
+        self._box.props(remove="data-key")
+        self._peek.set_text("")
+
     def _say_running(self, job: str) -> None:
         self._errors.clear()
+        self.forget()
         with self._errors:
             ui.label(self._context.say("compose.running", job=job)).classes("wt-soft")
         ui.timer(1.0, self.refresh, once=True)
@@ -217,9 +226,8 @@ class LiveOutcome:
     def _show_error(self, error: WindtunnelError) -> None:
         table = error_of(error)
         text = f"{table.get('allowed') or table.get('message') or ''}"
-        beside = self._form.show_error(str(table.get("field") or ""), text)
+        self._form.show_error(str(table.get("field") or ""), text)
         self._errors.clear()
+        self.forget()
         with self._errors:
             show_error(self._context, table)
-            if beside:
-                ui.label(self._context.say("compose.kept")).classes("wt-soft")

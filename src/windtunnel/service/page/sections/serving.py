@@ -1,4 +1,5 @@
-"""The section `serving`: throughput against interactivity, latencies of one server, and a step of reinforcement learning."""
+"""The section `serving`: throughput against interactivity, latencies of one server, replicas behind a router, and a step of
+reinforcement learning."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from windtunnel.service.page.sections.serving_rl import build_rl
 from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import use_looks
 from windtunnel.serving.engine import ENGINES
-from windtunnel.serving.options import ServeOptions, ServeSearchOptions
+from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSearchOptions
+from windtunnel.serving.routing import ROUTERS
 
 
 def build(context: PageContext) -> None:
@@ -28,6 +30,7 @@ def build(context: PageContext) -> None:
         _shared_fields(context, form)
     build_front(context, form)
     build_server(context, form)
+    build_fleet(context, form)
     build_rl(context, Form(context, "r.", RLPredictOptions))
 
 
@@ -100,3 +103,36 @@ def wanted_server(form: Form) -> Wanted:
     """The question of one server; with a rate the loop is open, and users are left out."""
     users = () if form.number("rate") else ("concurrent",)
     return Wanted("serve-predict", _shared_arguments(form, "tp", "gpus", "rate", *users, "engine", "weights"), artefacts=SHEET)
+
+
+FLEET = {
+    "replicas": ("f_replicas", ""), "engine": ("f_engine", ""), "weights": ("f_weights", ""), "tp": ("f_tp", ""),
+    "users": ("f_users", ""), "rate": ("f_rate", "20"), "curve": ("f_curve", "swing=0.6"), "turns": ("f_turns", "5"),
+    "shared_prefix": ("f_prefix", "2000:0.5"), "router": ("f_router", ""), "prefill": ("f_prefill", "tp=2"),
+    "mtbf": ("f_mtbf", "200"), "autoscale": ("f_autoscale", "2-20"),
+}  # fmt: skip
+"""Option of the replicas -> its field in the address, and an example."""
+
+
+def build_fleet(context: PageContext, form: Form) -> None:
+    """Builds the card of replicas behind a router."""
+    say_ = context.say
+    with card(say_("serving.fleet"), say_("serving.fleet_about"), "fleet"):
+        with ui.element("div").classes("wt-form"):
+            titles = {"engine": _titles(), "router": {name: name for name in ROUTERS}}
+            for option, (name, hint) in FLEET.items():
+                form.option(
+                    option, say_(f"serving.{name}"), name=name, options=ServeFleetOptions, hint=hint, titles=titles.get(option, {}),
+                    first={"tp": "1", "users": "100"}.get(option),
+                )  # fmt: skip
+        with ui.element("div").classes("wt-buttons"):
+            go = ui.button(say_("serving.fleet_go"), color=None).props("unelevated").classes("wt-go")
+        asking = Asking(context, lambda _, asked: show_sheet(context, asked), "fleet-answer")
+
+    ask_on_click(form, "fleet", go, lambda: asking.run(lambda: wanted_fleet(form)))
+
+
+def wanted_fleet(form: Form) -> Wanted:
+    """The question of replicas behind a router; with a rate the loop is open, and users are left out."""
+    named = [name for option, (name, _) in FLEET.items() if option != "users" or not form.number("f_rate")]
+    return Wanted("serve-fleet", _shared_arguments(form, *named), artefacts=SHEET)
