@@ -17,7 +17,7 @@ from windtunnel.rl.modes.one_step_off import lay_beside
 from windtunnel.rl.modes.step_mode import RLPhase, StepMode
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.rollout import RolloutResult, rollout_server
-from windtunnel.rl.sync import offload_seconds, parked_bytes, sync_seconds, tensors_of
+from windtunnel.rl.sync import BetweenPhases, offload_seconds, parked_bytes, sync_seconds, tensors_of
 from windtunnel.rl.training import TrainingPasses, _pack, on_gpus, part_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
@@ -81,7 +81,7 @@ def test_phases_of_the_update_by_hand(changes: list[str], phases: dict[str, floa
     """3 s for a pass of log-probabilities, 7 s for the updates, 2 s for states that come and go."""
     step = predict_rl(small())
     passes = TrainingPasses(step.update, step.packing, 1, 7.0, 3.0, step.packing)
-    found = _train_phases(small(*changes).rl, passes, 2.0)
+    found = _train_phases(small(*changes).rl, passes, BetweenPhases(2.0))
     assert {phase.name: phase.seconds for phase in found} == {"states from and to host memory": 2.0, **phases}
 
 

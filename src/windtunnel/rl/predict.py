@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict.answer.money import bill
@@ -15,8 +14,7 @@ from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, phase_
 from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming, train_seconds
 from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining
-from windtunnel.rl.sync import data_seconds, offload_seconds, swap_seconds, sync_seconds
-from windtunnel.rl.trainers import trainer_facts
+from windtunnel.rl.sync import BetweenPhases, between_phases, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engine import engine_of
 from windtunnel.sheet.sentence import Sentence
@@ -38,10 +36,7 @@ def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     at = rollout_server(whole, share, int(batch.lengths.max()))
     sync = sync_seconds(whole, passes.prediction.parameters)
     apart = {group.label: train_passes(whole, batch, group.gpus) for group in rl.groups}
-    between = BetweenPhases(
-        offload_seconds(whole, fullest), data_seconds(whole, batch, False), data_seconds(whole, batch, True),
-        swap_seconds(whole, fullest) if trainer_facts(rl.trainer).swaps_reference and "reference" not in rl.roles_apart else 0.0,
-    )  # fmt: skip
+    between = between_phases(whole, batch, fullest)
     training = _train_phases(rl, passes, between, apart)
     mode = whole.mode
     assert isinstance(mode, StepMode)
@@ -100,16 +95,6 @@ def _facts(whole: RLJob, at: RolloutServer, batch: RLBatch, ran: ModeRun) -> Rol
         at.server.plan, at.server.replicas, tokens, tokens / ran.seconds / whole.rollout_gpus, ran.seconds, ran.tail, ran.batch,
         float(batch.response.mean()), longest, capped, ran.rollout.preempted, ran.rollout.recomputed, ran.rollout.peak, at.room,
     )  # fmt: skip
-
-
-class BetweenPhases(NamedTuple):
-    """Seconds that a trainer adds to passes: `offload`: states to host memory and back, `scored`, `updated`: the batch from the
-    controller to the workers and back, `swapped`: the reference's weights in place of the policy's."""
-
-    offload: float
-    scored: float = 0.0
-    updated: float = 0.0
-    swapped: float = 0.0
 
 
 def _train_phases(

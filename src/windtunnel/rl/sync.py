@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from windtunnel.base.lengths import longest_stated
 from windtunnel.memory.host_copies import legs
 from windtunnel.memory.result import StageMemory
 from windtunnel.predict.price.calls import CallBook
-from windtunnel.base.lengths import longest_stated
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.trainers import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
@@ -51,17 +52,38 @@ def parked_bytes(whole: RLJob, memory: StageMemory) -> float:
     return states * (2.0 if whole.rl.trains_critic_too else 1.0)
 
 
-def offload_seconds(whole: RLJob, memory: StageMemory) -> float:
-    """Seconds in which training states go to host memory, and come back, as often as the trainer moves them."""
+class BetweenPhases(NamedTuple):
+    """Seconds that a trainer adds to passes. `offload`: states to host memory and back, in a phase of their own; `scored`,
+    `updated`: to a pass of log-probabilities and to the updates; `swapped`: the reference's weights in place of the policy's."""
+
+    offload: float
+    scored: float = 0.0
+    updated: float = 0.0
+    swapped: float = 0.0
+
+
+def between_phases(whole: RLJob, batch: RLBatch, memory: StageMemory) -> BetweenPhases:
+    """What the job's trainer adds to its passes. `memory`: of the fullest GPU of the update."""
+    facts = trainer_facts(whole.rl.trainer)
+    own = facts.swaps_reference and whole.rl.has_reference and "reference" not in whole.rl.roles_apart
+    swapped = swap_seconds(whole, memory) if own else 0.0
+    scored, updated = (data_seconds(whole, batch, update) for update in (False, True))
+    both, parameters = (offload_seconds(whole, memory, optimizer) for optimizer in (True, False))
+    if facts.moves_in_phases:
+        return BetweenPhases(parameters, scored + parameters, updated + both, swapped)
+    return BetweenPhases(both, scored, updated, swapped)
+
+
+def offload_seconds(whole: RLJob, memory: StageMemory, optimizer: bool = True) -> float:
+    """Seconds in which offloaded training states go to host memory, and come back; without `optimizer` parameters alone."""
     facts, roles = trainer_facts(whole.rl.trainer), 2.0 if whole.rl.trains_critic_too else 1.0
     offload = whole.rl.offload
-    moved = {"optimizer": memory.optimizer * roles if offload != "none" else 0.0}
-    moved["parameters"] = memory.weights * roles * facts.parameter_trips if offload == "all" else 0.0
-    return sum(
-        copy_seconds(whole, size, out, facts.pageable == "all" or facts.pageable == kind)
-        for kind, size in moved.items()
-        for out in (True, False)
-    )
+    pinned = (memory.weights * roles if offload == "all" else 0.0, facts.pageable != "all")
+    states = (memory.optimizer * roles if offload != "none" and optimizer else 0.0, facts.pageable == "none")
+    if pinned[1] == states[1]:
+        pinned, states = (pinned[0] + states[0], pinned[1]), (0.0, states[1])
+    ways = (True, False)
+    return sum(copy_seconds(whole, size, out, not is_pinned) for size, is_pinned in (pinned, states) for out in ways)
 
 
 def swap_seconds(whole: RLJob, memory: StageMemory) -> float:

@@ -32,7 +32,7 @@ class RLTrainerFacts:
     updated_bytes: float = 0.0
     padded_to: Literal["cap", "longest"] = "longest"
     pageable: Literal["none", "optimizer", "all"] = "none"
-    parameter_trips: int = 1
+    moves_in_phases: bool = False
     swaps_reference: bool = False
     tensor_s: float = 0.3e-3
     overlaps_refit: bool = False
