@@ -132,7 +132,8 @@ def job_of(study: RLStudy, mean: float) -> RLJob:
     gpus, per = int(row["gpus"]), re.search(r"resources \D*(\d+):(\d+)", row["plan"])
     rl: dict[str, Any] = {
         "algorithm": "grpo" if "GRPO" in row["workload"] else "dapo", "mode": study.mode, "prompts": prompts, "samples": 16,
-        "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "trainer": "verl", "prompt": "150~0<2048",
+        "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "trainer": "verl",
+        "prompt": "150~0<2048",
         "response": f"{mean:.0f}~1<{cap}", "offload": "all" if study.mode == "colocated" else "none",
         "rollout": {"tp": 4 if gpus > 8 else 2, "memory": 0.8},
     }  # fmt: skip

@@ -17,8 +17,8 @@ from windtunnel.rl.modes.one_step_off import lay_beside
 from windtunnel.rl.modes.step_mode import RLPhase, StepMode
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.rollout import RolloutResult, rollout_server
-from windtunnel.rl.sync import BetweenPhases, offload_seconds, parked_bytes, sync_seconds, tensors_of
-from windtunnel.rl.training import TrainingPasses, _pack, on_gpus, part_of
+from windtunnel.rl.sync import BetweenPhases, between_phases, data_seconds, offload_seconds, parked_bytes, sync_seconds, tensors_of
+from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.simulate import LaneResult
@@ -178,6 +178,43 @@ def test_packs_by_hand(most: float, limit: int, packing: tuple[int, float, int, 
     """Samples of 100, 200, 300 and 400 tokens: the squares of 1,000 / 300 documents of 300 are theirs; lengths in units of 128."""
     found = _pack(small().job, np.array([100, 200, 300, 400]), most, limit, 1.0)
     assert (found.count, found.tokens, found.documents, found.length) == packing
+
+
+def test_bins_by_hand() -> None:
+    """Bins of 4,096: 3,000 and 1,000 share one, 2,000 and 2,000 another, 2,500 and 1,500 a third; 2,500 has one of its own."""
+    lengths = np.array([1000, 1500, 2000, 2000, 2500, 2500, 3000])
+    assert bins_of(lengths, 4096) == 4
+    assert _pack(small().job, lengths, 8192.0, 4096, 1.0).count == 2
+    assert _pack(small("cluster.gpus=8").job, lengths, 8192.0, 4096, 1.0, None, np.repeat(lengths, 100)).count == 50
+
+
+def test_the_path_of_the_data_by_hand() -> None:
+    """verl's controller writes 48 and 64 bytes of each position that may be, 2,048 + 4,096, at 0.406 GB/s, and reads 8 of each of a
+    response at 1.42; NeMo RL's batch is as long as its longest sample."""
+    whole = small("rl.trainer=verl", "rl.prompt=100~0.5<2048", "rl.response=500~1<4096")
+    batch = draw_batch(whole.rl, whole.model.max_seq)
+    sent, found = batch.trained * 6144, batch.trained * 4096 * 8 / 1.42e9
+    assert data_seconds(whole, batch, False) == pytest.approx(sent * 48 / 0.406e9 + found)
+    assert data_seconds(whole, batch, True) == pytest.approx(sent * 64 / 0.406e9)
+    other = small("rl.trainer=nemo-rl", "rl.prompt=100~0.5<2048", "rl.response=500~1<4096")
+    longest = int(batch.prompt.max()) + int(batch.response.max())
+    assert data_seconds(other, batch, True) == pytest.approx(batch.trained * longest * 32 / 0.406e9)
+    assert data_seconds(small(), batch, True) == 0.0
+
+
+def test_states_of_a_trainer_by_hand() -> None:
+    """3 GB of weights, 12 GB of states. NeMo RL: states by pageable copies, 2.8 GB/s out and 6 back; the reference's 3 GB in place
+    of the policy's: out once, in twice. verl: all pageable, parameters for each pass, states for the updates."""
+    memory = replace(predict_rl(small()).update.memory[0], weights=3e9, optimizer=12e9)
+    nemo, verl = (small(f"rl.trainer={name}", "rl.offload=all") for name in ("nemo-rl", "verl"))
+    batch = draw_batch(nemo.rl, nemo.model.max_seq)
+    pinned = sum(leg.seconds(3e9) for out in (True, False) for leg in legs(nemo.job.cluster, "host", out))
+    between = between_phases(nemo, batch, memory)
+    assert between.offload == pytest.approx(pinned + 12 / 2.8 + 12 / 6)
+    assert between.swapped == pytest.approx(3 / 2.8 + 2 * 3 / 6)
+    between = between_phases(verl, batch, memory)
+    assert (between.offload, between.swapped) == (pytest.approx(3 / 2.8 + 3 / 6), 0.0)
+    assert between.updated - data_seconds(verl, batch, True) == pytest.approx(15 / 2.8 + 15 / 6)
 
 
 @pytest.mark.parametrize("changes", [[], split("split")])

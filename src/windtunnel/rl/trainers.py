@@ -1,4 +1,4 @@
-"""What an RL trainer does between the phases of a step: `catalog/rl_trainers.toml`, an entry of each trainer whose sources say it."""
+"""What an RL trainer does between the phases of a step: `catalog/rl_trainers.toml`, an entry for each that was read."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def part_of(cluster: Cluster, gpus: int) -> Cluster:
 
 
 def _pack(
-    job: Job, lengths: Int64s, most: float, limit: int, uneven: float, padded: int | str | None, fitted: Int64s | None
+    job: Job, lengths: Int64s, most: float, limit: int, uneven: float, padded: int | str | None = None, fitted: Int64s | None = None
 ) -> Packing:
     """Packs of at most `limit` tokens, or one sample, for a replica that has `most` tokens; `padded` as `PostTraining.padded`;
     `fitted`: the samples of all replicas that share a pass, where whole samples are fitted into bins."""
