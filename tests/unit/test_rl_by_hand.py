@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rl_predict import small, split
+from windtunnel.base.lengths import draw_lengths
 from windtunnel.memory.host_copies import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl import predict_rl
@@ -237,3 +238,10 @@ def test_a_sync_by_hand(changes: list[str]) -> None:
 def test_a_part_of_a_cluster_by_hand(gpus: int, nodes: int, each: int) -> None:
     part = part_of(load_cluster("h100-ib").model_copy(update={"gpus": 32}), gpus)
     assert (part.gpus, part.gpus // part.node.gpus, part.node.gpus, part.node.scale_up.size) == (gpus, nodes, each, each)
+
+
+@pytest.mark.parametrize("text", ["3053~0.6<3946", "1000~1<4096", "800~1.2<32768", "500~0<600"])
+def test_the_mean_of_cut_lengths_is_the_stated_one(text: str) -> None:
+    drawn = draw_lengths("rl.response", text, 200_000, np.random.default_rng(1))
+    assert drawn.mean() == pytest.approx(float(text.partition("~")[0]), rel=0.01)
+    assert drawn.max() <= int(text.partition("<")[2])
