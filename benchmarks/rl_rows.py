@@ -28,28 +28,36 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.rl import RLJob, RLStep, load_rl_job, predict_rl
 from windtunnel.rl.batch import draw_batch
 from windtunnel.rl.published import PublishedRL, rl_record_text
+from windtunnel.rl.sync import between_phases
 from windtunnel.rl.training import train_passes
 from windtunnel.serving.published import errors_of_figure
 
-MODELS = {"Qwen2.5-Math-7B": "qwen2.5-7b", "Qwen3-30B-A3B-Base": "qwen3-30b-a3b", "Qwen2.5-7B-Instruct (ReTool SFT)": "qwen2.5-7b"}
+MODELS = {"Qwen2.5-Math-7B": "qwen2.5-7b", "Qwen3-30B-A3B-Base": "qwen3-30b-a3b", "Qwen2.5-7B-Instruct (ReTool SFT)": "qwen2.5-7b",
+          "Qwen3-30B-A3B": "qwen3-30b-a3b", "Qwen3-235B": "qwen3-235b-a22b"}  # fmt: skip
 MODES = {
     "colocate sync": "colocated",
     "one-step-off": "one_step_off",
     "fully_async": "async",
     "stream off policy pipeline": "async",
+    "on policy": "colocated",
+    "1-step off": "async",
+    "8-step off": "async",
 }
 PHASES = {
     "step_time_s": "step", "generation_s": "rollout", "generate_sequences_s": "rollout", "old_log_prob_s": "old log-probabilities",
     "ref_log_prob_s": "reference log-probabilities", "update_actor_s": "update",
 }  # fmt: skip
-SOURCE = "tables of steps in the documentation of verl-project/verl (Apache-2.0)"
+SOURCE = "tables of steps in the documentation of verl-project/verl and NVIDIA-NeMo/RL (Apache-2.0)"
 FSDP = {"sharding": "hsdp", "shard_group": 2, "recompute": "full", "cp": 4, "cp_kind": "a2a"}
 """verl's dapo_7b_math_fsdp2_colocate.sh and …_4_12.sh: sp_size 4, fsdp_size 2; those of 28K tokens have fsdp_size 8
 (dapo_7b_math_fsdp2_64_64.sh), retool's 4 (dapo_7b_async_retool.sh). Tokens of a micro batch are those of a GPU times sp_size."""
 MEGATRON = {"recompute": "full", "sharding": "zero1"}
 MIXTURE = {"tp": 2, "cp": 2, "ep": 8, "etp": 1, "sequence_parallel": True}
 """grpo_30b_a3b_base_math_megatron_96_32.sh, which also has enforce_eager=True (no captured graphs), 0.7 of the memory and passes of
-10,240 tokens."""
+10,240 tokens, and updates on the CPU (optimizer_cpu_offload=True, optimizer_offload_fraction=1)."""
+NEMO_SHARES = {"on policy": 0.0, "1-step off": 1 / 2, "8-step off": 1 / 3}
+"""Share of the GPUs that generate, in NeMo RL's recipes (examples/configs/recipes/llm/performance): grpo-qwen3-30ba3b-4n8g.yaml,
+…-4n8g-async-1off.yaml, …-24n8g-async-8off.yaml and those of Qwen3-235B. At release 0.6 log-probabilities are computed in all."""
 MACHINE = {"base": "h200-ib", "node": "hgx-h20"}
 
 
@@ -64,6 +72,10 @@ class RLStudy:
     def family(self) -> tuple[str, ...]:
         """What shares lengths."""
         return tuple(self.row[name] for name in ("model", "framework", "workload", "osl"))
+
+    @property
+    def trainer(self) -> str:
+        return "NeMo RL" if self.row["framework"].startswith("NeMo") else "verl"
 
     @property
     def mode(self) -> str | None:
@@ -81,8 +93,38 @@ def read(path: Path) -> list[RLStudy]:
     return list(found.values())
 
 
+def nemo_job(study: RLStudy) -> RLJob:
+    """The job of a configuration of NeMo RL, whose tables state the mean sample."""
+    row = study.row
+    longest, mean = (int(text.replace(",", "")) for text in re.findall(r"[\d,]*\d", row["osl"])[:2])
+    generated, updated = (int(text.replace(",", "")) for text in re.findall(r"[\d,]*\d", row["load"])[:2])
+    degrees = [re.findall(r"\w+", text) for text in re.findall(r"=\[(.*?)\]", row["plan"])]
+    (engine_tp, _), (tp, cp, ep, pp, *_) = degrees[0], degrees[1]
+    gpus, apart = int(row["gpus"]), round(int(row["gpus"]) * NEMO_SHARES[row["role"]])
+    samples = 32 if "30B" in row["model"] else 16
+    rl: dict[str, Any] = {
+        "trainer": "nemo-rl", "algorithm": "grpo", "mode": study.mode, "prompts": generated // samples, "samples": samples,
+        "mini_batch": updated // samples, "prompt": "150", "response": f"{mean - 150}~0.6<{longest - 150}", "old_logprobs": True,
+        "pack_tokens": longest * int(cp), "logprob_tokens": (2 if "30B" in row["model"] else 1) * longest * int(cp),
+        "rollout": {"tp": int(engine_tp), "memory": 0.8 if apart else 0.6},
+    }  # fmt: skip
+    if apart:
+        rl["rollout"]["gpus"] = apart
+        rl |= {"staleness": float(row["role"][0]), "sync_every": generated // updated}
+    else:
+        rl["offload"] = "all"
+    plan = {"tp": int(tp), "cp": int(cp), "ep": int(ep), "pp": int(pp), "etp": 1, "sharding": "zero1"}
+    plan |= {"sequence_parallel": int(tp) > 1, "recompute": "none" if "30B" in row["model"] else "full"}
+    if "235B" in row["model"]:  # num_layers_in_first_pipeline_stage and …_last_…: 11 of the 94 layers
+        plan["stages"] = [11, *[12] * (int(pp) - 2), 11]
+    cluster = {"base": {"H100": "h100-ib", "GB200": "gb200-nvl72"}[row["gpu"]], "gpus": gpus}
+    return load_rl_job({"workload": "rl", "model": MODELS[row["model"]], "cluster": cluster, "plan": plan, "rl": rl})
+
+
 def job_of(study: RLStudy, mean: float) -> RLJob:
     """The job that a configuration describes, with a mean response."""
+    if study.trainer == "NeMo RL":
+        return nemo_job(study)
     row, load, note = study.row, study.row["load"], study.row["note"]
     cap = int(digits[0]) if (digits := re.findall(r"\d+", row["osl"])) else 16384
     number = lambda pattern, text, other: float(m[1]) if (m := re.search(pattern, text)) else other  # noqa: E731
@@ -90,8 +132,9 @@ def job_of(study: RLStudy, mean: float) -> RLJob:
     gpus, per = int(row["gpus"]), re.search(r"resources \D*(\d+):(\d+)", row["plan"])
     rl: dict[str, Any] = {
         "algorithm": "grpo" if "GRPO" in row["workload"] else "dapo", "mode": study.mode, "prompts": prompts, "samples": 16,
-        "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "prompt": 150,
-        "response": f"{mean:.0f}~1<{cap}", "offload": "all",
+        "mini_batch": int(number(r"mini (\d+)", load, number(r"mini_batch (\d+)", note, 32))), "trainer": "verl",
+        "prompt": "150~0<2048",
+        "response": f"{mean:.0f}~1<{cap}", "offload": "all" if study.mode == "colocated" else "none",
         "rollout": {"tp": 4 if gpus > 8 else 2, "memory": 0.8},
     }  # fmt: skip
     if "recipe default" in load:  # of July 2025: verl captured no graphs by default before August (its pull request 2956)
@@ -112,7 +155,7 @@ def job_of(study: RLStudy, mean: float) -> RLJob:
         plan = MEGATRON
         rl["pack_tokens"] = cap + 2048
         if "A3B" in row["model"]:
-            plan = MEGATRON | MIXTURE
+            plan = MEGATRON | MIXTURE | {"offload": {"optimizer": "host"}}
             rl["pack_tokens"] *= MIXTURE["cp"]
             rl["rollout"] |= {"graphs": False, "memory": 0.7, "step_tokens": 10240}
     else:
@@ -130,7 +173,11 @@ def mean_of(study: RLStudy) -> float:
     for _ in range(9):
         middle = (low * high) ** 0.5
         whole = job_of(study, middle)
-        longer = train_passes(whole, draw_batch(whole.rl, whole.model.max_seq)).update_s < study.figures["update_actor_s"]
+        batch = draw_batch(whole.rl, whole.model.max_seq)
+        passes = train_passes(whole, batch)
+        fullest = max(passes.prediction.memory, key=lambda stage: stage.total)
+        spent = passes.update_s + between_phases(whole, batch, fullest).updated
+        longer = spent < study.figures["update_actor_s"]
         low, high = (middle, high) if longer else (low, middle)
     return (low * high) ** 0.5
 
@@ -149,7 +196,9 @@ def main() -> int:
     errors: dict[str, list[float]] = {"synchronous steps": [], "other steps": [], "phases": []}
     for study in read(path):
         first = study.family not in means
-        if first:
+        if first and study.trainer == "NeMo RL":
+            means[study.family] = float(study.figures["mean_sequence_tokens"])
+        elif first:
             if study.mode != "colocated" or "update_actor_s" not in study.figures:
                 continue
             means[study.family] = mean_of(study)
@@ -181,8 +230,12 @@ def _score(study: RLStudy, step: RLStep, first: bool, mean: float, errors: dict[
         chosen = first and metric == "update_actor_s"
         if predicted and not chosen:
             kind = "phases" if metric != "step_time_s" else "synchronous steps" if study.mode == "colocated" else "other steps"
-            errors[kind].append(predicted / measured - 1.0)
+            kinds = [kind, f"{study.trainer}: {PHASES[metric]}", *([] if kind == "phases" else ["all steps"])]
+            for name in kinds:
+                errors.setdefault(name, []).append(predicted / measured - 1.0)
         print(f"  {metric:22s} {measured:8.1f} {predicted:8.1f} {100 * (predicted / measured - 1.0):+5.0f} %{' chosen' * chosen}")
+    if study.trainer == "NeMo RL":
+        print("  " + ", ".join(f"{phase.name} {phase.seconds:.1f}" for phase in step.timing.phases))
 
 
 if __name__ == "__main__":

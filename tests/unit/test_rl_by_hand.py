@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rl_predict import small, split
+from windtunnel.base.lengths import draw_lengths
 from windtunnel.memory.host_copies import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl import predict_rl
@@ -17,8 +18,8 @@ from windtunnel.rl.modes.one_step_off import lay_beside
 from windtunnel.rl.modes.step_mode import RLPhase, StepMode
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.rollout import RolloutResult, rollout_server
-from windtunnel.rl.sync import offload_seconds, parked_bytes, sync_seconds, tensors_of
-from windtunnel.rl.training import TrainingPasses, _pack, on_gpus, part_of
+from windtunnel.rl.sync import BetweenPhases, between_phases, data_seconds, offload_seconds, parked_bytes, sync_seconds, tensors_of
+from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.simulate import LaneResult
@@ -81,7 +82,7 @@ def test_phases_of_the_update_by_hand(changes: list[str], phases: dict[str, floa
     """3 s for a pass of log-probabilities, 7 s for the updates, 2 s for states that come and go."""
     step = predict_rl(small())
     passes = TrainingPasses(step.update, step.packing, 1, 7.0, 3.0, step.packing)
-    found = _train_phases(small(*changes).rl, passes, 2.0)
+    found = _train_phases(small(*changes).rl, passes, BetweenPhases(2.0))
     assert {phase.name: phase.seconds for phase in found} == {"states from and to host memory": 2.0, **phases}
 
 
@@ -180,6 +181,43 @@ def test_packs_by_hand(most: float, limit: int, packing: tuple[int, float, int, 
     assert (found.count, found.tokens, found.documents, found.length) == packing
 
 
+def test_bins_by_hand() -> None:
+    """Bins of 4,096: 3,000 and 1,000 share one, 2,000 and 2,000 another, 2,500 and 1,500 a third; 2,500 has one of its own."""
+    lengths = np.array([1000, 1500, 2000, 2000, 2500, 2500, 3000])
+    assert bins_of(lengths, 4096) == 4
+    assert _pack(small().job, lengths, 8192.0, 4096, 1.0).count == 2
+    assert _pack(small("cluster.gpus=8").job, lengths, 8192.0, 4096, 1.0, None, np.repeat(lengths, 100)).count == 50
+
+
+def test_the_path_of_the_data_by_hand() -> None:
+    """verl's controller writes 48 and 64 bytes of each position that may be, 2,048 + 4,096, at 0.406 GB/s, and reads 8 of each of a
+    response at 1.42; NeMo RL's batch is as long as its longest sample."""
+    whole = small("rl.trainer=verl", "rl.prompt=100~0.5<2048", "rl.response=500~1<4096")
+    batch = draw_batch(whole.rl, whole.model.max_seq)
+    sent, found = batch.trained * 6144, batch.trained * 4096 * 8 / 1.42e9
+    assert data_seconds(whole, batch, False) == pytest.approx(sent * 48 / 0.406e9 + found)
+    assert data_seconds(whole, batch, True) == pytest.approx(sent * 64 / 0.406e9)
+    other = small("rl.trainer=nemo-rl", "rl.prompt=100~0.5<2048", "rl.response=500~1<4096")
+    longest = int(batch.prompt.max()) + int(batch.response.max())
+    assert data_seconds(other, batch, True) == pytest.approx(batch.trained * longest * 32 / 0.406e9)
+    assert data_seconds(small(), batch, True) == 0.0
+
+
+def test_states_of_a_trainer_by_hand() -> None:
+    """3 GB of weights, 12 GB of states. NeMo RL: states by pageable copies, 2.8 GB/s out and 6 back; the reference's 3 GB in place
+    of the policy's: out once, in twice. verl: all pageable, parameters for each pass, states for the updates."""
+    memory = replace(predict_rl(small()).update.memory[0], weights=3e9, optimizer=12e9)
+    nemo, verl = (small(f"rl.trainer={name}", "rl.offload=all") for name in ("nemo-rl", "verl"))
+    batch = draw_batch(nemo.rl, nemo.model.max_seq)
+    pinned = sum(leg.seconds(3e9) for out in (True, False) for leg in legs(nemo.job.cluster, "host", out))
+    between = between_phases(nemo, batch, memory)
+    assert between.offload == pytest.approx(pinned + 12 / 2.8 + 12 / 6)
+    assert between.swapped == pytest.approx(3 / 2.8 + 2 * 3 / 6)
+    between = between_phases(verl, batch, memory)
+    assert (between.offload, between.swapped) == (pytest.approx(3 / 2.8 + 3 / 6), 0.0)
+    assert between.updated - data_seconds(verl, batch, True) == pytest.approx(15 / 2.8 + 15 / 6)
+
+
 @pytest.mark.parametrize("changes", [[], split("split")])
 def test_a_sync_by_hand(changes: list[str]) -> None:
     """2 GB in four buckets of 512 MiB at most, gathered one after the other, and sent to all GPUs where rollout has its own; 0.3 ms
@@ -200,3 +238,10 @@ def test_a_sync_by_hand(changes: list[str]) -> None:
 def test_a_part_of_a_cluster_by_hand(gpus: int, nodes: int, each: int) -> None:
     part = part_of(load_cluster("h100-ib").model_copy(update={"gpus": 32}), gpus)
     assert (part.gpus, part.gpus // part.node.gpus, part.node.gpus, part.node.scale_up.size) == (gpus, nodes, each, each)
+
+
+@pytest.mark.parametrize("text", ["3053~0.6<3946", "1000~1<4096", "800~1.2<32768", "500~0<600"])
+def test_the_mean_of_cut_lengths_is_the_stated_one(text: str) -> None:
+    drawn = draw_lengths("rl.response", text, 200_000, np.random.default_rng(1))
+    assert drawn.mean() == pytest.approx(float(text.partition("~")[0]), rel=0.01)
+    assert drawn.max() <= int(text.partition("<")[2])

@@ -21,6 +21,7 @@ from windtunnel.rl.modes.in_turn import lay_in_turn
 from windtunnel.rl.modes.step_mode import RLPhase, train_seconds
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.spec import PostTraining
+from windtunnel.rl.sync import BetweenPhases
 
 MACHINE = "h100-ib"
 
@@ -55,7 +56,7 @@ def test_groups_run_beside_each_other_by_hand(groups: Any, seconds: float, waits
     rl = ppo(*groups)
     forward = 4.5 if len(groups) == 1 else 6.0
     apart = {group.label: passes(14.0, forward) for group in rl.groups}
-    found = _train_phases(rl, passes(7.0, 3.0), 0.0, apart)
+    found = _train_phases(rl, passes(7.0, 3.0), BetweenPhases(0.0), apart)
     placed = {phase.name: phase.beside for phase in found if phase.beside is not None}
     assert (train_seconds(found), sum(phase.seconds for phase in found if phase.idle)) == (seconds, waits)
     assert {name: placed[name] for name in starts} == starts

@@ -152,6 +152,7 @@ def test_samples_of_a_prompt_share_its_cache() -> None:
 CHANGES: dict[str, tuple[str, ...]] = {
     "algorithm": ("rl.algorithm=ppo",),
     "mode": tuple(split("split")),
+    "trainer": ("rl.trainer=verl",),
     "prompts": ("rl.prompts=128",),
     "samples": ("rl.samples=8",),
     "mini_batch": ("rl.mini_batch=16",),

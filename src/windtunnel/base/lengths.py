@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -22,7 +23,8 @@ def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Genera
             if not (math.isfinite(mean) and mean >= 1.0 and 0.0 <= spread < 100.0):
                 raise ValueError
             sigma = math.sqrt(math.log1p(spread**2))
-            values = draws.lognormal(math.log(mean) - sigma**2 / 2.0, sigma, count)
+            centre = _centre(mean, sigma, float(cap)) if cap else math.log(mean) - sigma**2 / 2.0
+            values = draws.lognormal(centre, sigma, count)
             return np.asarray(np.clip(np.round(values), 1, int(cap) if cap else None), np.int64)
         low_text, _, high = words.partition("-")
         low = int(low_text)
@@ -32,6 +34,34 @@ def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Genera
     except ValueError:
         raise SpecError(path, text, allowed) from None
     return np.asarray(draws.integers(low, most + 1, count) if most > low else np.full(count, low), np.int64)
+
+
+def longest_stated(text: str) -> int | None:
+    """The longest length of a text that `draw_lengths` takes; None where it states none."""
+    words = text.replace("_", "")
+    if "~" in words:
+        return int(words.partition("<")[2]) if "<" in words else None
+    last = words.rpartition("-")[2]
+    return int(last) if last.isdecimal() else None
+
+
+def _centre(mean: float, sigma: float, cap: float) -> float:
+    """The mean logarithm with which log-normal lengths of spread `sigma`, cut at `cap`, have the mean `mean`: a search by halves.
+
+    Cut lengths are shorter than whole ones, so that one that is taken from `mean` alone gives too few tokens. A mean at the cap or
+    above it gives lengths that are nearly all as long as the cap.
+    """
+    plain = math.log(mean) - sigma**2 / 2.0
+    if sigma == 0.0:
+        return plain
+    normal = NormalDist()
+    low, high = plain, max(plain, math.log(cap)) + 4.0 * sigma
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        reach = (math.log(cap) - middle) / sigma
+        cut = math.exp(middle + sigma**2 / 2.0) * normal.cdf(reach - sigma) + cap * (1.0 - normal.cdf(reach))
+        low, high = (middle, high) if cut < mean else (low, middle)
+    return low
 
 
 def longest_of(lengths: Int64s, samples: int) -> float:

@@ -14,7 +14,7 @@ from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, phase_
 from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming, train_seconds
 from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining
-from windtunnel.rl.sync import offload_seconds, sync_seconds
+from windtunnel.rl.sync import BetweenPhases, between_phases, sync_seconds
 from windtunnel.rl.training import TrainingPasses, train_passes
 from windtunnel.serving.engine import engine_of
 from windtunnel.sheet.sentence import Sentence
@@ -36,7 +36,8 @@ def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     at = rollout_server(whole, share, int(batch.lengths.max()))
     sync = sync_seconds(whole, passes.prediction.parameters)
     apart = {group.label: train_passes(whole, batch, group.gpus) for group in rl.groups}
-    training = _train_phases(rl, passes, offload_seconds(whole, fullest), apart)
+    between = between_phases(whole, batch, fullest)
+    training = _train_phases(rl, passes, between, apart)
     mode = whole.mode
     assert isinstance(mode, StepMode)
     ran = mode.run(whole, at, batch, training, sync, record)
@@ -97,7 +98,7 @@ def _facts(whole: RLJob, at: RolloutServer, batch: RLBatch, ran: ModeRun) -> Rol
 
 
 def _train_phases(
-    rl: PostTraining, passes: TrainingPasses, offload: float, apart: Mapping[str, TrainingPasses] | None = None
+    rl: PostTraining, passes: TrainingPasses, between: BetweenPhases, apart: Mapping[str, TrainingPasses] | None = None
 ) -> list[RLPhase]:
     """Phases of the update's GPUs, in order, and of groups of other roles beside them. `apart`: passes on the GPUs of each group.
 
@@ -109,9 +110,10 @@ def _train_phases(
 
     def phase(name: str, role: str, part: str, present: bool = True) -> RLPhase:
         home = homes.get(role, "train")
-        return RLPhase(name, getattr(on[home], part) if present else 0.0, home)
+        more = (between.updated if part == "update_s" else between.scored) + (between.swapped if role == "reference" else 0.0)
+        return RLPhase(name, getattr(on[home], part) + more if present else 0.0, home)
 
-    first = [RLPhase("states from and to host memory", offload, "train"), RLPhase("rewards", rl.reward_seconds, "train")]
+    first = [RLPhase("states from and to host memory", between.offload, "train"), RLPhase("rewards", rl.reward_seconds, "train")]
     scored = [
         phase("scores of the reward model", "reward", "forward_s", rl.reward_model),
         phase("old log-probabilities", "actor", "forward_s", rl.has_old_logprobs),

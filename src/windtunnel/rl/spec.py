@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from windtunnel.rl.mode import MODES
+from windtunnel.rl.trainers import check_trainer
 from windtunnel.serving.engine import ENGINES
 from windtunnel.spec.common import (
     CacheFormat,
@@ -32,6 +33,9 @@ RLModeName = Annotated[str, BeforeValidator(MODES.check), Field(json_schema_extr
 EngineName = Annotated[str, BeforeValidator(ENGINES.check), Field(json_schema_extra=ENGINES.add_names)]
 """A member of `serving.engine.ENGINES`."""
 
+
+TrainerName = Annotated[str, BeforeValidator(check_trainer)]
+"""An entry of `catalog/rl_trainers.toml`."""
 
 RoleName = Literal["critic", "reference", "reward"]
 """Roles of a step beside the actor, which is updated, and the rollout."""
@@ -79,6 +83,9 @@ class PostTraining(Noun):
 
     algorithm: Literal["grpo", "ppo", "dapo"] = "grpo"
     mode: RLModeName = Field(default=MODES.default, description="where and when the rollout runs")
+    trainer: TrainerName | None = Field(
+        default=None, description="whose data path, copies to the host and sync of weights: verl or nemo-rl; default: none of these"
+    )
     prompts: PositiveInt = Field(default=512, description="prompts of a step that are learned from")
     samples: PositiveInt = Field(default=8, description="responses of each prompt")
     mini_batch: PositiveInt | None = Field(default=None, description="prompts of an update; default: all of the step")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from windtunnel.base.lengths import longest_stated
 from windtunnel.memory.host_copies import legs
 from windtunnel.memory.result import StageMemory
 from windtunnel.predict.price.calls import CallBook
+from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
+from windtunnel.rl.trainers import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
 from windtunnel.rl.training import on_gpus
 from windtunnel.spec import Model
 from windtunnel.workload.ops import Axis, Comm
 
 BUCKET = 512.0 * 2**20
 """Bytes of weights that are gathered and sent at a time (verl's `update_weights_bucket_megabytes`)."""
-
-TENSOR = 0.3e-3
-"""Seconds of host time for a tensor that is gathered, renamed and loaded; assumed (verl's table of syncs: 0.12 s for the 339
-tensors of a 7B in one node)."""
 
 WAKE = 0.5
 """Seconds in which an engine gives its memory back, or takes it; assumed (vLLM's blog on sleep mode states 0.1 to 1 s a level)."""
@@ -35,14 +35,15 @@ def sync_seconds(whole: RLJob, parameters: float) -> float:
     trainer = on_gpus(whole.job, whole.train_gpus)
     count = max(1, math.ceil(2.0 * parameters / BUCKET))
     size = 2.0 * parameters / count
-    seconds = TENSOR * tensors_of(whole.model)
+    facts = trainer_facts(whole.rl.trainer)
+    named, sent = facts.tensor_s * tensors_of(whole.model), 0.0
     axis = Axis.SHARD if trainer.plan.shards_parameters else Axis.TP
     book = CallBook(trainer)
     if book.group(axis).ranks > 1:
-        seconds += count * book.price(Comm.ALL_GATHER, axis, size).seconds
+        named += count * book.price(Comm.ALL_GATHER, axis, size).seconds
     if not whole.mode.shares_gpus:
-        seconds += count * CallBook(whole.job).price(Comm.BROADCAST, Axis.WORLD, size).seconds
-    return seconds
+        sent = count * CallBook(whole.job).price(Comm.BROADCAST, Axis.WORLD, size).seconds
+    return max(named, sent) if facts.overlaps_refit else named + sent
 
 
 def parked_bytes(whole: RLJob, memory: StageMemory) -> float:
@@ -51,10 +52,63 @@ def parked_bytes(whole: RLJob, memory: StageMemory) -> float:
     return states * (2.0 if whole.rl.trains_critic_too else 1.0)
 
 
-def offload_seconds(whole: RLJob, memory: StageMemory) -> float:
-    """Seconds in which training states go to host memory, and come back."""
-    moved = (memory.weights + memory.optimizer) * (2.0 if whole.rl.trains_critic_too else 1.0) - parked_bytes(whole, memory)
-    if moved <= 0.0:
+class BetweenPhases(NamedTuple):
+    """Seconds that a trainer adds to passes. `offload`: states to host memory and back, in a phase of their own; `scored`,
+    `updated`: to a pass of log-probabilities and to the updates; `swapped`: the reference's weights in place of the policy's."""
+
+    offload: float
+    scored: float = 0.0
+    updated: float = 0.0
+    swapped: float = 0.0
+
+
+def between_phases(whole: RLJob, batch: RLBatch, memory: StageMemory) -> BetweenPhases:
+    """What the job's trainer adds to its passes. `memory`: of the fullest GPU of the update."""
+    facts = trainer_facts(whole.rl.trainer)
+    own = facts.swaps_reference and whole.rl.has_reference and "reference" not in whole.rl.roles_apart
+    swapped = swap_seconds(whole, memory) if own else 0.0
+    scored, updated = (data_seconds(whole, batch, update) for update in (False, True))
+    both, parameters = (offload_seconds(whole, memory, optimizer) for optimizer in (True, False))
+    if facts.moves_in_phases:
+        return BetweenPhases(parameters, scored + parameters, updated + both, swapped)
+    return BetweenPhases(both, scored, updated, swapped)
+
+
+def offload_seconds(whole: RLJob, memory: StageMemory, optimizer: bool = True) -> float:
+    """Seconds in which offloaded training states go to host memory, and come back; without `optimizer` parameters alone."""
+    facts, roles = trainer_facts(whole.rl.trainer), 2.0 if whole.rl.trains_critic_too else 1.0
+    offload = whole.rl.offload
+    pinned = (memory.weights * roles if offload == "all" else 0.0, facts.pageable != "all")
+    states = (memory.optimizer * roles if offload != "none" and optimizer else 0.0, facts.pageable == "none")
+    if pinned[1] == states[1]:
+        pinned, states = (pinned[0] + states[0], pinned[1]), (0.0, states[1])
+    ways = (True, False)
+    return sum(copy_seconds(whole, size, out, not is_pinned) for size, is_pinned in (pinned, states) for out in ways)
+
+
+def swap_seconds(whole: RLJob, memory: StageMemory) -> float:
+    """Seconds in which the policy's weights go to host memory, the reference's take their place, and the policy's come back."""
+    out, back = (copy_seconds(whole, memory.weights, way, True) for way in (True, False))
+    return out + 2.0 * back
+
+
+def copy_seconds(whole: RLJob, size: float, out: bool, pageable: bool) -> float:
+    """Seconds of a copy of `size` bytes between a GPU and host memory, while all of its node copy; `out`: away from the GPU."""
+    if size <= 0.0:
         return 0.0
-    cluster = whole.job.cluster
-    return sum(leg.seconds(moved) for out in (True, False) for leg in legs(cluster, "host", out))
+    seconds = sum(leg.seconds(size) for leg in legs(whole.job.cluster, "host", out))
+    return max(seconds, size / (PAGEABLE_OUT if out else PAGEABLE_BACK)) if pageable else seconds
+
+
+def data_seconds(whole: RLJob, batch: RLBatch, update: bool) -> float:
+    """Seconds in which one controller sends the padded batch of a step to the workers and, from log-probabilities, gets what they
+    found. Workers read their parts beside each other."""
+    rl, facts = whole.rl, trainer_facts(whole.rl.trainer)
+    samples = batch.trained
+    response = longest_stated(rl.response) if facts.padded_to == "cap" else None
+    response = int(batch.response.max()) + batch.tools if response is None else response
+    prompt = longest_stated(rl.prompt) if facts.padded_to == "cap" else None
+    prompt = int(batch.prompt.max()) if prompt is None else prompt
+    sent = samples * (prompt + response) * (facts.updated_bytes if update else facts.scored_bytes)
+    returned = 0.0 if update or not sent else samples * response * RETURNED
+    return sent / SERIALISED + returned / DESERIALISED

@@ -7,6 +7,7 @@ holds as many samples and each takes the same number of positions.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from windtunnel.base.lengths import longest_of
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance
 from windtunnel.rl.job import RLJob
+from windtunnel.rl.trainers import trainer_facts
 from windtunnel.serving.server import with_plan
 from windtunnel.spec import Cluster, Job, check
 
@@ -60,11 +62,15 @@ def train_passes(whole: RLJob, batch: RLBatch, gpus: int | None = None) -> Train
     most = [float(balance(lengths[at : at + each], job.dp).max()) for at in range(0, len(lengths), each)]
     updates = len(most) * rl.epochs
     uneven = sum(most) * job.dp / float(lengths.sum())
-    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven, rl.padded)
+    facts = trainer_facts(rl.trainer)
+    bins = rl.padded is None and facts.bins
+    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven, rl.padded, lengths[:each] if bins else None)
     prediction = predict(_packed_job(job, packing))
     wide = rl.logprob_tokens or 2 * rl.pack_tokens
     whole_most = float(balance(lengths, job.dp).max())
-    scoring = _pack(job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), rl.padded)
+    scoring = _pack(
+        job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), rl.padded, lengths if bins else None
+    )
     filled = packing.tokens / (packing.documents * packing.length)
     forward = _forward_seconds(prediction, packing.documents * packing.length, scoring)
     return TrainingPasses(prediction, packing, updates, updates * prediction.step_time_s * filled, forward, scoring)
@@ -89,10 +95,13 @@ def part_of(cluster: Cluster, gpus: int) -> Cluster:
     return cluster.model_copy(update={"gpus": gpus, "node": node})
 
 
-def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float, padded: int | str | None = None) -> Packing:
-    """Packs of at most `limit` tokens, or one sample, for a replica that has `most` tokens; `padded` as `PostTraining.padded`."""
+def _pack(
+    job: Job, lengths: Int64s, most: float, limit: int, uneven: float, padded: int | str | None = None, fitted: Int64s | None = None
+) -> Packing:
+    """Packs of at most `limit` tokens, or one sample, for a replica that has `most` tokens; `padded` as `PostTraining.padded`;
+    `fitted`: the samples of all replicas that share a pass, where whole samples are fitted into bins."""
     limit = max(limit, int(lengths.max()))
-    count = max(1, math.ceil(most / limit))
+    count = max(1, math.ceil(most / limit) if fitted is None else math.ceil(bins_of(fitted, limit) / job.dp))
     tokens = max(most / count, float(lengths.mean()))
     square = float((lengths.astype(np.float64) ** 2).sum() / lengths.sum())
     unit = FULL_ROW * 2 * job.plan.cp * job.plan.tp
@@ -104,6 +113,16 @@ def _pack(job: Job, lengths: Int64s, most: float, limit: int, uneven: float, pad
     documents = max(1, round(tokens / square))
     length = max(unit, round(tokens / documents / unit) * unit)
     return Packing(count, tokens, documents, length, uneven)
+
+
+def bins_of(lengths: Int64s, limit: int) -> int:
+    """Bins of `limit` tokens into which samples are fitted, the longest first, each into the fullest bin that has room."""
+    rooms: list[int] = []
+    for length in np.sort(lengths)[::-1].tolist():
+        place = bisect.bisect_left(rooms, length)
+        room = limit if place == len(rooms) else rooms.pop(place)
+        bisect.insort(rooms, room - length)
+    return len(rooms)
 
 
 def _packed_job(job: Job, packing: Packing) -> Job:

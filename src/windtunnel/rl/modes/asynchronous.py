@@ -19,6 +19,7 @@ from windtunnel.rl.job import RLJob
 from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, train_seconds
 from windtunnel.rl.rollout import RolloutServer, lane_load
 from windtunnel.rl.spec import PostTraining
+from windtunnel.rl.trainers import trainer_facts
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.simulate import LaneResult, run_lane
 
@@ -104,7 +105,7 @@ def _settle(whole: RLJob, at: RolloutServer, batch: RLBatch, piece: float, sync:
         moments = done[:-1]
     assert result is not None
     window = float(done[-1] - done[0]) / (WINDOWS - 1)
-    resumed = _resume_seconds(at, batch, result) if rl.partial else 0.0
+    resumed = _resume_seconds(at, batch, result) if rl.partial and not trainer_facts(rl.trainer).keeps_cache else 0.0
     return AsyncRollout(result, window + resumed, max(0.0, window - sync - piece * rl.sync_every), resumed)
 
 

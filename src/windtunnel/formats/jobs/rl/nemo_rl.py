@@ -52,11 +52,14 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     said, assumed = said_of_table(interpolate(table)), list[str]()
     head = "ppo" if isinstance(table.get("ppo"), Mapping) else "grpo"
     prompts, samples = said.count(f"{head}.num_prompts_per_step") or 32, said.count(f"{head}.num_generations_per_prompt") or 1
-    one: dict[str, Any] = {"algorithm": head, "prompts": prompts, "samples": samples}
+    one: dict[str, Any] = {"algorithm": head, "trainer": "nemo-rl", "prompts": prompts, "samples": samples}
     mini = (said.count("policy.train_global_batch_size") or prompts * samples) // samples
     one["mini_batch"] = mini if mini and prompts % mini == 0 else prompts
     one |= without_none(turns=said.count(f"{head}.max_rollout_turns"))
-    one["reference"] = bool(said.number("loss_fn.reference_policy_kl_penalty"))
+    one["reference"] = False
+    if not said.is_on(f"{head}.skip_reference_policy_logprobs_calculation"):
+        one["reference"] = bool(said.number("loss_fn.reference_policy_kl_penalty"))
+    one["old_logprobs"] = not said.is_on("loss_fn.force_on_policy_ratio")  # algorithms/grpo.py, _resolve_logprob_skip_flags
     longest_sample = said.count("policy.max_total_sequence_length") or 2048
     response = said.count("policy.generation.max_new_tokens") or longest_sample
     one |= lengths_of({"prompt": said.count("data.max_input_seq_length") or longest_sample, "response": response}, assumed)

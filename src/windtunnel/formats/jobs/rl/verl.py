@@ -34,7 +34,10 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
 def _rl_table(said: Said) -> tuple[dict[str, Any], int | None, list[str]]:
     """(the table `rl`, GPUs of all together if the overrides state them, what was assumed) of a trainer's overrides."""
     assumed: list[str] = []
-    table: dict[str, Any] = {"algorithm": "ppo" if (said.text("algorithm.adv_estimator") or "gae") == "gae" else "grpo"}
+    table: dict[str, Any] = {
+        "trainer": "verl",
+        "algorithm": "ppo" if (said.text("algorithm.adv_estimator") or "gae") == "gae" else "grpo",
+    }
     prompts = said.count("data.train_batch_size") or 1024
     drawn = said.count("data.gen_batch_size")
     table |= {"prompts": prompts, "samples": said.count(f"{_ROLLOUT}n") or 1}
