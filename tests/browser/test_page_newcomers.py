@@ -63,7 +63,7 @@ def test_an_error_names_the_field_of_the_page(window: Window) -> None:
 def test_an_advice_opens_compose_with_its_change(window: Window) -> None:
     page = window().open("answer?job=llama3-8b-8xh100")
     step_of(page)
-    page.get_by_role("link", name="Apply plan.recompute = none").click()
+    page.get_by_role("link", name="Apply the advice: plan.recompute = none").click()
     page.wait_for_url("**/ui/compose?*set=plan.recompute=none*")
     assert page.locator("#fields .wt-changed").count() == 1 or "recompute" in page.url
     step_of(page)
@@ -160,7 +160,7 @@ def test_an_empty_text_is_told_and_leaves_no_message_of_the_text_before(window: 
     assert page.get_by_text("Recognised as megatron", exact=False).count() == 0
 
 
-@pytest.mark.parametrize(("letters", "told"), [(3_000_000, "Recognised as megatron"), (5_000_000, "more than 4 MiB")])
+@pytest.mark.parametrize(("letters", "told"), [(510_000, "Recognised as megatron"), (5_000_000, "more than 4 MiB")])
 def test_a_long_paste_is_read_as_a_file_is(window: Window, letters: int, told: str) -> None:
     """A field of the page carries no more than a message of its socket does."""
     page = window().open("compose")
