@@ -178,8 +178,8 @@ def test_hosts_of_a_file_are_the_nics_of_a_job(tmp_path: Path) -> None:
     thin = tmp_path / "thin.toml"
     thin.write_text(hosts(64, up="100Gb/s"))
     sets = [f"fabric.builder=file:{thin}"]
-    assert step(sets, CLOSED) > closed
-    assert step(sets, FLOW) >= step(sets, CLOSED) * 0.999
+    assert step(sets, CLOSED) > 1.5 * closed
+    assert step(sets, FLOW) == pytest.approx(step(sets, CLOSED), rel=0.03)  # gathers and reductions that share the cable
 
 
 @pytest.mark.parametrize(

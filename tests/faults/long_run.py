@@ -279,8 +279,9 @@ def long_run(minutes: float, scale: float, told: Callable[[str], None] = print) 
 
 
 def names(line: str, fault: Fault) -> bool:
-    """Whether a line of the summary names the fault."""
-    return f" {VERDICTS[fault.kind]}: " in line and re.search(rf"\brank {fault.rank}\b", line) is not None
+    """Whether a line of the summary names the fault. A loss is that of all ranks, and a rule quotes the log's line."""
+    of_all = VERDICTS[fault.kind] in ("loss", "log rule")
+    return f" {VERDICTS[fault.kind]}: " in line and (of_all or re.search(rf"\brank {fault.rank}\b", line) is not None)
 
 
 def look_for_alarm(job: LongJob, fault: Fault, before: int) -> bool:

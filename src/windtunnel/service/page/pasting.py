@@ -52,10 +52,11 @@ def paste_card(context: PageContext) -> None:
         await read()
         files.clear()
 
-    def refuse() -> None:
+    def refuse(error: Mapping[str, Any]) -> None:
+        context.refuse()
         said.clear()
         with said:
-            show_error(context, {"message": context.say("compose.too_large", size=f"{MOST_TEXT >> 20} MiB")})
+            show_error(context, error)
 
     async def read() -> None:
         text = str(area.value or "")
@@ -63,26 +64,17 @@ def paste_card(context: PageContext) -> None:
         if text.strip():
             uploads[name_of(text)] = text.encode("utf-8", "replace")
         if not uploads:
-            context.refuse()
-            said.clear()
-            with said:
-                show_error(context, {"message": context.say("compose.empty")})
-            return
+            return refuse({"message": context.say("compose.empty")})
         if not gpus.validate():
             gpus.run_method("focus")
             return
         said.clear()
-        on, number = str(machine.value or ""), str(gpus.value or "").strip()
-        place: dict[str, Any] = {"on": on} if on else {}
-        if on and number:
-            place["set"] = {"cluster.gpus": str(parse_whole(number))}
+        on = str(machine.value or "")
+        place = _place(on, str(gpus.value or "").strip())
         try:
             told = await _read(context, uploads, place)
         except WindtunnelError as error:
-            context.refuse()
-            with said:
-                show_error(context, error_of(error))
-            return
+            return refuse(error_of(error))
         with said:
             _say_reading(context, told)
             if told.get("content") == "server":
@@ -104,9 +96,18 @@ def paste_card(context: PageContext) -> None:
             gpus.props("outlined dense stack-label hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-            upload = choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=refuse)
+            large = {"message": context.say("compose.too_large", size=f"{MOST_TEXT >> 20} MiB")}
+            upload = choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large))
             area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
         said = ui.element("div").props('aria-live="polite"')
+
+
+def _place(on: str, gpus: str) -> dict[str, Any]:
+    """The machine that a text is read on; without a number of GPUs, as many as the text says."""
+    place: dict[str, Any] = {"on": on} if on else {}
+    if on and gpus:
+        place["set"] = {"cluster.gpus": str(parse_whole(gpus))}
+    return place
 
 
 def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
