@@ -157,7 +157,7 @@ def test_overrides(overrides: list[str], said: str, capsys: pytest.CaptureFixtur
         (["prdict"], "Did you mean 'predict'"),
         (["predict", JOB, "--jsn"], "--json"),
         (["predict", JOB, "extra"], "extra"),
-        (["predict", JOB, "--set", "plan.tp=4", "plan.pp=2"], "--set plan.pp=2"),
+        (["predict", JOB, "plan.pp=2"], "--set plan.pp=2"),
         (["predict", ""], "JOB: got nothing"),
         (["predict", " "], "job"),
         (["predict", "."], "."),

@@ -68,8 +68,9 @@ USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kin
 """The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
 
 
+_FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s()]+")
 _SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=.+", re.DOTALL)
-"""A field with its value, as --set takes it."""
+"""A field with its value, as --set takes it: in a message, and as a word."""
 
 
 WITH_PAGE = (
@@ -199,6 +200,9 @@ def usage_message(error: Any) -> str:
         near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
         message += f". Did you mean {near}?" if near else "."
         return f"{message} `{context.command_path} --help` lists the options."
+    fields = _FIELD.findall(message)
+    if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
+        message += f". Each field comes behind --set: {' '.join(f'--set {field}' for field in fields)}"
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
