@@ -140,7 +140,8 @@ def test_mixtures_do_not_quote_the_record_of_dense_models(precision: str) -> Non
     ]
     answer = predict(load_job({"model": "qwen3-235b-a22b", "cluster": "h100-ib"}, [*sets, f"runtime.precision={precision}"]))
     assert answer.published is not None and answer.published.trained == "experts"
-    assert answer.published.leans and "longer" in str(bias_sentence(answer))
+    assert answer.published.leans == ("longer" in str(bias_sentence(answer)))
+    assert answer.published.leans or precision == "fp8"
     assert answer.relative_error >= answer.error_of_parts
 
 

@@ -172,9 +172,11 @@ class Runtime(Noun):
         description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "
         "linear (never in memory, Cut Cross-Entropy)",
     )
-    loss_parts: PositiveInt = Field(
+    loss_parts: int = Field(
         1,
+        ge=1,
         le=1024,
+        strict=True,
         description="vocab_parallel: the loss casts the 16-bit logits of all tokens in so many parts, one at a time (torchtune's "
         "CEWithChunkedOutputLoss: 8); acts on memory",
     )
