@@ -346,14 +346,11 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
-    if arriving is not None:
-        updated = 0.0 if arriving.passing else state.gradients
-        state = replace(state, gradients=0.0)
-    else:
-        updated = 0.0
+    updated = 0.0 if arriving is None or arriving.passing else state.gradients
     if step + updated > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
         peak, buffers = Peak(0.0, 0.0, step, updated), 0.0
-    state = replace(state, gradients=state.gradients + peak.gradients)
+    if arriving is not None:
+        state = replace(state, gradients=peak.gradients)
     workspace = peak.working + cublas_bytes(job)
     allocated = state.total + peak.activations + peak.logits + workspace + buffers
     context = context_bytes(job, habit)

@@ -116,7 +116,7 @@ def arriving_gradients(job: Job, gradients: float, parameters: float) -> Arrivin
     if runtime.optimizer_in_backward:
         width = DTYPE_BYTES[runtime.gradient_dtype] / (job.shard_ranks if job.plan.shards_parameters else 1)
     if not isinstance(job.model, GraphModel) and job.model.tied_embeddings and job.model.lora is None and job.ends_meet:
-        tied = width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
+        tied = width * float(job.vocab_elements)
     return Arriving(width, runtime.optimizer_in_backward, tied)
 
 
@@ -236,7 +236,7 @@ def _output_gradient(workload: Workload) -> float:
     job = workload.job
     if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
         return 0.0
-    return job.runtime.compute_width * float(job.padded_vocab // job.plan.tp * job.model.hidden)
+    return job.runtime.compute_width * float(job.vocab_elements)
 
 
 def _context(table: OpTable) -> Floats:

@@ -77,13 +77,12 @@ def between_phases(whole: RLJob, batch: RLBatch, memory: StageMemory) -> Between
 def offload_seconds(whole: RLJob, memory: StageMemory, optimizer: bool = True) -> float:
     """Seconds in which offloaded training states go to host memory, and come back; without `optimizer` parameters alone."""
     facts, roles = trainer_facts(whole.rl.trainer), 2.0 if whole.rl.trains_critic_too else 1.0
-    offload = whole.rl.offload
-    pinned = (memory.weights * roles if offload == "all" else 0.0, facts.pageable != "all")
-    states = (memory.optimizer * roles if offload != "none" and optimizer else 0.0, facts.pageable == "none")
-    if pinned[1] == states[1]:
-        pinned, states = (pinned[0] + states[0], pinned[1]), (0.0, states[1])
-    ways = (True, False)
-    return sum(copy_seconds(whole, size, out, not is_pinned) for size, is_pinned in (pinned, states) for out in ways)
+    moved = {False: 0.0, True: 0.0}  # whether their memory is pageable -> bytes
+    if whole.rl.offload == "all":
+        moved[facts.pageable == "all"] += memory.weights * roles
+    if whole.rl.offload != "none" and optimizer:
+        moved[facts.pageable != "none"] += memory.optimizer * roles
+    return sum(copy_seconds(whole, size, out, pageable) for pageable, size in moved.items() for out in (True, False))
 
 
 def swap_seconds(whole: RLJob, memory: StageMemory) -> float:

@@ -149,3 +149,8 @@ class Job(Noun):
         """Vocabulary padded to a multiple of `runtime.pad_vocab` x tp."""
         step = self.runtime.pad_vocab * self.plan.tp
         return math.ceil(self.model.vocab / step) * step
+
+    @property
+    def vocab_elements(self) -> int:
+        """Elements on one GPU of the embedding of words, and of the output matrix."""
+        return self.padded_vocab // self.plan.tp * self.model.hidden

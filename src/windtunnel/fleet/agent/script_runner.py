@@ -9,7 +9,6 @@ import runpy
 import sys
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 
 from windtunnel.fleet.fence import Fence
 
@@ -38,7 +37,7 @@ def run_script(argv: Sequence[str]) -> int:
             _note_unwatched_end(ended)
     except BaseException as error:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
         _note_unwatched_end(error)
-        sys.excepthook(*_current_exception())
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -73,9 +72,3 @@ def _exit_status(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)
     return 1
-
-
-def _current_exception() -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    kind, error, trace = sys.exc_info()
-    assert kind is not None and error is not None
-    return kind, error, trace

@@ -307,7 +307,7 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
         updated = parameters if plan.sharding == "none" else shard_elements(job, parameters, experts)
         reduced = (stage.twin(twin, twin.size(updated), reduced),)
     if tied.axis is not Axis.NONE:
-        size = tied.size(job.padded_vocab // plan.tp * job.model.hidden)
+        size = tied.size(job.vocab_elements)
         reduced = (stage.sync(Task.TIED_EMBEDDING, tied, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)
     norm = stage.demands.norm

@@ -105,6 +105,8 @@ class FullySharded:
         joined = stage.workload.job.runtime.root_unit == "joined" and stage.workload.job.runtime.reuse_distance is None
         self.root = stage.workload.root if joined else ()
         self.again = [gathered_for_backward(stage.workload, blocks) for blocks in self.flat]
+        self.units = [[self._unit(blocks, position) for position in range(len(blocks))] for blocks in self.flat]
+        self.tensors = [[sharded_tensors(stage, unit) for unit in units] for units in self.units]
         self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
 
     def stops(self, actions: Int64s) -> Bools:
@@ -159,10 +161,9 @@ class FullySharded:
             if gathered is not None:
                 self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
-    def _unit(self, chunk: int, position: int) -> list[int]:
-        """The blocks whose parameters are gathered and reduced with the one at `position` of a virtual stage: that one, the root
+    def _unit(self, blocks: list[int], position: int) -> list[int]:
+        """The blocks whose parameters are gathered and reduced with the one at `position` of a virtual stage's: that one, the root
         unit at the first of its blocks, or none at the others."""
-        blocks = self.flat[chunk]
         if blocks[position] not in self.root:
             return [blocks[position]]
         unit = [place for place, block in enumerate(blocks) if block in self.root]
@@ -173,8 +174,8 @@ class FullySharded:
         computation before the next one."""
         label = (Task.GATHER, action.micro_batch, action.chunk)
         backward = action.direction is not Pass.FORWARD
-        unit = self._unit(action.chunk, position)
-        tensors = whole = sharded_tensors(self.stage, unit)
+        unit = self.units[action.chunk][position]
+        tensors = whole = self.tensors[action.chunk][position]
         if backward:
             tensors = self.again[action.chunk][position]
         if not tensors:
@@ -197,14 +198,14 @@ class FullySharded:
         return of.working > 0.0 and most is not None and of.parameters > most
 
     def _scatter(self, chunk: int, position: int, after: int, last: bool) -> None:
-        rows, unit = self.last_reductions if last else self.reductions, self._unit(chunk, position)
+        rows, unit = self.last_reductions if last else self.reductions, self.units[chunk][position]
         if not rows or not unit:
             return
         size = held_parameters(self.stage, tuple((block, 1) for block in unit))
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return
-        reduced = reduce(self.stage, REDUCE, rows, size, (after,), shares(self.stage, sharded_tensors(self.stage, unit)))
+        reduced = reduce(self.stage, REDUCE, rows, size, (after,), shares(self.stage, self.tensors[chunk][position]))
         if reduced is not None:
             self.pending.append(reduced)
         self.copies.send_gradients(size, after if reduced is None else reduced)

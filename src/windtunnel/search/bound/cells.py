@@ -174,6 +174,7 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         return replace(like, job=job, keys=keys, columns=columns, saved=saved, working=working)
     repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
     held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
+    gathered, kept = [gathered_elements(job, block) for block in blocks], kept_root(workload)
     return Cell(
         job=job,
         keys=keys,
@@ -184,8 +185,8 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         quantised=column([b.quantised for b in blocks]),
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
-        sharded=column([gathered_elements(job, block) for block in blocks]),
-        again=column([0.0 if b in kept_root(workload) else gathered_elements(job, block) for b, block in enumerate(blocks)]),
+        sharded=column(gathered),
+        again=column([0.0 if b in kept else elements for b, elements in enumerate(gathered)]),
         saved=saved,
         working=working,
         boundary=workload.boundary,

@@ -210,9 +210,8 @@ def embedding(job: Job) -> list[Unit]:
     tape = Tape(job, Module.EMBEDDING)
     model = job.model
     t, h = tape.tokens, model.hidden
-    words = job.padded_vocab // tape.tp * h
     positions = model.max_seq * h if model.position == "learned" else 0
-    unit = Unit("embedding", parameters=words + positions)
+    unit = Unit("embedding", parameters=job.vocab_elements + positions)
     unit.forward.append(tape.elementwise("embedding", Phase.FORWARD, t * h, 1, 1, 1 if tape.tp == 1 else 4, Kind.EMBEDDING, t, h))
     if tape.tp > 1:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
@@ -230,7 +229,7 @@ def embedding(job: Job) -> list[Unit]:
             tape.activation_dtype,
             m=t,
             n=h,
-            k=words // h,
+            k=job.padded_vocab // tape.tp,
             bytes=t * h * (tape.width + 2 * tape.grad_width),
             launches=3,
         )
