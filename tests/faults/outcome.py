@@ -27,13 +27,15 @@ GROUPS = {
 @dataclass(frozen=True)
 class Outcome:
     """`right`: what is wrong was named; None where nothing was expected to be. `wrong`: names that are not the fault's.
-    `seconds`: from the fault to the word, NaN where the run is judged after its end."""
+    `seconds`: from the fault to the word, NaN where the run is judged after its end; `excused`: those of them in which a rank or
+    who looks was ready to run and had no core, at most."""
 
     right: bool | None
     wrong: tuple[str, ...] = ()
     said: str = ""
     seconds: float = float("nan")
     details: Mapping[str, float] = field(default_factory=dict)
+    excused: float = 0.0
 
 
 @dataclass(frozen=True)

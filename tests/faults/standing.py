@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.liveness import HEARTBEAT, LEAST_STALL
 from windtunnel.fleet.monitor import Alarm, Monitor
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
+from windtunnel.fleet.starting import threads_waited_for_core
 
 SILENT_LIMIT = 2 * HEARTBEAT + 1.0
 """Seconds within which a silent rank has to be named."""
@@ -38,7 +39,7 @@ def stopped(bench: Bench, seed: int, stages: int = 1, afar: bool = False) -> Out
     rank, moment = dice.randrange(8), dice.random()
     site: Site = Placed(bench.zygote, [(0, 0.0)] * 2) if afar else bench.zygote
     with folder() as path, running(site, Job(path, steps=_ENDLESS, stages=stages, seed=seed)) as pids:
-        watcher = _Watcher(Path(path, "job"))
+        watcher = _Watcher(Path(path, "job"), pids.values())
         watcher.until(lambda recorded: _steps(recorded) >= 3)
         time.sleep(moment * HEARTBEAT)
         os.kill(pids[rank], signal.SIGSTOP)
@@ -54,8 +55,8 @@ def stuck(how: str, bench: Bench, seed: int) -> Outcome:
     rank, step = dice.randrange(8), dice.randrange(4, 12)
     with folder() as path:
         job = Job(path, steps=_ENDLESS, seed=seed, stuck_rank=rank, stuck_step=step, stuck_how=how)
-        with running(bench.zygote, job):
-            watcher = _Watcher(Path(path, "job"))
+        with running(bench.zygote, job) as pids:
+            watcher = _Watcher(Path(path, "job"), pids.values())
             watcher.until(lambda recorded: Path(path, "stuck").exists() and Path(path, "stuck").stat().st_size > 10)
             return watcher.outcome(rank, float(Path(path, "stuck").read_text(encoding="ascii")))
 
@@ -66,10 +67,10 @@ def _steps(recorded: Recorded) -> int:
 
 
 class _Watcher:
-    """A monitor that looks once a heartbeat, and sooner when it says so, from the start of the job on."""
+    """A monitor that looks once a heartbeat, and sooner when it says so, from the start of the job on. `pids`: the job's ranks."""
 
-    def __init__(self, run: Path) -> None:
-        self._run, self._monitor = run, Monitor()
+    def __init__(self, run: Path, pids: Collection[int]) -> None:
+        self._run, self._monitor, self._pids = run, Monitor(), (*pids, os.getpid())
         self._next = time.time()
         self._alarms: list[Alarm] = []
 
@@ -89,6 +90,7 @@ class _Watcher:
     def outcome(self, rank: int, since: float) -> Outcome:
         """Looks until a hang is told. A chain of waiting, where there is one by then, has to end at the rank."""
         early = tuple(one.text for one in self._alarms)
+        waited = {pid: threads_waited_for_core(pid) for pid in self._pids}
         while time.time() < since + _PATIENCE:
             time.sleep(max(self._next - time.time(), 0.0))
             for alarm in self._look(recorded_of_rings(self._run, _ROWS)):
@@ -97,7 +99,9 @@ class _Watcher:
                     wrong = tuple(f"rank {one}: {why}" for one, why in alarm.hang.culprits.items() if one != rank)
                     chain = alarm.hang.chain
                     right = rank in alarm.hang.culprits and (not chain or chain[-1] == rank)
-                    return Outcome(right, early + wrong, alarm.text, seconds, {"ranks in the chain of waiting": float(len(chain))})
+                    excused = max(threads_waited_for_core(pid) - before for pid, before in waited.items()) / 1e9
+                    details = {"ranks in the chain of waiting": float(len(chain))}
+                    return Outcome(right, early + wrong, alarm.text, seconds, details, excused)
                 early += (alarm.text,)
         return Outcome(False, early, "nothing")
 
@@ -109,8 +113,9 @@ class _Watcher:
 
 
 def within(outcome: Outcome, limit: float) -> Outcome:
-    """The same, and not right where it came too late."""
-    late = not outcome.seconds <= limit
+    """The same, and not right where it came too late. Time in which a rank or who looks had no core is no part of it: on a loaded
+    machine such a job does not stand still yet."""
+    late = not outcome.seconds - outcome.excused <= limit
     return replace(
         outcome, right=bool(outcome.right) and not late, said=outcome.said + (f" ({outcome.seconds:.1f} s)" if late else "")
     )
