@@ -42,6 +42,7 @@ from .api.step import goodput as goodput
 from .api.step import memory as memory
 from .api.step import predict as predict
 from .api.step import sensitivity as sensitivity
+from .api.suite import suite as suite
 from .base.errors import EngineError as EngineError
 from .base.errors import FileError as FileError
 from .base.errors import PlanError as PlanError

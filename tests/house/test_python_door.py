@@ -31,7 +31,7 @@ FUNCTIONS = {
     "serve-search": "serve_search", "serve-fleet": "serve_fleet",
     "sensitivity": "sensitivity", "compare": "compare", "whatif": "whatif", "calibrate": "calibrate", "capture": "capture",
     "collective": "collective",
-    "flows": "flows", "validate": "validate", "catalog FILE...": "catalog",
+    "flows": "flows", "validate": "validate", "suite": "suite", "catalog FILE...": "catalog",
     "catalog add": "add_entry", "replay": "replay", "simai": "simai", "export": "export",
     "serve": "connect",
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
@@ -117,6 +117,7 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
     "replay --loggops": (["replay", "step.goal", "--loggops", "L=2500,o=1500"], WHOLE),
     "simai": (["simai", "workload.txt", "--gpus", "8", "--nvlink", "360"], WHOLE),
     "validate": (["validate", "rows.csv"], WHOLE),
+    "suite": (["suite", "llama3-8b", "--on", "h100-ib", "--framework", "nemo", "--gpus", "8"], WHOLE),
     "profile show": (["profile", "show", "kernels.parquet"], WHOLE),
     "profile gains": (
         ["profile", "gains", "kernels.parquet"],

@@ -100,6 +100,7 @@ def ask_records(folder: Path) -> dict[str, object]:
     job = wt.load("llama3-8b-8xh100", FAILS)
     return {
         "validate": wt.validate([folder / "rows.csv"]),
+        "suite": wt.suite(["llama3-8b"], on=["h100-ib"], frameworks=["nemo"], gpus=[8]),
         "profile import": measured,
         "profile show": wt.profile.show(measured),
         "profile gains": wt.profile.gains(measured),

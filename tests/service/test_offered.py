@@ -38,7 +38,7 @@ calibrate catalog collective compare design export fit_collectives fit_engines f
 fit_published fit_training fit_transfer fleet_compare fleet_dashboard fleet_hang fleet_incidents fleet_jobset fleet_replay
 fleet_show
 fleet_startup flows goodput import memory plan predict profile_export profile_fit profile_gains profile_import profile_show
-profile_transfer replay rl-predict runs_show search sensitivity serve-fleet serve-predict serve-search simai validate whatif
+profile_transfer replay rl-predict runs_show search sensitivity serve-fleet serve-predict serve-search simai suite validate whatif
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from itertools import islice
@@ -16,6 +17,7 @@ from windtunnel.fleet.api import monitor_run
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.losses import LossSeries, values_in
+from windtunnel.fleet.launch.sidecars import ALARMS
 from windtunnel.fleet.log_watch import LogWatch, read_log_rules
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
@@ -105,6 +107,29 @@ def test_a_machine_without_the_collector_tells_what_its_own_lines_say(tmp_path: 
     ]
     living.close()
     assert looks[0][:2] == [Verdict.LOSS, Verdict.CRASH] and looks[1] == [Verdict.LOSS]
+
+
+KEPT_RANK = """
+import os, sys, time
+from pathlib import Path
+told = Path(sys.argv[1])
+while not told.exists() or "low" not in told.read_text():
+    os.write(1, b"tokens/s: 12\\n")  # as native code prints
+    time.sleep(0.1)
+"""
+
+
+def test_a_kept_job_follows_rules_in_all_that_its_ranks_print(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(KEPT_RANK)
+    (tmp_path / "rules.toml").write_text('[[rule]]\nname = "low"\nmatch = "tokens/s: ([0-9]+)"\nbelow = 100\n')
+    alarms = tmp_path / "job" / ALARMS
+    words = ["--dir", str(tmp_path), "--run", "job", "--nodes", "2", "--log-rules", str(tmp_path / "rules.toml")]
+    rank = ["--", "python", str(tmp_path / "rank.py"), str(alarms)]
+    ended = subprocess.run([sys.executable, "-m", "windtunnel", "fleet", "run", *words, *rank], timeout=300)
+    assert ended.returncode == 0
+    told = [json.loads(line) for line in alarms.read_text().splitlines()]
+    assert {(each["verdict"], each["text"]) for each in told} == {("log rule", "low: tokens/s: 12")}
+    assert told[0]["ranks"] in ([0], [1])
 
 
 def test_rules_of_a_file(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""What `compare` takes."""
+"""What `compare` and `suite` take."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,3 +36,21 @@ class CompareCommandOptions:
     set_b: Sequence[str] = option("Change a field of B only; repeatable.", (), metavar="KEY=VALUE")
     on: str | None = shared.on()
     network: str = shared.network()
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """What a suite of training jobs is asked with: every model by every framework on every machine in every size."""
+
+    models: Sequence[str] = argument(
+        "Models of the catalogue, or config.json files; default: seven that most publications have.", (), metavar="[MODEL]...",
+        offers="models",
+    )  # fmt: skip
+    on: Sequence[str] = option(
+        "Clusters; default: six makes of GPU.", (), metavar="CLUSTER,...", reads="machines", offers="machines"
+    )
+    frameworks: Sequence[str] = option("Default: nemo,torchtitan.", (), word="--framework", metavar="NAME,...", reads="machines")
+    gpus: Sequence[int] = option("GPUs of a job; default: 64,512.", (), metavar="N,...", commas=True, reads="counts")
+    sets: Sequence[str] = shared.sets()
+    processes: int | None = option("Processes; default: one for each core.", None, word="--jobs", least=1)
+    progress: Callable[[float], object] | None = shared.progress()

@@ -41,6 +41,7 @@ VERBS: Verbs = {
     "collective": ("collective", "The table that nccl-tests prints, predicted."),
     "flows": ("flows", "Plain flows over a fabric: when each one ends, and the load of the links."),
     "validate": ("validate", "Predicted against measured, row by row and by family."),
+    "suite": ("suite", "Every model by every framework on every machine in every size, beside what was published."),
     "measure": ("measure", "A machine that nobody measured: plan, run, check and use of its measurements, within minutes."),
     "profile": ("profile", "Measure a GPU, fit kernel models, and transfer them to GPUs without measurements."),
     "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),

@@ -174,6 +174,8 @@ class LogWatch:
 
     def _lines(self) -> Iterator[tuple[Path, str]]:
         own = sorted(self.folder.glob(f"rank-*{PRINTED_SUFFIX}"))
+        for attempt in sorted(self.folder.glob("logs/attempt-*"))[-2:]:  # a kept job's: all that its ranks print
+            own += sorted(attempt.glob("rank-*.log"))
         self._whose.update({path: int(path.stem.partition("-")[2]) for path in own if path.stem.partition("-")[2].isdigit()})
         patterns = (Path(pattern) for pattern in self.files)
         more = [path for pattern in patterns for path in sorted(pattern.parent.glob(pattern.name))]

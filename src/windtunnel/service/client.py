@@ -197,6 +197,7 @@ class RemoteService:
     collective = _asks("collective", "network.options:CollectiveCommandOptions")
     flows = _asks("flows", "network.flows.options:FlowsCommandOptions")
     validate = _asks("validate", "reality.options:ValidateCommandOptions")
+    suite = _asks("suite", "api.options:SuiteOptions")
     catalog = _asks("catalog", "jobs.options:CatalogOptions")
     replay = _asks("replay", "replay.options:ReplayCommandOptions")
     simai = _asks("simai", "replay.options:SimaiCommandOptions")

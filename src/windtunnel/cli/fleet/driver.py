@@ -18,7 +18,7 @@ import typer
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.text import clean
-from windtunnel.cli.fleet.run_options import Webhook
+from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webhook, monitor_options
 from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook
 
 if TYPE_CHECKING:
@@ -43,24 +43,46 @@ def command(
         str, typer.Option("--engine", help="What starts agents: local, slurm, ray; waiting: something else.")
     ] = "local",
     webhook: Webhook = "",
+    log_rules: LogRules = None,
+    watch_log: WatchLog = None,
+    counters: Counters = None,
 ) -> None:
     """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""
     from windtunnel.fleet.driver.serve import Driver
 
     folder = folder.absolute()
-    with _incidents_to(webhook, lambda: _run_of(folder)) as tell:
+    of_monitor = monitor_options(log_rules, watch_log or (), counters or ())
+    records = Path(_of_plan(folder, "folder", str(folder.parent)))
+    with (
+        _incidents_to(webhook, lambda: _of_plan(folder, "run", folder.name)) as tell,
+        _monitor_beside(records, of_monitor, webhook),
+    ):
         code = Driver(folder, engine_of(engine), line_printer(), tell=tell).run()
     raise typer.Exit(code)
 
 
-def _run_of(folder: Path) -> str:
-    """Name of the run that the plan in a driver's folder is of."""
+def _of_plan(folder: Path, name: str, otherwise: str) -> str:
+    """A field of the plan in a driver's folder; the driver says what is wrong with one that cannot be read."""
     import json
 
     try:
-        return str(json.loads((folder / "plan.json").read_bytes())["run"])
+        return str(json.loads((folder / "plan.json").read_bytes())[name])
     except (OSError, ValueError, KeyError, TypeError):
-        return folder.name  # the driver says what is wrong with it
+        return otherwise
+
+
+@contextlib.contextmanager
+def _monitor_beside(run: Path, of_monitor: Sequence[str], webhook: str, judge: bool = False) -> Iterator[None]:
+    """Beside a driver, where one is asked for: a monitor that follows the lines of all ranks and the counters. Which ranks are slow
+    or hang is the driver's to say, unless `judge`."""
+    if not of_monitor and not judge:
+        yield
+        return
+    from windtunnel.fleet.launch.sidecars import Sidecars
+
+    run.mkdir(parents=True, exist_ok=True)
+    with Sidecars(run, webhook=webhook, of_monitor=[*of_monitor, *([] if judge else ["--no-judge"])]):
+        yield
 
 
 @contextlib.contextmanager
@@ -97,6 +119,11 @@ class KeptAlive:
     store: str
     tee: bool = False
     webhook: str = ""
+    judge: bool = False
+    """A monitor beside the driver judges the ranks too."""
+    log_rules: Path | None = None
+    watch_log: Sequence[str] = ()
+    counters: Sequence[str] = ()
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -106,7 +133,9 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = line_printer()
-    with _incidents_to(asked.webhook, lambda: plan.run) as tell:
+    of_monitor = monitor_options(asked.log_rules, asked.watch_log, asked.counters)
+    beside = _monitor_beside(run, of_monitor, asked.webhook, asked.judge)
+    with _incidents_to(asked.webhook, lambda: plan.run) as tell, beside:
         driver = Driver(folder, engine_of(asked.engine), say, database=asked.store, tell=tell)
         driver.save_plan(plan)
         say(f"records in {run}, driver in {folder}")

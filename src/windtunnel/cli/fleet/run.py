@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -98,34 +98,17 @@ def command(
 
         read_log_rules(log_rules)
     if nodes is not None:
-        _refuse_monitor_options({"--log-rules": log_rules, "--watch-log": watch_log, "--counters": counters})
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store, tee, webhook,
+            expect_step, driver_listen, store, tee, webhook, monitor is True, log_rules, watch_log or (), counters or (),
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    of_monitor = _monitor_options(log_rules, watch_log or (), counters or ())
+    of_monitor = kept.monitor_options(log_rules, watch_log or (), counters or ())
     raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook, of_monitor))
-
-
-def _monitor_options(log_rules: Path | None, watch_log: Sequence[str], counters: Sequence[str]) -> list[str]:
-    """What the monitor beside the command is started with."""
-    words = ["--log-rules", str(log_rules.absolute())] if log_rules is not None else []
-    words += [word for path in watch_log for word in ("--watch-log", str(Path(path).absolute()))]
-    return words + [word for exporter in counters for word in ("--counters", exporter)]
-
-
-def _refuse_monitor_options(given: Mapping[str, object]) -> None:
-    """SpecError: a kept job has no monitor beside it. Its driver reads the ranks' logs, its agents look at GPUs and NICs."""
-    for option, value in given.items():
-        if value:
-            raise SpecError(
-                option, "--nodes beside it", "a job without --nodes", "The driver and its agents look there themselves."
-            )
 
 
 def _run_name(run: str, is_kept: bool) -> str:

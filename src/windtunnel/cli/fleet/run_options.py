@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -48,3 +49,10 @@ Counters = Annotated[
     list[str] | None,
     typer.Option("--counters", metavar="URL|FILE", help="An exporter of GPU or NIC counters, such as dcgm-exporter; repeatable."),
 ]
+
+
+def monitor_options(log_rules: Path | None, watch_log: Sequence[str], counters: Sequence[str]) -> list[str]:
+    """What the monitor beside a job is started with."""
+    words = ["--log-rules", str(log_rules.absolute())] if log_rules is not None else []
+    words += [word for path in watch_log for word in ("--watch-log", str(Path(path).absolute()))]
+    return words + [word for exporter in counters for word in ("--counters", exporter)]

@@ -110,9 +110,7 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
             "stop", (), why=f"{context.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
         )
     if then == "stop" and context.counts.get(fault.what, 0) >= policy.same:
-        return RecoveryDecision(
-            "stop", (), why=f"{fault.what} for the {context.counts[fault.what] + 1}th time: a node is not to blame"
-        )
+        return RecoveryDecision("stop", (), why=f"{fault.what}, {context.counts[fault.what] + 1} times: a node is not to blame")
     gone = [node for node in context.nodes if node not in context.able]
     worn += [node for node in fault.nodes if node in context.sick and node not in worn and fault.separable]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])

@@ -1,0 +1,68 @@
+"""What `suite` shows: a table of all cells, and why some have no plan."""
+
+from __future__ import annotations
+
+from windtunnel.api.suite import PublishedRun, Suite, SuiteCell
+from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
+from windtunnel.sheet.sentence import Sentence, quote
+
+
+def suite_sheet(suite: Suite) -> Sheet:
+    """What `suite` shows."""
+    cells = suite.cells
+    predicted = [cell for cell in cells if cell.fits]
+    beside = [cell for cell in predicted if cell.published is not None]
+    figures = (
+        Figure("cells", "jobs", len(cells)),
+        Figure("fitting", "fit", len(predicted)),
+        Figure("published", "beside a published run", len(beside)),
+    )
+    refused = [cell for cell in cells if not cell.fits]
+    lines = tuple(Sentence("{cell}: {why}", cell=quote(_name(cell)), why=quote(cell.why)) for cell in refused)
+    return Sheet(
+        "A suite of training jobs",
+        Sentence("{count} jobs, each in the first plan that fits", count=len(cells)),
+        figures,
+        (
+            Section("Rates, beside the nearest published run of the same model and GPU", (_table(predicted),) if predicted else ()),
+            Section("Jobs without a plan", (Lines(lines, mood="soft"),) if lines else ()),
+        ),
+        titled=True,
+    )
+
+
+def _name(cell: SuiteCell) -> str:
+    return f"{cell.model}, {cell.framework}, {cell.gpus} GPUs of {cell.machine}"
+
+
+def _table(cells: list[SuiteCell]) -> Table:
+    ours = ("tokens/s/GPU", "±", "MFU", "$ a million tokens")
+    theirs = ("published tokens/s/GPU", "predicted for that run")
+    columns = (
+        Column("model"), Column("machine"), Column("framework"), Column("GPUs", True), *(Column(head, True) for head in ours),
+        Column("plan", left_out="terminal"), *(Column(head, True) for head in theirs), Column("that run"),
+    )  # fmt: skip
+    return Table("cells", columns, tuple(_row(cell) for cell in cells))
+
+
+def _row(cell: SuiteCell) -> tuple[Cell, ...]:
+    rate, error, mfu, dollars = cell.tokens_per_s_per_gpu, cell.relative_error, cell.mfu, cell.dollars_per_million_tokens
+    return (
+        Cell(quote(cell.model)), Cell(quote(cell.machine)), Cell(quote(cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
+        _number(rate, 1.0, ",.0f"), _number(error, 100.0, ".0f", " %"), _number(mfu, 100.0, ".1f", " %"),
+        _number(dollars, 1.0, ".3g"), Cell(quote(cell.plan)), *_published_cells(cell.published),
+    )  # fmt: skip
+
+
+def _number(value: float | None, scale: float, form: str, unit: str = "") -> Cell:
+    return Cell("") if value is None else Cell(f"{scale * value:{form}}{unit}", value)
+
+
+def _published_cells(run: PublishedRun | None) -> tuple[Cell, Cell, Cell]:
+    """The published rate, ours of the same run with its distance, and which run it is."""
+    if run is None:
+        return Cell(""), Cell(""), Cell("")
+    ours = run.predicted_tokens_per_s_per_gpu
+    own = Cell("") if ours is None else Cell(f"{ours:,.0f} ({100 * (ours / run.tokens_per_s_per_gpu - 1):+.0f} %)", ours)
+    words = f"{run.id}: {', '.join(run.differs)}" if run.differs else run.id
+    return Cell(f"{run.tokens_per_s_per_gpu:,.0f}", run.tokens_per_s_per_gpu), own, Cell(quote(words))

@@ -1,0 +1,36 @@
+"""`windtunnel suite [MODEL]...`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from windtunnel.api.options import SuiteOptions
+from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.cli.shared.progress import bar
+
+if TYPE_CHECKING:
+    from windtunnel.sheet.blocks import Sheet
+
+EXAMPLES = """\b
+Examples:
+  windtunnel suite
+  windtunnel suite llama3.1-70b --on h100-ib,b200-ib --gpus 64 --html suite.html
+  windtunnel suite llama3-8b llama3-70b --on h100-ib --framework nemo,torchtitan --gpus 8,128
+"""
+
+
+@command_of(SuiteOptions)
+def command(asked: SuiteOptions, outputs: Outputs) -> None:
+    from windtunnel.api.suite import suite_of
+
+    with bar("predicting") as progress:
+        suite = suite_of(replace(asked, progress=progress))
+
+    def sheet() -> Sheet:
+        from windtunnel.api.suite_sheet import suite_sheet
+
+        return suite_sheet(suite)
+
+    outputs.show(sheet, suite.as_dict)
