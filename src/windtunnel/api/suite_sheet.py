@@ -32,15 +32,16 @@ def suite_sheet(suite: Suite) -> Sheet:
 
 
 def _name(cell: SuiteCell) -> str:
-    return f"{cell.model}, {cell.framework}, {cell.gpus} GPUs of {cell.machine}"
+    return f"{cell.model}, {cell.framework}, {cell.gpus} x {cell.machine}"
 
 
 def _table(cells: list[SuiteCell]) -> Table:
-    ours = ("tokens/s/GPU", "±", "MFU", "$ a million tokens")
-    theirs = ("published tokens/s/GPU", "predicted for that run")
+    named = ("model", "machine", "framework")
     columns = (
-        Column("model"), Column("machine"), Column("framework"), Column("GPUs", True), *(Column(head, True) for head in ours),
-        Column("plan", left_out="terminal"), *(Column(head, True) for head in theirs), Column("that run"),
+        Column("job", left_out="pages", wraps=True), *(Column(head, left_out="terminal") for head in named),
+        Column("GPUs", True, left_out="terminal"), Column("tokens/s/GPU", True), Column("±", True), Column("MFU", True),
+        Column("$ a million tokens", True, left_out="terminal"), Column("plan", left_out="terminal"), Column("published", True),
+        Column("predicted for that run", True, left_out="terminal"), Column("off", True), Column("that run", wraps=True),
     )  # fmt: skip
     return Table("cells", columns, tuple(_row(cell) for cell in cells))
 
@@ -48,7 +49,7 @@ def _table(cells: list[SuiteCell]) -> Table:
 def _row(cell: SuiteCell) -> tuple[Cell, ...]:
     rate, error, mfu, dollars = cell.tokens_per_s_per_gpu, cell.relative_error, cell.mfu, cell.dollars_per_million_tokens
     return (
-        Cell(quote(cell.model)), Cell(quote(cell.machine)), Cell(quote(cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
+        Cell(quote(_name(cell))), Cell(quote(cell.model)), Cell(quote(cell.machine)), Cell(quote(cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
         _number(rate, 1.0, ",.0f"), _number(error, 100.0, ".0f", " %"), _number(mfu, 100.0, ".1f", " %"),
         _number(dollars, 1.0, ".3g"), Cell(quote(cell.plan)), *_published_cells(cell.published),
     )  # fmt: skip
@@ -58,11 +59,12 @@ def _number(value: float | None, scale: float, form: str, unit: str = "") -> Cel
     return Cell("") if value is None else Cell(f"{scale * value:{form}}{unit}", value)
 
 
-def _published_cells(run: PublishedRun | None) -> tuple[Cell, Cell, Cell]:
-    """The published rate, ours of the same run with its distance, and which run it is."""
+def _published_cells(run: PublishedRun | None) -> tuple[Cell, ...]:
+    """The published rate, ours of the same run, how far it is off, and which run it is."""
     if run is None:
-        return Cell(""), Cell(""), Cell("")
+        return Cell(""), Cell(""), Cell(""), Cell("")
     ours = run.predicted_tokens_per_s_per_gpu
-    own = Cell("") if ours is None else Cell(f"{ours:,.0f} ({100 * (ours / run.tokens_per_s_per_gpu - 1):+.0f} %)", ours)
+    off = None if ours is None else ours / run.tokens_per_s_per_gpu - 1.0
     words = f"{run.id}: {', '.join(run.differs)}" if run.differs else run.id
-    return Cell(f"{run.tokens_per_s_per_gpu:,.0f}", run.tokens_per_s_per_gpu), own, Cell(quote(words))
+    rates = (_number(run.tokens_per_s_per_gpu, 1.0, ",.0f"), _number(ours, 1.0, ",.0f"))
+    return *rates, _number(off, 100.0, "+.0f", " %"), Cell(quote(words))
