@@ -68,5 +68,5 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main([*step, "--profile", "cpu.parquet"]) == 0
     measured = json.loads(capsys.readouterr().out)
     # what is measured is measured for certain; how much of the time the rest is thought to take depends on what the budget allowed
-    assert measured["provenance"]["measured"] > max(0.1, 2 * modelled["provenance"]["measured"])
+    assert "measured" not in modelled["provenance"] and measured["provenance"]["measured"] > 0.05
     assert not fits or 0.1 < measured["step_time_s"] / modelled["step_time_s"] < 10

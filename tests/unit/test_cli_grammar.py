@@ -58,7 +58,7 @@ def test_several_machines_are_taken_or_refused_with_a_reason(
     takes_several = any("--on" in one.opts and one.multiple for one in command.params)  # type: ignore[attr-defined]
     for given in (["--on", "h100-ib", "--on", "b200-ib"], ["--on", "h100-ib,b200-ib"], ["--on=h100-ib,b200-ib"]):
         if takes_several:
-            assert words in (("plan",), ("search",))
+            assert words in (("plan",), ("search",), ("suite",))
         else:
             assert "one machine" in refusal(capsys, *words, "x", *given)
 

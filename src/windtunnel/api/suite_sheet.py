@@ -47,10 +47,10 @@ def _table(cells: list[SuiteCell]) -> Table:
 
 
 def _row(cell: SuiteCell) -> tuple[Cell, ...]:
-    rate, error, mfu, dollars = cell.tokens_per_s_per_gpu, cell.relative_error, cell.mfu, cell.dollars_per_million_tokens
+    rate, error, dollars = cell.tokens_per_s_per_gpu, cell.relative_error, cell.dollars_per_million_tokens
     return (
-        Cell(quote(_name(cell))), Cell(quote(cell.model)), Cell(quote(cell.machine)), Cell(quote(cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
-        _number(rate, 1.0, ",.0f"), _number(error, 100.0, ".0f", " %"), _number(mfu, 100.0, ".1f", " %"),
+        *(Cell(quote(name)) for name in (_name(cell), cell.model, cell.machine, cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
+        _number(rate, 1.0, ",.0f"), _number(error, 100.0, ".0f", " %"), _number(cell.mfu, 100.0, ".1f", " %"),
         _number(dollars, 1.0, ".3g"), Cell(quote(cell.plan)), *_published_cells(cell.published),
     )  # fmt: skip
 

@@ -52,7 +52,8 @@ def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) 
         table, load_model(merge(tables_of(model=model)["model"], overridden.get("model", {}))), overrides, stated_in(overridden)
     )
     why = (
-        "the first plan that fits: fewest nodes, then the fastest of a few plans with memory to spare"
+        "the first plan that fits: fewest nodes, then the fastest of a few plans with memory to spare; `windtunnel search` tries "
+        "all"
         if begun.fits
         else "no plan that fits was found"
     )

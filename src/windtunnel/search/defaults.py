@@ -55,7 +55,7 @@ def default_fields(job: Job) -> dict[str, Values]:
             fields["plan.ep"] = [p for p in powers_of_two(min(MOST_EP, cluster.gpus)) if model.experts % p == 0]
         fields["plan.recompute"] = RECOMPUTE.get(framework, ("none", "selective", "full"))
         if framework in MEGATRON:
-            fields["plan.recompute_modules"] = recompute_choices(job)
+            fields["plan.recompute_modules"] = recompute_choices(job.model)
         fields["plan.sharding"] = SHARDINGS.get(framework, ("none", "zero1"))
         fields["plan.micro_batch"] = [p for p in powers_of_two(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
     if framework not in WITHOUT_MODEL_PARALLELISM:

@@ -17,6 +17,8 @@ from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
 from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
+from windtunnel.search.levers.pricing import MEGATRON
+from windtunnel.search.levers.registry import recompute_choices
 from windtunnel.search.margin import usual_margin
 from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.spec.common import divisors
@@ -35,8 +37,8 @@ WEIGHT_AND_GRADIENT = 6
 ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
 
-TRIES = 64
-"""Limit of plans of one number of GPUs whose memory is computed."""
+TRIES, TRIES_OF_EXPERTS = 64, 128
+"""Limit of plans of one number of GPUs whose memory is computed; mixtures have more degrees."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     probe = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)
     cluster, framework = probe.cluster, probe.runtime.framework
     own = _stated_plan(overrides)
-    found = _Found(usual_margin())
+    found = _Found(usual_margin(), bool(model.experts))
     sizes = _sizes(cluster, own, model, framework)
     for gpus in sizes:
         found.tries = 0
@@ -68,7 +70,7 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
         if not splits and gpus == sizes[-1]:
             splits = _by_split(_candidates(model, cluster, own, framework, gpus))[-1:]
         chosen = {"cluster.gpus": gpus} if "cluster.gpus" not in stated else {}
-        for plans in sorted(splits, key=lambda plans: min(_guess(one, cluster, bool(model.experts)) for one in plans)):
+        for plans in _fastest_first(splits, cluster, bool(model.experts), gpus):
 
             def fits(plan: Mapping[str, Any], chosen: Mapping[str, Any] = chosen) -> int:
                 fields = {f"plan.{key}": value for key, value in plan.items() if f"plan.{key}" not in stated}
@@ -86,8 +88,8 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     return best
 
 
-MOST_ROOMY, MOST_PREDICTED = 24, 6
-"""Plans that fit with room to spare at which the trying ends, and how many of these are predicted."""
+MOST_ROOMY, MOST_PREDICTED = 40, 16
+"""Plans that fit with room to spare at which the trying ends, and how many of these are predicted; half of both without experts."""
 
 
 TOO_LARGE, TIGHT, ROOMY = range(3)
@@ -101,7 +103,7 @@ def _leanest(splits: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
         key=lambda one: (
             one["tp"] * one["pp"] * one.get("cp", 1) * one.get("ep", 1),
             one["tp"] * one.get("cp", 1),
-            AGAIN[one["recompute"]],
+            _again(one),
             -one["micro_batch"],
         ),
     )
@@ -118,7 +120,7 @@ def _by_split(plans: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any]], int]) -> None:
     """Tries the leanest plan of a split, and if that fits the weakest recompute with room to spare, with larger micro batches."""
-    ordered = sorted(plans, key=lambda one: (AGAIN[one["recompute"]], one["micro_batch"]))
+    ordered = sorted(plans, key=lambda one: (_again(one), one["micro_batch"]))
     smallest = min(one["micro_batch"] for one in plans)
     lean = [one for one in ordered if one["micro_batch"] == smallest]
     if len(lean) > 1 and fits(lean[-1]) == TOO_LARGE:
@@ -126,7 +128,7 @@ def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any
     for first in lean:
         room = ROOMY if len(lean) > 1 and first is lean[-1] else fits(first)  # the leanest was tried
         if room == ROOMY:
-            for more in (one for one in ordered if one["recompute"] == first["recompute"] and one["micro_batch"] > smallest):
+            for more in (one for one in ordered if _again(one) == _again(first) and one["micro_batch"] > smallest):
                 if fits(more) != ROOMY:
                     break
             return
@@ -137,6 +139,7 @@ class _Found:
     """What became of the plans that were tried: `roomy` ones keep the share `margin` of the memory free, `tight` ones fit."""
 
     margin: float
+    experts: bool
     roomy: list[Start] = field(default_factory=list)
     tight: list[Start] = field(default_factory=list)
     last: Start | None = None
@@ -145,7 +148,9 @@ class _Found:
 
     @property
     def is_done(self) -> bool:
-        return self.tries >= TRIES or len(self.roomy) >= MOST_ROOMY
+        if self.experts:
+            return self.tries >= TRIES_OF_EXPERTS or len(self.roomy) >= MOST_ROOMY
+        return self.tries >= TRIES or len(self.roomy) >= MOST_ROOMY // 2
 
     def try_plan(self, table: Mapping[str, Any], fields: Mapping[str, Any], overrides: Sequence[str]) -> int:
         """Counts the memory of one more plan: ROOMY, TIGHT or TOO_LARGE."""
@@ -167,7 +172,9 @@ class _Found:
 
     def best(self) -> Start | None:
         """The fastest predicted of the plans with room, or else of those that fit; the last one if none does."""
-        some = sorted(self.roomy or self.tight, key=lambda one: _guess_of(one.job))[:MOST_PREDICTED]
+        some = sorted(self.roomy or self.tight, key=lambda one: _guess_of(one.job))[
+            : MOST_PREDICTED if self.experts else MOST_PREDICTED // 2
+        ]
         if len(some) < 2:
             return some[0] if some else self.last
         return max(some, key=lambda one: _rate(one.job))
@@ -230,14 +237,18 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
     seq = choices("seq", [min(model.max_seq, START_SEQ)])[0]
     alone = framework in WITHOUT_MODEL_PARALLELISM
     shardings = SHARDINGS.get(framework, ("zero1",))
-    policies = RECOMPUTE.get(framework, ("none", "full") if alone else ("none", "selective", "full"))
+    names = RECOMPUTE.get(framework, ("none", "full") if alone else ("none", "selective", "full"))
+    policies: list[dict[str, Any]] = [{"recompute": name} for name in choices("recompute", names)]
+    if framework in MEGATRON and model.experts and not {"recompute", "recompute_modules"} & own.keys():
+        modules = [choice for choice in recompute_choices(model) if choice != ("core_attn",)]
+        policies += [{"recompute": "selective", "recompute_modules": list(choice)} for choice in modules]
     contexts = powers_of_two(min(gpus, max(1, seq // LONG_SEQ))) if seq > LONG_SEQ else [1]
-    for tp, pp, cp, ep, recompute, micro, sharding in product(
+    for tp, pp, cp, ep, policy, micro, sharding in product(
         choices("tp", [1] if alone else [p for p in powers_of_two(min(node.domain, 8)) if model.heads % p == 0]),
         choices("pp", [1] if alone or framework == "maxtext" else powers_of_two(min(model.layers, 16))),
         choices("cp", contexts),
         choices("ep", [p for p in powers_of_two(64) if model.experts % p == 0] if model.experts and framework != "fsdp" else [1]),
-        choices("recompute", policies),
+        policies,
         choices("micro_batch", [1, 2, 4]),
         choices("sharding", shardings),
     ):
@@ -250,20 +261,25 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
         batch = choices("global_batch", [micro_batches * micro * dp])[0]
         if not sharding or "global_batch" in own and micro > 1 and batch % (micro * dp):
             continue
-        vpp = 2 if pp > 1 and framework not in PLAIN and not {"pp", "vpp"} & own.keys() and model.layers % (2 * pp) == 0 else 1
-        if batch // (micro * dp) % pp:
-            vpp = 1
+        vpp = 1
+        if (
+            1 < pp <= model.layers // 4
+            and framework not in PLAIN
+            and not {"pp", "vpp"} & own.keys()
+            and not batch // (micro * dp) % pp
+        ):
+            vpp = 4 if batch < 4 * pp * micro * dp and pp <= model.layers // 8 else 2  # few micro batches: a large bubble
         yield {
             "tp": tp,
             "pp": pp,
             **({"cp": cp} if cp > 1 else {}),
             **({"ep": ep} if ep > 1 else {}),
             **({"vpp": vpp} if vpp > 1 else {}),
-            **({"stages": list(stages)} if "vpp" not in own and (stages := even_stages(model.layers, pp)) else {}),
+            **({"stages": list(stages)} if "vpp" not in own and (stages := even_stages(model.layers, pp * vpp)) else {}),
             "micro_batch": micro,
             "global_batch": batch,
             "seq": seq,
-            "recompute": recompute,
+            **policy,
             "sequence_parallel": tp > 1,
             "sharding": sharding,
             **({"shard_group": max(1, node.domain // tp)} if sharding == "hsdp" and "shard_group" not in own else {}),
@@ -281,26 +297,53 @@ def _shards(sharding: str, ranks: int, near: int) -> bool:
 
 AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
 """Time of a step with recompute over one without, to order plans before any is predicted."""
+AGAIN_OF_MODULES = {"moe": 1.2, "moe_act": 1.05}
+"""The same for selective recompute of modules, by the last of them."""
 
 
-def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool) -> tuple[float, int]:
-    """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, calls that leave a domain; then micro
-    batches, the smallest first."""
+def _again(plan: Mapping[str, Any]) -> float:
+    modules = plan.get("recompute_modules") or ("core_attn",)
+    return AGAIN_OF_MODULES.get(modules[-1], AGAIN[plan["recompute"]])
+
+
+def _fastest_first(
+    splits: Iterable[list[dict[str, Any]]], cluster: Cluster, experts: bool, gpus: int
+) -> list[list[dict[str, Any]]]:
+    """Splits by the least guess of their plans."""
+
+    def least(plans: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
+        return min(_guess(plan, cluster, experts, _micro_batches(plan, gpus)) for plan in plans)
+
+    return sorted(splits, key=least)
+
+
+def _micro_batches(plan: Mapping[str, Any], gpus: int) -> int:
+    """Micro batches of a candidate's step."""
+    dp = max(1, gpus // (int(plan["tp"]) * int(plan["pp"]) * int(plan.get("cp", 1))))
+    return max(1, int(plan["global_batch"]) // (int(plan["micro_batch"]) * dp))
+
+
+def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool, micro_batches: int) -> tuple[float, int]:
+    """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, calls that leave a domain, the bubble;
+    then micro batches, the smallest first."""
     tp, pp, cp, ep = plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1)
     calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
-    calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + (0.15 if ep > cluster.node.domain else 0.0)
+    calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + 0.3 * max(
+        0.0, 1.0 - cluster.node.domain / ep
+    )  # the tokens that leave a domain
     full = plan["sharding"] in ("zero3", "fsdp", "hsdp")
     calls += (0.05 if full else 0.0) + (0.4 if full and experts and ep == 1 else 0.0)  # all experts of a layer are gathered
-    return AGAIN[plan["recompute"]] * calls, plan["micro_batch"]
+    bubble = (pp - 1) / (plan.get("vpp", 1) * micro_batches)
+    return _again(plan) * calls * (1.0 + bubble), plan["micro_batch"]
 
 
 def _guess_of(job: Job) -> float:
-    """`_guess` of a job, with its bubble; micro batches of several sequences make larger products."""
+    """`_guess` of a job; micro batches of several sequences make larger products."""
     plan = job.plan
-    bubble = (plan.pp - 1) / (plan.vpp * job.micro_batches)
-    names = ("tp", "pp", "cp", "ep", "recompute", "sharding", "micro_batch")
-    guess, _ = _guess({name: getattr(plan, name) for name in names}, job.cluster, bool(getattr(job.model, "experts", None)))
-    return guess * (1.0 + bubble) * 0.98 ** (plan.micro_batch.bit_length() - 1)
+    names = ("tp", "pp", "cp", "ep", "vpp", "recompute", "recompute_modules", "sharding", "micro_batch")
+    experts = bool(getattr(job.model, "experts", None))
+    guess, _ = _guess({name: getattr(plan, name) for name in names}, job.cluster, experts, job.micro_batches)
+    return guess * 0.98 ** (plan.micro_batch.bit_length() - 1)
 
 
 def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: str) -> list[int]:

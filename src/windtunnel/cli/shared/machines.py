@@ -29,5 +29,5 @@ def check_one_machine(words: Sequence[str]) -> None:
             "--on",
             ", ".join(machines),
             "one machine: this verb looks at one job",
-            "`windtunnel search` and `windtunnel plan` take several and choose.",
+            "`windtunnel search` and `windtunnel plan` take several and choose, `windtunnel suite` shows all.",
         )

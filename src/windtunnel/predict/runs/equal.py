@@ -23,7 +23,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import Lowered, lower
 from windtunnel.predict.runs.setting import Setting
-from windtunnel.predict.runs.step_run import StepRun, breakdown
+from windtunnel.predict.runs.step_run import StepRun, breakdown, bubble_rounds
 from windtunnel.workload import Workload
 
 if TYPE_CHECKING:
@@ -210,13 +210,14 @@ def _run(program: StepProgram, setting: Setting) -> StepRun:
 
 def _read(program: StepProgram, costs: Costs, timeline: Timeline, traffic: Traffic | None = None) -> StepRun:
     workload, job = program.workload, program.workload.job
+    rounds = bubble_rounds(job, job.micro_batches)
     return StepRun(
         workload=workload,
         costs=(costs,) * job.plan.pp,
         lowered=program.lowered,
         timeline=timeline,
         memory=memory_of(job, workload),
-        by_stage=tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp)),
+        by_stage=tuple(breakdown(timeline, costs, stage, rounds) for stage in range(job.plan.pp)),
         step=timeline.makespan,
         peak=job.cluster.gpus * job.cluster.gpu.peak[job.runtime.precision],
         traffic=traffic,

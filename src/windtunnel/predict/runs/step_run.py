@@ -17,12 +17,19 @@ from windtunnel.workload import Stream, Workload
 
 if TYPE_CHECKING:
     from windtunnel.network.simulate.traffic import Traffic
+    from windtunnel.spec import Job
 
 Breakdown = dict[str, float]
 """Seconds by key of `category.STEP_PARTS`; they add up to the step."""
 
 LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
 """Waits that come last in a breakdown."""
+ONCE = (Category.OPTIMIZER.key, *(
+    idle_key(category) for category in (
+        Category.STEP_SYNC, Category.CPU_UPDATE, Category.DATA, Category.GRADIENT_REDUCE, Category.PARAMETER_GATHER,
+    )
+))  # fmt: skip
+"""Parts that a step has once, outside of its passes."""
 ROUNDING = 1e-9
 """Waits of stages that differ by less of the step are equal."""
 ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
@@ -67,8 +74,8 @@ class StepRun:
         yield from dict.fromkeys((*self.costs[0].call_of.values(), *between))
 
 
-def breakdown(timeline: Timeline, costs: Costs, rank: int) -> Breakdown:
-    """Seconds of one rank's compute stream by category."""
+def breakdown(timeline: Timeline, costs: Costs, rank: int, rounds: float) -> Breakdown:
+    """Seconds of one rank's compute stream by category. `rounds`: as `bubble_rounds` says."""
     busy, idle, stretch = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
     waited = 1.0 - 1.0 / costs.slowdown
     computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
@@ -80,4 +87,21 @@ def breakdown(timeline: Timeline, costs: Costs, rank: int) -> Breakdown:
     parts[HOST_PART.key] = float(idle[HOST])
     parts |= {idle_key(c): waits[c] for c in LAST}
     parts[idle_key(Category.OTHER_STAGES)] += float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
+    _divide_waits(parts, rounds)
     return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
+
+
+def _divide_waits(parts: Breakdown, rounds: float) -> None:
+    """Waits for other stages, wherever in the step, into what equal stages would wait too, the share `rounds` of the stage's passes
+    (its pipeline bubble: fill and drain), and the rest, which is for stages that take longer."""
+    bubble, others = idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES)
+    waits = parts[bubble] + parts[others]
+    passes = sum(seconds for key, seconds in parts.items() if key not in ONCE) - waits - parts[idle_key(Category.SLOWER_RANKS)]
+    parts[bubble] = min(waits, rounds * passes)
+    parts[others] = waits - parts[bubble]
+
+
+def bubble_rounds(job: Job, micro_batches: int) -> float:
+    """The bubble of equal stages over all of a stage's passes: (pp - 1) / (micro batches × vpp), Narayanan et al. 2021, section
+    2.2. Schedules that split backward passes have less; all that their stages wait is bubble then."""
+    return (job.plan.pp - 1) / (micro_batches * job.plan.vpp)

@@ -25,7 +25,7 @@ from windtunnel.predict.ranks.folding import Replicas, fold
 from windtunnel.predict.ranks.places import Ranks, ranks_of, slow_nics
 from windtunnel.predict.runs.equal import StepProgram, closed_program, engine_program
 from windtunnel.predict.runs.setting import Setting
-from windtunnel.predict.runs.step_run import Breakdown, StepRun, breakdown
+from windtunnel.predict.runs.step_run import Breakdown, StepRun, breakdown, bubble_rounds
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Stream, Workload
@@ -138,7 +138,9 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
 def _run(program: DrawnProgram, setting: Setting) -> DrawnRun:
     engine = program.step.engine
     timeline, network = program.step.execute(setting.progress)
-    parts = tuple(breakdown(timeline, costs, rank) for rank, costs in enumerate(program.costs))
+    job = program.step.workload.job
+    rounds = [bubble_rounds(job, group.micro_batches) for group in program.groups for _ in range(job.plan.pp)]
+    parts = tuple(breakdown(timeline, costs, rank, rounds[rank]) for rank, costs in enumerate(program.costs))
     if engine is None or network is None:
         return DrawnRun(program, timeline, parts, None, {})
     return DrawnRun(program, timeline, parts, *engine.finish(network, timeline.makespan))
@@ -181,7 +183,7 @@ def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -
                 slow=tuple(max(p.slow, p.product) for p in group.paces),
                 computing_s=tuple(computing.tolist()),
                 waiting_s=tuple(idle[:, Category.SLOWER_RANKS].tolist()),
-                bubble_s=tuple(idle[:, Category.PIPELINE_BUBBLE].tolist()),
+                bubble_s=tuple(shown.parts[row][BUBBLE] for row in rows),
                 breakdown=shown.parts[pacing],
             )
         )

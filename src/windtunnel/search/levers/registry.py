@@ -14,6 +14,7 @@ from typing import Any, Literal
 from windtunnel.search.change import Change
 from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job, load_runtime, names
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.model import Model
 
 TRAINING = ("plan.global_batch",)
@@ -102,9 +103,8 @@ def _experts(job: Job) -> Iterator[Change]:
         yield Change.of(plan__ep=job.plan.ep // 2)
 
 
-def recompute_choices(job: Job) -> list[tuple[str, ...]]:
+def recompute_choices(model: Model | GraphModel) -> list[tuple[str, ...]]:
     """Sets of modules that selective recompute may run again, from the cheapest on; Megatron-Core's names."""
-    model = job.model
     if not isinstance(model, Model):
         return []
     latent = ("mla_up_proj",) if getattr(model, "kv_lora_rank", None) else ()
@@ -152,7 +152,7 @@ def _kernels(job: Job) -> Iterator[Change]:
 def _recompute(job: Job) -> Iterator[Change]:
     for weaker in {"full": ("none", "selective"), "selective": ("none",), "ops": ("none",)}.get(job.plan.recompute, ()):
         yield Change.of(plan__recompute=weaker, plan__recompute_layers=None)
-    for modules in recompute_choices(job) if job.plan.recompute != "none" else ():
+    for modules in recompute_choices(job.model) if job.plan.recompute != "none" else ():
         yield Change.of(plan__recompute="selective", plan__recompute_modules=modules, plan__recompute_layers=None)
     largest = max(max(stage) for stage in job.layers_per_stage)
     again = largest if job.plan.recompute_layers is None else job.plan.recompute_layers
