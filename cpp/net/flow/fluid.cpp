@@ -44,7 +44,7 @@ void Fluid::join(std::int32_t member, std::int32_t unknown, double size, double 
   if (clock.members == 0)
     clock.time = 0.0, clock.at = now_;
   else
-    run_to(clock, solver_.level(unknown), now_);
+    run_to(clock, level(unknown), now_);
   if (index(member) >= members_.size()) members_.resize(index(member) + 1);
   members_[index(member)] = Member{clock.time + size / weight, now_, weight, -1, -1};
   clock.root = merge(clock.root, member);
@@ -55,28 +55,38 @@ void Fluid::join(std::int32_t member, std::int32_t unknown, double size, double 
 
 void Fluid::set_capacity(std::int32_t link, double capacity) {
   changed_ = true;
-  solver_.at(now_);
-  solver_.set_capacity(link, capacity);
+  if (memory_) {
+    memory_->at(now_);
+    memory_->set_capacity(link, capacity);
+  } else {
+    solver_.at(now_);
+    solver_.set_capacity(link, capacity);
+  }
 }
 
 double Fluid::end_of(std::int32_t unknown) const {
   const Clock& clock = clocks_[index(unknown)];
   const double left = members_[index(clock.root)].target - clock.time;
   if (left <= 0.0) return clock.at;
-  const double level = solver_.level(unknown);
+  const double level = this->level(unknown);
   return level > 0.0 ? clock.at + left / level : kNever;
+}
+
+template <class Rates>
+std::span<const Solver::Moved> Fluid::solve(Rates& rates) {
+  rates.at(now_);
+  for (const std::int32_t c : dirty_) {
+    Clock& clock = clocks_[index(c)];
+    run_to(clock, rates.level(c), now_);
+    rates.set_weight(c, clock.members == 0 ? 0.0 : clock.weight);
+  }
+  rates.solve();
+  return rates.moved();
 }
 
 void Fluid::settle() {
   if (!changed_) return;
-  solver_.at(now_);
-  for (const std::int32_t c : dirty_) {
-    Clock& clock = clocks_[index(c)];
-    run_to(clock, solver_.level(c), now_);
-    solver_.set_weight(c, clock.members == 0 ? 0.0 : clock.weight);
-  }
-  solver_.solve();
-  const auto moved = solver_.moved();
+  const auto moved = memory_ ? solve(*memory_) : solve(solver_);
   const bool many = (moved.size() + dirty_.size()) * 8 > ends_.size();
   const auto queue = [&](std::int32_t c) {
     if (clocks_[index(c)].members == 0)
@@ -101,8 +111,13 @@ void Fluid::settle() {
 }
 
 const std::vector<Meter::Link>& Fluid::metered() {
-  solver_.at(now_);
-  solver_.settle_meter();
+  if (memory_) {
+    memory_->at(now_);
+    memory_->settle_meter();
+  } else {
+    solver_.at(now_);
+    solver_.settle_meter();
+  }
   return solver_.meter().links();
 }
 
@@ -113,7 +128,7 @@ const std::vector<Meter::OverTime>& Fluid::over_time() {
 
 std::int32_t Fluid::stalled() const {
   for (std::size_t c = 0; c < clocks_.size(); ++c)
-    if (clocks_[c].members > 0 && solver_.level(static_cast<std::int32_t>(c)) == 0.0) return static_cast<std::int32_t>(c);
+    if (clocks_[c].members > 0 && level(static_cast<std::int32_t>(c)) == 0.0) return static_cast<std::int32_t>(c);
   return kOwnBound;
 }
 

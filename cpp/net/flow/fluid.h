@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/time.h"
 #include "net/flow/heap.h"
+#include "net/flow/rate_memory.h"
 #include "net/flow/solver.h"
 
 namespace wt::net::flow {
@@ -45,6 +47,13 @@ class Fluid {
   void end_next(double until, Done&& done);
 
   [[nodiscard]] const Solver& solver() const { return solver_; }
+  // Rates of weights that were met before are not solved for again, from the beginning on if it is asked for there; not with bins.
+  void remember_rates(std::span<const double> capacity) { memory_.emplace(solver_, clocks_.size(), capacity); }
+  [[nodiscard]] double level(std::int32_t unknown) const { return memory_ ? memory_->level(unknown) : solver_.level(unknown); }
+  // The link that stopped it, or kOwnBound.
+  [[nodiscard]] std::int32_t stopped_by(std::int32_t unknown) const {
+    return memory_ ? memory_->stopped_by(unknown) : solver_.stopped_by(unknown);
+  }
   // Bytes, busy and full seconds of each link so far.
   [[nodiscard]] const std::vector<Meter::Link>& metered();
   // Their bytes over time, from the beginning if it is asked for there.
@@ -79,8 +88,11 @@ class Fluid {
   }
   [[nodiscard]] std::int32_t merge(std::int32_t a, std::int32_t b);
   [[nodiscard]] double end_of(std::int32_t unknown) const;
+  template <class Rates>
+  std::span<const Solver::Moved> solve(Rates& rates);
 
   Solver solver_;
+  std::optional<RateMemory> memory_;
   TimeHeap ends_;
   double tolerance_;
   double now_ = 0.0;
@@ -101,7 +113,7 @@ void Fluid::end_next(double until, Done&& done) {
     const double at = std::max(now_, ends_.top().time);
     if (at > (first ? until : window)) break;
     Clock& clock = clocks_[index(c)];
-    const double level = solver_.level(c);
+    const double level = this->level(c);
     touch(c);
     ends_.erase(c);
     // members that end at the very same time need no place in the queue
@@ -122,9 +134,12 @@ void Fluid::end_next(double until, Done&& done) {
   now_ = last;
   std::erase_if(late_, [this](const Late& l) { return l.end >= now_; });
   for (const Late& l : late_)
-    solver_.each_link(l.unknown, [&](std::int32_t link, double demand) {
-      solver_.meter().give_back(index(link), demand * l.weight, l.end, now_);
-    });
+    if (memory_)
+      memory_->give_back(l.unknown, l.weight, l.end, now_);
+    else
+      solver_.each_link(l.unknown, [&](std::int32_t link, double demand) {
+        solver_.meter().give_back(index(link), demand * l.weight, l.end, now_);
+      });
   late_.clear();
 }
 

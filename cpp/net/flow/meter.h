@@ -27,10 +27,16 @@ class Meter {
     const double from = l.until, seconds = now - l.until;
     l.until = now;
     if (!(load > 0.0) || !(seconds > 0.0)) return;
+    add(link, load, capacity, seconds);
+    if (!bins_.empty()) bins_[link].spread(from, now, load);
+  }
+  // Seconds of a load, whenever they were.
+  void add(std::size_t link, double load, double capacity, double seconds) {
+    if (!(load > 0.0)) return;
+    Link& l = links_[link];
     l.bytes += load * seconds;
     l.busy += seconds;
     if (load >= 0.99 * capacity) l.full += seconds;
-    if (!bins_.empty()) bins_[link].spread(from, now, load);
   }
   // Bytes that were counted, at `rate`, for something that had ended already.
   void give_back(std::size_t link, double rate, double from, double to) {

@@ -11,6 +11,7 @@ namespace wt::net::flow {
 namespace {
 
 constexpr double kRounding = 1e-14;
+constexpr std::size_t kFewUnknowns = 256;  // of more the same set hardly comes twice
 
 PlanTable checked(PlanTable t) {
   const Demands demands{t.row_start, t.row_links, t.demand};
@@ -64,7 +65,10 @@ FlowNetwork::FlowNetwork(PlanTable table, double tolerance, bool bins)
       total_(starts_.size(), 0.0),
       longest_(starts_.size(), 0.0) {
   if (!(tolerance >= 0.0) || tolerance >= 1.0) fail("tolerance is ", tolerance, ", must be 0 or more and below 1");
-  if (bins) fluid_.keep_bins();
+  if (bins)
+    fluid_.keep_bins();
+  else if (grouped_.unknowns.size() <= kFewUnknowns)
+    fluid_.remember_rates(kinds_.capacity);
   plan_of_.reserve(table_.key.size());
   for (std::size_t k = 0; k < table_.key.size(); ++k)
     if (!plan_of_.emplace(table_.key[k], table_.key_plan[k]).second) fail("key ", table_.key[k], " occurs twice");
@@ -187,7 +191,7 @@ void FlowNetwork::deliver(std::int32_t instance, std::int32_t variable, double e
 
 void FlowNetwork::fail_if_stalled() const {
   if (fluid_.active() == 0 || fluid_.next_end() < kNever || next_arrival() < kNever || !deliveries_.empty()) return;
-  const auto kind = static_cast<std::size_t>(fluid_.solver().stopped_by(fluid_.stalled()));
+  const auto kind = static_cast<std::size_t>(fluid_.stopped_by(fluid_.stalled()));
   fail("link ", kinds_.first[kind], " has no capacity from ", fluid_.now(), " s on, and what is on it can never finish");
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
@@ -52,6 +53,11 @@ class Graph:
     """[H] index of the endpoint's rail, -1 for none."""
     names: tuple[str, ...] = ()
     """[N] labels; not passed to the core."""
+
+    @cached_property
+    def routes(self) -> dict[bytes, Paths]:
+        """Routes of many flows that were found on this graph (`routes.route`)."""
+        return {}
 
     @property
     def nodes(self) -> int:
