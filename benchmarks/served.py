@@ -290,7 +290,7 @@ def record_of(rows: list[ServedRow]) -> dict[ServerKind, PublishedServers]:
         servers = len({one.server for one in group})
         if servers >= FEWEST:
             figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
-            found[kind] = PublishedServers(kind, len(group), servers, figures)
+            found[kind] = PublishedServers(kind, len(group), servers, figures, max(users_of(one.row) for one in group))
     return found
 
 

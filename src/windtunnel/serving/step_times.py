@@ -50,6 +50,13 @@ GRID = 4
 INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
 
+HOST_TASK = 130e-6
+"""Seconds by which a collective over NICs lasts longer inside a captured graph. NCCL, and RCCL after it, hands the network's work to its proxy by a host
+function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high performance cost in CUDA"), and a graph
+keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it over when it is launched. Read off five public
+steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms a token, 124 calls each, of which kernels and
+wire explain 11 ms: 95 to 330 us a call; the middle of the faster three)."""
+
 PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
 """What the seconds of a pass are for."""
 
@@ -104,7 +111,21 @@ class StepTimes:
         if self.server.plan.pp > 1:
             width = self.server.job.runtime.compute_width * self.server.model.hidden
             seconds += (self.server.plan.pp - 1) * np.array([self._send(size * width) for size in tokens])
-        return np.maximum.accumulate(seconds)
+        return np.maximum.accumulate(seconds) + self._host_tasks
+
+    @cached_property
+    def _host_tasks(self) -> Floats:
+        """[sizes] seconds that calls over NICs add to captured passes."""
+        return np.where(self.sizes <= self.server.engine.graph_tokens, HOST_TASK * self._nic_calls, 0.0)
+
+    @cached_property
+    def _nic_calls(self) -> int:
+        """Collectives of a layer's ranks in a pass that leave the node by its NICs."""
+        if self._book.group(Axis.TP).nodes == 1:
+            return 0
+        blocks = [(count, self.graph.layer(kind, 1)) for kind, count, _ in self.kinds]
+        blocks += [(1, self.graph.embedding(1)), (1, self.graph.head(1))]
+        return sum(count * sum(row.kind is Kind.COMM and row.axis is Axis.TP for row in block.rows) for count, block in blocks)
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats]:
@@ -170,7 +191,8 @@ class StepTimes:
         engine = self.server.engine
         called = engine.layer_host * self.server.model.layers
         called = called if captured else max(called, engine.call_host * self.calls)
-        return max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
+        spent = max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
+        return max(spent, engine.sent * decodes)
 
     @cached_property
     def calls(self) -> int:
@@ -194,6 +216,7 @@ class StepTimes:
             parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
             parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
+        parts["communication"] += HOST_TASK * self._nic_calls if self.is_captured(one) else 0.0
         parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
         parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
         return {name: spent for name, spent in parts.items() if spent > 0.0}

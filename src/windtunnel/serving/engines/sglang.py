@@ -154,6 +154,9 @@ class SglangEngine(InferenceEngine):
     title = "SGLang"
     kernels = "sglang"
     prompts_alone = True
+    schedules_ahead = (0, 4)
+    """The overlap scheduler is the default from 0.4 on (lmsys.org/blog/2024-12-04-sglang-v0-4)."""
+
     promised = START * FLOOR  # where the ratio is after 600 passes
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
