@@ -61,7 +61,8 @@ def limited(draw: st.DrawFn) -> StepTimes:
         engine, step_tokens=tokens, prefill_chunk=tokens if engine.prefill_chunk else 0, running=draw(st.integers(1, 12)),
         block=draw(st.sampled_from([1, 4, 16])), polls=draw(st.sampled_from([1, 1, 5])), reserves_prompt=draw(st.booleans()),
         keeps_blocks=draw(st.booleans()), ahead=draw(st.booleans()), graph_tokens=draw(st.sampled_from([0, 8, 512])),
-        captures_prompts=draw(st.booleans()), request_gap=draw(st.sampled_from([0.0, 1e-4])), sent=draw(st.sampled_from([0.0, 3e-3])),
+        captures_prompts=draw(st.booleans()), request_gap=draw(st.sampled_from([0.0, 1e-4])),
+        sent=draw(st.sampled_from([0.0, 3e-3])),
     )  # fmt: skip
     times = copy(made)  # with its tables, which depend on none of these but how many sizes they have
     times.server, times.on_core = replace(made.server, engine=engine), {}

@@ -101,8 +101,8 @@ def copy_seconds(whole: RLJob, size: float, out: bool, pageable: bool) -> float:
 
 
 def data_seconds(whole: RLJob, batch: RLBatch, update: bool) -> float:
-    """Seconds in which one controller sends the batch of a step, padded or not, to the workers and, from log-probabilities, gets what they
-    found. Workers read their parts beside each other."""
+    """Seconds in which one controller sends the batch of a step, padded or not, to the workers and, from log-probabilities, gets
+    what they found. Workers read their parts beside each other."""
     rl, facts = whole.rl, trainer_facts(whole.rl.trainer)
     samples = batch.trained
     each_sent = facts.updated_bytes if update else facts.scored_bytes

@@ -69,9 +69,7 @@ def train_passes(whole: RLJob, batch: RLBatch, gpus: int | None = None) -> Train
     prediction = predict(_packed_job(job, packing))
     wide = rl.logprob_tokens or 2 * rl.pack_tokens
     whole_most = float(balance(lengths, job.dp).max())
-    scoring = _pack(
-        job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), padded, lengths if bins else None
-    )
+    scoring = _pack(job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), padded, lengths if bins else None)
     filled = packing.tokens / (packing.documents * packing.length)
     forward = _forward_seconds(prediction, packing.documents * packing.length, scoring)
     return TrainingPasses(prediction, packing, updates, updates * prediction.step_time_s * filled, forward, scoring)

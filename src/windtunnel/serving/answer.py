@@ -119,8 +119,8 @@ class Served:
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
     printed. `records`: what each request did. `tiers`: what tiers of
-    the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each have
-    a request at a time.
+    the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each
+    have a request at a time.
     """
 
     server: Server
@@ -163,8 +163,8 @@ class Served:
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:
-        """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none was
-        compared."""
+        """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none
+        was compared."""
         found = servers_like(self.kind)
         return found.widened() if found is not None and self.unlike else found
 

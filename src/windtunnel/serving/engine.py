@@ -16,8 +16,8 @@ GAP = 0.25e-3
 three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
 
 UNHIDDEN = 4.6e-3
-"""Seconds of host work between passes where the engine does not schedule ahead: 4.6 ms beside 10 requests of 4,000 tokens in vLLM V1
-(vllm-project/vllm pull request 24174); 4 ms and 5 to 13 in V0 (issue 6854)."""
+"""Seconds of host work between passes where the engine does not schedule ahead: 4.6 ms beside 10 requests of 4,000 tokens in vLLM
+V1 (vllm-project/vllm pull request 24174); 4 ms and 5 to 13 in V0 (issue 6854)."""
 
 REQUEST = 12.7e-6
 """Seconds in which a scheduler in Python chooses one more decoding request: 12.7 us in vLLM 0.27 (openfabric-systems/simllm pull

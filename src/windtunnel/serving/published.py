@@ -23,9 +23,9 @@ CARRIED = "carried"
 """The GPU of servers whose kernels nobody measured on their architecture: shares of peak and bandwidth are those of another one."""
 
 UNLIKE = 35.0
-"""Per cent, the least error to state of a server that no measured one is like: kernels carried from another maker's GPUs (1.0 to 1.4
-times as long as predicted on six loads of MI300X), a group of ranks over NICs (0.9 to 1.4 in four of five reports), more users than any
-server of the record had (0.8 to 1.4 on a thousand requests at once)."""
+"""Per cent, the least error to state of a server that no measured one is like: kernels carried from another maker's GPUs (a token
+took 1.1 to 1.3 times as long as predicted in seven loads of MI300X), a group of ranks over NICs (0.8 to 1.4 in four of five
+reports), more users than any server of the record had (0.7 to 1.3 with a thousand requests at once)."""
 
 FIGURES = ("ttft", "tpot", "throughput")
 """Figures with errors of their own: seconds to the first token, for each further one, and output tokens a second."""
@@ -97,7 +97,13 @@ class PublishedServers:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with stable keys."""
-        return {**vars(self.kind), "rows": self.rows, "servers": self.servers, "users": self.users, **{k: vars(v) for k, v in self.figures.items()}}
+        return {
+            **vars(self.kind),
+            "rows": self.rows,
+            "servers": self.servers,
+            "users": self.users,
+            **{k: vars(v) for k, v in self.figures.items()},
+        }
 
 
 def errors_of_figure(errors: Sequence[float]) -> FigureErrors:

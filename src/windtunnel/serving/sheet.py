@@ -358,7 +358,11 @@ def server_record(answer: Served) -> list[str]:
     ]  # fmt: skip
     if answer.unlike:
         reasons = join([Sentence(reason) for reason in answer.unlike])
-        said.append(Sentence("At least ±{error} % is stated, since none of them had this: {reasons}.", error=f"{UNLIKE:.0f}", reasons=reasons))
+        said.append(
+            Sentence(
+                "At least ±{error} % is stated, since none of them had this: {reasons}.", error=f"{UNLIKE:.0f}", reasons=reasons
+            )
+        )
     said += [record_lean(_NAMES[name], figure) for name, figure in found.figures.items() if name != "throughput" and figure.leans]
     if answer.paced:
         said.append("Requests come at stated moments and the server keeps up: throughput and price are those of the arrivals.")

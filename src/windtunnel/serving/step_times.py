@@ -51,11 +51,11 @@ INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
 
 HOST_TASK = 130e-6
-"""Seconds by which a collective over NICs lasts longer inside a captured graph. NCCL, and RCCL after it, hands the network's work to its proxy by a host
-function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high performance cost in CUDA"), and a graph
-keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it over when it is launched. Read off five public
-steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms a token, 124 calls each, of which kernels and
-wire explain 11 ms: 95 to 330 us a call; the middle of the faster three)."""
+"""Seconds by which a collective over NICs lasts longer inside a captured graph. NCCL, and RCCL after it, hands the network's work
+to its proxy by a host function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high performance cost
+in CUDA"), and a graph keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it over when it is
+launched. Read off public steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms a token, 124
+calls each, of which kernels and wire explain 11 ms: 95, 165, 180, 220 and 330 us a call): the mean of the faster two."""
 
 PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
 """What the seconds of a pass are for."""

@@ -34,9 +34,10 @@ SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunne
 TUNED = "ROCm/aiter, aiter/configs, MIT: windtunnel fit engines"
 
 MOVES = {"mi300x": PointwiseCurve(latency=1.1e-5, memory=0.67)}
-"""Kernels that move bytes on a GPU whose tables have none. MI300X: in vLLM's step of Llama 3.1 405B in FP8 for 32 users on 8 of them,
-two norms and an activation of a layer take 15 % and products 60 %; these are known to take 148 us, so the three take 12 us each, of
-which bytes explain 0.8. Alone, one after the other in a graph, they take 5.1, 5.1 and 3.6 and have two thirds of the bandwidth."""
+"""Kernels that move bytes on a GPU whose tables have none. MI300X: in vLLM's step of Llama 3.1 405B in FP8 for 32 users on 8 of
+them, two norms and an activation of a layer take 15 % and products 60 %; these are known to take 148 us, so the three take 12 us
+each, of which bytes explain 0.8. Alone, one after the other in a graph, they take 5.1, 5.1 and 3.6 and have two thirds of the
+bandwidth."""
 
 MARLIN = LinearCurve(
     GemmCurve(
@@ -44,9 +45,9 @@ MARLIN = LinearCurve(
         latency=8.889e-6, split=1.089e-5, blend=7.86, throttle=0.0, settle=3e-4, store=0.7417,
     )
 )  # fmt: skip
-"""Weight-only products of vLLM and SGLang on Ampere, fitted on Marlin's own bench there to 1 % (vllm-project/vllm pull request 2497): it
-reads weights at 1.16 TB/s up to 16 rows, and from 64 rows on runs blocks of 64, at 141 TFLOP/s, 0.6 of cuBLAS'. The GPU's memory is
-not stated; a bandwidth between both A100s is assumed."""
+"""Weight-only products of vLLM and SGLang on Ampere, fitted on Marlin's own bench there to 1 % (vllm-project/vllm pull request
+2497): it reads weights at 1.16 TB/s up to 16 rows, and from 64 rows on runs blocks of 64, at 141 TFLOP/s, 0.6 of cuBLAS'. The
+GPU's memory is not stated; a bandwidth between both A100s is assumed."""
 
 MARLIN_GPU, MARLIN_ENGINES = "a100-sxm-80gb", {"vllm", "sglang"}
 

@@ -15,13 +15,13 @@ Blocks can be found as soon as they are given, also by requests of the same pass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import InferenceEngine, ServeEngine
+from windtunnel.serving.engine import InferenceEngine, ServeEngine, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -119,8 +119,9 @@ class Vllm:
 
 
 SENT = 30e-6
-"""Seconds of an API server for a token that it sends: it turns it into text, a chunk of JSON and an HTTP event; there is one for each
-DP-attention rank. vLLM 0.19 has 32 us between two tokens at 2,048 users, and 43 at 1,024 (silicon_sample.csv of aiconfigurator)."""
+"""Seconds of an API server for a token that it sends: it turns it into text, a chunk of JSON and an HTTP event; there is one for
+each DP-attention rank. vLLM 0.19 has 32 us between two tokens at 2,048 users, and 43 at 1,024 (silicon_sample.csv of
+aiconfigurator)."""
 
 SENT_BEFORE = 60e-6
 """The same in the releases of 2025: 76 requests a second of 220 + 198 tokens of a 1B model are 66 us a token, requests included
