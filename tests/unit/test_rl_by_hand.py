@@ -19,7 +19,7 @@ from windtunnel.rl.modes.step_mode import RLPhase, StepMode
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.rollout import RolloutResult, rollout_server
 from windtunnel.rl.sync import BetweenPhases, between_phases, data_seconds, offload_seconds, parked_bytes, sync_seconds, tensors_of
-from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of
+from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of, train_passes
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.simulate import LaneResult
@@ -218,9 +218,10 @@ def test_the_paths_of_other_trainers_by_hand() -> None:
 def test_trl_pads_what_others_pack() -> None:
     """Samples of a micro batch have the length of its longest, as with rl.padded=longest; a stated length stands."""
     texts = ("rl.prompt=100", "rl.response=500~1<4096", "rl.pack_tokens=4096")
-    trl, packed, padded = (predict_rl(small(*texts, *more)).update for more in (("rl.trainer=trl",), (), ("rl.padded=longest",)))
-    assert trl.passes.packing == padded.passes.packing
-    assert trl.passes.packing.padding > 0.2 and packed.passes.packing.padding == 0.0
+    jobs = (small(*texts, *more) for more in (("rl.trainer=trl",), (), ("rl.padded=longest",)))
+    trl, packed, padded = (train_passes(job, draw_batch(job.rl, job.model.max_seq)) for job in jobs)
+    assert (trl.packing, trl.scoring) == (padded.packing, padded.scoring)
+    assert trl.packing.padding > 0.2 and packed.packing.padding == 0.0
 
 
 def test_the_reference_of_slime_comes_from_pinned_memory_by_hand() -> None:

@@ -77,7 +77,7 @@ class LaneClock:
         self.log: list[PassRecord] | None = [] if record else None
         self.load, self.now, self.busy, self.steps, self.batch, self.peak, self.prompts = load, 0.0, 0.0, 0, 0.0, 0.0, 0.0
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
-        self.next, self.since, self.began, self.free = 0, math.inf, math.inf, 0.0
+        self.next, self.since, self.began, self.free, self.came = 0, math.inf, math.inf, 0.0, 0.0
         self.coming: list[tuple[float, int]] = []
         self.then: dict[int, int] = {}
         if load.after is not None:
@@ -95,7 +95,8 @@ class LaneClock:
     def send_at(self, moment: float, request: int) -> None:
         """A user sends `request`; the scheduler sees it soon after, or when those before it are through the front end."""
         self.sent[request] = moment
-        begin, tokens = max(moment, self.free), TOKENISE * float(self.load.prompt[request])
+        free = self.free if moment >= self.came else 0.0  # arrivals are known ahead, and what follows on others comes between them
+        begin, tokens, self.came = max(moment, free), TOKENISE * float(self.load.prompt[request]), moment
         self.free = begin + HANDLE + tokens
         heapq.heappush(self.coming, (begin + FRONT + tokens, request))
 
