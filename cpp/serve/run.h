@@ -12,7 +12,8 @@
 namespace wt::serve {
 
 // What is the same for all lanes. `front`, `tokenise`: seconds from a user's send until the scheduler may see a request, for each
-// and for each prompt token, of which the front end has `handle` for each and those of its tokens for one request at a time; `run`: passes at most that are booked as one event; `blocks`: of a lane's cache.
+// and for each prompt token, of which the front end has `handle` for each and those of its tokens for one request at a time; `run`:
+// passes at most that are booked as one event; `blocks`: of a lane's cache.
 struct Setting {
   std::string rules;
   Limits limits;

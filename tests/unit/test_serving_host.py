@@ -11,11 +11,11 @@ from windtunnel.base.errors import SpecError
 from windtunnel.compute.engines.curves import ReduceCurve
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.serving import ServePlan, Server, serve, server_of
-from windtunnel.serving.engine import CALL, ENGINES, REQUEST, UNHIDDEN
+from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDEN
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
-from windtunnel.serving.step_times import HOST_TASK, StepTimes
+from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 from windtunnel.workload.ops import Axis, Comm
 
@@ -196,6 +196,7 @@ def test_captured_calls_over_nics_wait_for_the_host() -> None:
     """Tensor parallelism over two nodes: two all-reduces of each layer, that of the embedding and the gathered logits; none without
     graphs, in a larger pass, or inside a node."""
     model = load_model("llama3.1-70b")
+    assert server_of(model, "h100-ib", 16, "trtllm", ServePlan(tp=16)).engine.host_task == 0.0
     wide = server_of(model, "h100-ib", 16, "vllm", ServePlan(tp=16))
     times, eager = StepTimes(wide), StepTimes(with_engine(wide, graph_tokens=0))
     calls = 2 * model.layers + 2

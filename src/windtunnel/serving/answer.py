@@ -166,7 +166,7 @@ class Served:
         """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none
         was compared."""
         found = servers_like(self.kind)
-        return found.widened() if found is not None and self.unlike else found
+        return found.widen_errors() if found is not None and self.unlike else found
 
     @cached_property
     def unlike(self) -> tuple[str, ...]:

@@ -23,6 +23,14 @@ REQUEST = 12.7e-6
 """Seconds in which a scheduler in Python chooses one more decoding request: 12.7 us in vLLM 0.27 (openfabric-systems/simllm pull
 request 204). An engine that schedules ahead hides them behind its kernels."""
 
+HOST_TASK = 130e-6
+"""Seconds by which a collective over NICs lasts longer inside a graph that vLLM or SGLang captured. NCCL, and RCCL after it, hands
+the network's work to its proxy by a host function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high
+performance cost in CUDA"), and a graph keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it
+over when it is launched. Read off public steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms
+a token, 124 calls each, of which kernels and wire explain 11 ms: 95, 165, 180, 220 and 330 us a call): the mean of the faster two.
+TensorRT-LLM's public servers of that kind (14 ms a token for two users) leave no room for it; why is not known."""
+
 CALL = 50e-6
 """Seconds in which a host calls an operator of a pass without a captured graph. Published: 34.4 ms for the 48 layers of
 Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of DeepSeek-V3 (sgl-project/sglang pull request 12160),
@@ -48,7 +56,7 @@ class ServeEngine:
     begins, so a request that comes meanwhile waits for both; `call_host`: seconds in which the host calls a kernel of a pass that
     no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`. `sent`: seconds of
     the process that has most to do for a decoding request in each pass, which all of a DP-attention rank's requests share: a pass
-    lasts as long. What a measured
+    lasts as long; `host_task`: seconds by which a captured collective over NICs lasts longer. What a measured
     result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
     front end and the client before a first token.
     """
@@ -69,6 +77,7 @@ class ServeEngine:
     gap: float = GAP
     request_gap: float = 0.0
     sent: float = 0.0
+    host_task: float = 0.0
     layer_host: float = 0.0
     ahead: bool = True
     call_host: float = CALL

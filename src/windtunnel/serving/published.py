@@ -90,7 +90,7 @@ class PublishedServers:
     figures: Mapping[str, FigureErrors]
     users: int = 0
 
-    def widened(self) -> PublishedServers:
+    def widen_errors(self) -> PublishedServers:
         """The same for a server that none of them is like."""
         figures = {name: replace(one, inside_pct=max(one.inside_pct, UNLIKE)) for name, one in self.figures.items()}
         return replace(self, figures=figures)

@@ -50,13 +50,6 @@ GRID = 4
 INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
 
-HOST_TASK = 130e-6
-"""Seconds by which a collective over NICs lasts longer inside a captured graph. NCCL, and RCCL after it, hands the network's work
-to its proxy by a host function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high performance cost
-in CUDA"), and a graph keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it over when it is
-launched. Read off public steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms a token, 124
-calls each, of which kernels and wire explain 11 ms: 95, 165, 180, 220 and 330 us a call): the mean of the faster two."""
-
 PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
 """What the seconds of a pass are for."""
 
@@ -116,7 +109,7 @@ class StepTimes:
     @cached_property
     def _host_tasks(self) -> Floats:
         """[sizes] seconds that calls over NICs add to captured passes."""
-        return np.where(self.sizes <= self.server.engine.graph_tokens, HOST_TASK * self._nic_calls, 0.0)
+        return np.where(self.sizes <= self.server.engine.graph_tokens, self.server.engine.host_task * self._nic_calls, 0.0)
 
     @cached_property
     def _nic_calls(self) -> int:
@@ -216,7 +209,7 @@ class StepTimes:
             parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
             parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
-        parts["communication"] += HOST_TASK * self._nic_calls if self.is_captured(one) else 0.0
+        parts["communication"] += self.server.engine.host_task * self._nic_calls if self.is_captured(one) else 0.0
         parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
         parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
         return {name: spent for name, spent in parts.items() if spent > 0.0}

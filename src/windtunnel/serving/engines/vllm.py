@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import InferenceEngine, ServeEngine, release_numbers
+from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -150,7 +150,7 @@ class VllmEngine(InferenceEngine):
         tokens, running = (8192, 1024) if large else (2048, 256)
         return ServeEngine(
             "vllm", tokens, 0, running, 16, 0.9, 512, True, False, reserves_prompt=True, keeps_blocks=True,
-            captures_prompts=True, sent=SENT,
+            captures_prompts=True, sent=SENT, host_task=HOST_TASK,
         )  # fmt: skip
 
     def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
