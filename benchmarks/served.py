@@ -327,7 +327,7 @@ def main() -> None:
         sys.exit(0)
     if options.carried:
         step_times.choose_engine = choose_carried
-        answer.is_carried = lambda gpu: True
+        answer.is_unmeasured = lambda gpu: True
     rows = list(score(options.table, options.every, options.mode, options.speculate, options.most, options.each))
     show(rows, options.worst)
     record = record_of(rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.compute.engines.file import DEFAULT, is_carried
+from windtunnel.compute.engines.file import DEFAULT, is_carried, is_unmeasured
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
@@ -271,7 +271,7 @@ class Served:
 def server_kind(server: Server, apart: bool) -> ServerKind:
     """What published servers have to be to be like `server`; `apart`: prompts have copies of their own."""
     gpu = server.job.cluster.gpu
-    name, trained = CARRIED if is_carried(gpu) else gpu.name, "experts" if server.model.experts else "dense"
+    name, trained = CARRIED if is_unmeasured(gpu) else gpu.name, "experts" if server.model.experts else "dense"
     return ServerKind(name, server.engine.name, trained, "apart" if apart else "together")
 
 

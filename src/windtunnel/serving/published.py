@@ -20,7 +20,8 @@ from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 
 CARRIED = "carried"
-"""The GPU of servers whose kernels nobody measured on their architecture: shares of peak and bandwidth are those of another one."""
+"""The GPU of servers whose kernels nobody measured, on it or on another one of its architecture: shares of peak and bandwidth are
+carried."""
 
 UNLIKE = 35.0
 """Per cent, the least error to state of a server that no measured one is like: kernels carried from another maker's GPUs (a token

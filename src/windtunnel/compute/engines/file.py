@@ -99,6 +99,11 @@ def is_carried(gpu: GPU) -> bool:
     return not any(curves.decode for name in same for curves in load_engines(name).values())
 
 
+def is_unmeasured(gpu: GPU) -> bool:
+    """Whether no kernel was measured on a GPU, nor attention on another one of its architecture."""
+    return gpu.id not in measured_gpus() and is_carried(gpu)
+
+
 CLASSES: dict[str, tuple[str, ...]] = {
     "dense": ("linear", "decode", "prefill"),
     "mixture": ("linear", "decode", "prefill", "experts"),
