@@ -160,7 +160,9 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         known = tool_of(words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
-            made.fields |= _release_of(known[0], words[: known[1]])
+            dated = _release_of(known[0], words[: known[1]])
+            made.fields |= dated
+            made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
             servers.append(made)
         elif (asked := client_load(words)) is not None:
