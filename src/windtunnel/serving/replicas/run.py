@@ -264,7 +264,6 @@ class ReplicasRun:
 
     def _dispatch(self, moment: float, number: int, copy: Copy, request: int) -> None:
         """A replica has a request; one that fails meanwhile sends it back."""
-        side = self.sides[number]
         if copy.state not in (UP, DRAINING):
             self._send_again(moment, request)
             return
