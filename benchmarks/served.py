@@ -152,6 +152,7 @@ def times_of(
     chunk: int | None,
     copies: int = 1,
     speculate: str = "",
+    release: str | None = None,
 ) -> StepTimes:
     """The server's passes, which rows share."""
     weights, attention, kv = formats
@@ -161,7 +162,7 @@ def times_of(
     return drafting_times(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=kv,
-            step_tokens=tokens, polls=polls, speculation=drafts,
+            step_tokens=tokens, polls=polls, speculation=drafts, release=release,
         )
     )  # fmt: skip
 
@@ -189,11 +190,13 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     kv, polls, chunk = launched(row["backend"], model, weights, users) if is_public(row) else ("bf16", 1, None)
     formats = (weights, attention, kv)
     longest = isl if isl > 8192 else 0
+    release = row["backend_version"] if row["backend_version"][:1].isdigit() else None
     load = drawn_load(*lengths, concurrency=users, requests=each * users)
 
     def times(side: str, copies: int) -> StepTimes:
         plan = plan_of(row, side)
-        return times_of(model, MACHINES[row["system"]], plan, row["backend"], formats, longest, polls, chunk, copies, speculate)
+        machine = MACHINES[row["system"]]
+        return times_of(model, machine, plan, row["backend"], formats, longest, polls, chunk, copies, speculate, release)
 
     if row["mode"] == "agg":
         alone = times("", 1)
@@ -290,7 +293,7 @@ def record_of(rows: list[ServedRow]) -> dict[ServerKind, PublishedServers]:
         servers = len({one.server for one in group})
         if servers >= FEWEST:
             figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
-            found[kind] = PublishedServers(kind, len(group), servers, figures)
+            found[kind] = PublishedServers(kind, len(group), servers, figures, max(users_of(one.row) for one in group))
     return found
 
 
@@ -324,7 +327,7 @@ def main() -> None:
         sys.exit(0)
     if options.carried:
         step_times.choose_engine = choose_carried
-        answer.is_carried = lambda gpu: True
+        answer.is_unmeasured = lambda gpu: True
     rows = list(score(options.table, options.every, options.mode, options.speculate, options.most, options.each))
     show(rows, options.worst)
     record = record_of(rows)

@@ -92,8 +92,9 @@ std::shared_ptr<PassTimes> serve_passes(const nb::dict& curves, const nb::list& 
   times->draft_rows = curve_of(curves, "draft_rows");
   times->graph_sizes = doubles(host["graph_sizes"]);
   for (const nb::handle& kind : kinds) times->kinds.push_back(layer_of(nb::cast<nb::dict>(kind)));
-  times->host = {number(host, "kernels"),     number(host, "launched"),    number(host, "called"),        number(host, "gap"),
-                 number(host, "request_gap"), whole(host, "graph_tokens"), flag(host, "captures_prompts")};
+  times->host = {number(host, "kernels"),     number(host, "launched"),      number(host, "called"),
+                 number(host, "gap"),         number(host, "request_gap"),   number(host, "sent"),
+                 whole(host, "graph_tokens"), flag(host, "captures_prompts")};
   if (times->host.graph_tokens > 0 && times->graph_sizes.empty()) fail("captured graphs have sizes");
   times->data_ranks = number(host, "data_ranks");
   times->drafts = drafts;
@@ -168,6 +169,7 @@ serve::Setting setting_of(const nb::dict& values, std::vector<nb::object>& kept)
   setting.drafts.ahead = whole(values, "draft_ahead");
   setting.drafts.shift = whole(values, "draft_shift");
   setting.front = number(values, "front");
+  setting.handle = number(values, "handle");
   setting.tokenise = number(values, "tokenise");
   setting.run = whole(values, "run");
   setting.blocks = whole(values, "blocks");

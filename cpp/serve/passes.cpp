@@ -166,7 +166,8 @@ bool PassTimes::is_captured(const Passing& pass) const {
 
 double PassTimes::with_host(double seconds, Number decodes, bool captured) const {
   const double called = captured ? host.launched : std::max(host.launched, host.called);
-  return std::max(seconds * host.kernels, called) + host.gap + host.request_gap * static_cast<double>(decodes);
+  const double spent = std::max(seconds * host.kernels, called) + host.gap + host.request_gap * static_cast<double>(decodes);
+  return std::max(spent, host.sent * static_cast<double>(decodes));
 }
 
 }  // namespace wt::serve

@@ -51,7 +51,7 @@ struct LayerCosts {
 
 // What a host adds, and which passes are captured graphs.
 struct HostCosts {
-  double kernels = 1.0, launched = 0.0, called = 0.0, gap = 0.0, request_gap = 0.0;
+  double kernels = 1.0, launched = 0.0, called = 0.0, gap = 0.0, request_gap = 0.0, sent = 0.0;
   Number graph_tokens = 0;
   bool captures_prompts = false;
 };

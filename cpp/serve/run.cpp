@@ -79,13 +79,18 @@ class Clock {
 
   void send_at(double moment, Number request) {
     outcome.sent[request] = moment;
-    coming_.emplace(moment + setting_.front + setting_.tokenise * static_cast<double>(load_.prompt[request]), request);
+    if (moment < came_) free_ = 0.0;  // arrivals are known ahead, and what follows on others comes between them
+    came_ = moment;
+    const double begin = std::max(moment, free_), tokens = setting_.tokenise * static_cast<double>(load_.prompt[request]);
+    free_ = begin + setting_.handle + tokens;
+    coming_.emplace(begin + setting_.front + tokens, request);
   }
 
   const Load& load_;
   const Setting& setting_;
   Rows<Number> then_;
   Number next_ = 0;
+  double free_ = 0.0, came_ = 0.0;  // when the front end takes the next request, and when the last one was sent
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> coming_;
 };
 

@@ -12,12 +12,13 @@
 namespace wt::serve {
 
 // What is the same for all lanes. `front`, `tokenise`: seconds from a user's send until the scheduler may see a request, for each
-// and for each prompt token; `run`: passes at most that are booked as one event; `blocks`: of a lane's cache.
+// and for each prompt token, of which the front end has `handle` for each and those of its tokens for one request at a time; `run`:
+// passes at most that are booked as one event; `blocks`: of a lane's cache.
 struct Setting {
   std::string rules;
   Limits limits;
   Drafts drafts;
-  double front = 0.0, tokenise = 0.0;
+  double front = 0.0, handle = 0.0, tokenise = 0.0;
   Number run = 1, blocks = 0;
   bool record = false;
 };

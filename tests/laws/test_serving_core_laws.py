@@ -22,7 +22,7 @@ from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.engines.vllm import Vllm
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
-from windtunnel.serving.simulate import FRONT, RUN, TOKENISE, LaneResult, most_tokens, run_ranks, run_ranks_here
+from windtunnel.serving.simulate import FRONT, HANDLE, RUN, TOKENISE, LaneResult, most_tokens, run_ranks, run_ranks_here
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.serving.tiers import CacheTier
@@ -62,6 +62,7 @@ def limited(draw: st.DrawFn) -> StepTimes:
         block=draw(st.sampled_from([1, 4, 16])), polls=draw(st.sampled_from([1, 1, 5])), reserves_prompt=draw(st.booleans()),
         keeps_blocks=draw(st.booleans()), ahead=draw(st.booleans()), graph_tokens=draw(st.sampled_from([0, 8, 512])),
         captures_prompts=draw(st.booleans()), request_gap=draw(st.sampled_from([0.0, 1e-4])),
+        sent=draw(st.sampled_from([0.0, 3e-3])),
     )  # fmt: skip
     times = copy(made)  # with its tables, which depend on none of these but how many sizes they have
     times.server, times.on_core = replace(made.server, engine=engine), {}
@@ -140,7 +141,7 @@ class SlowTimes(StepTimes):
 def test_python_runs_what_the_core_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     times = times_for("dense", "vllm")
     load = ServeLoad(np.array([40, 8]), np.array([5, 9]), np.zeros(2), blocks=((1, 2), (1,)), block=16)
-    limits = {"front": FRONT, "tokenise": TOKENISE, "run": RUN, "record": False}
+    limits = {"front": FRONT, "handle": HANDLE, "tokenise": TOKENISE, "run": RUN, "record": False}
 
     def core(passes: StepTimes, asked: ServeLoad) -> bool:
         return run_on_core(passes, [asked], 100, [1], limits) is not None

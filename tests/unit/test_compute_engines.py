@@ -314,3 +314,22 @@ def test_a_broken_file_is_named(old: str, new: str, tmp_path: Path) -> None:
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(FileError, match="windtunnel fit engines"):
         read_engines(path)
+
+
+def test_a_kernel_that_moves_bytes_has_the_start_of_its_architecture() -> None:
+    """MI300X has one of its own, MI355X the default GPU's: products alone are carried between them."""
+    default = choose_engine(H100, "vllm").pointwise
+    assert choose_engine(load_gpu("mi300x"), "vllm").pointwise == PointwiseCurve(latency=1.1e-5, memory=0.67)
+    assert choose_engine(load_gpu("mi355x"), "vllm").pointwise == default
+
+
+@pytest.mark.parametrize("rows, milliseconds", [(1, 0.14), (16, 0.14), (32, 0.18), (64, 0.29), (256, 1.13), (4000, 17.76)])
+def test_marlin_runs_blocks_of_64_rows(rows: int, milliseconds: float) -> None:
+    """Its bench on an A100 (vllm-project/vllm pull request 2497): weights of 313 M numbers, at 141 TFLOP/s from 64 rows on; the
+    time of few rows is that of the weights, of which the GPU's bandwidth is not known."""
+    gpu = load_gpu("a100-sxm-80gb")
+    columns = (np.array([value]) for value in (float(rows), 27648.0, 11327.0))
+    curve = choose_engine(gpu, "vllm").linear["int4"]
+    seconds = float(product_seconds(curve, engine_device(gpu), "int4", *columns)[0])
+    assert seconds == pytest.approx(milliseconds * 1e-3, rel=0.03 if rows >= 64 else 0.3)
+    assert choose_engine(gpu, "trtllm").linear["int4"] != curve == choose_engine(gpu, "sglang").linear["int8"]

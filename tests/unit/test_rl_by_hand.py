@@ -19,7 +19,7 @@ from windtunnel.rl.modes.step_mode import RLPhase, StepMode
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.rollout import RolloutResult, rollout_server
 from windtunnel.rl.sync import BetweenPhases, between_phases, data_seconds, offload_seconds, parked_bytes, sync_seconds, tensors_of
-from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of
+from windtunnel.rl.training import TrainingPasses, _pack, bins_of, on_gpus, part_of, train_passes
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.simulate import LaneResult
@@ -201,6 +201,37 @@ def test_the_path_of_the_data_by_hand() -> None:
     longest = int(batch.prompt.max()) + int(batch.response.max())
     assert data_seconds(other, batch, True) == pytest.approx(batch.trained * longest * 32 / 0.406e9)
     assert data_seconds(small(), batch, True) == 0.0
+
+
+def test_the_paths_of_other_trainers_by_hand() -> None:
+    """slime sends 16 bytes of each token once; OpenRLHF 17 and 45, and reads 8 of each generated one; TRL's ranks keep theirs."""
+    texts = ("rl.prompt=100~0.5<2048", "rl.response=500~1<4096")
+    slime, openrlhf, trl = (small(f"rl.trainer={name}", *texts) for name in ("slime", "openrlhf", "trl"))
+    batch = draw_batch(slime.rl, slime.model.max_seq)
+    tokens, made = float(batch.lengths[: batch.trained].sum()), float(batch.response[: batch.trained].sum())
+    assert (data_seconds(slime, batch, False), data_seconds(slime, batch, True)) == (0.0, pytest.approx(tokens * 16 / 0.406e9))
+    assert data_seconds(openrlhf, batch, False) == pytest.approx(tokens * 17 / 0.406e9 + made * 8 / 1.42e9)
+    assert data_seconds(openrlhf, batch, True) == pytest.approx(tokens * 45 / 0.406e9)
+    assert data_seconds(trl, batch, False) == data_seconds(trl, batch, True) == 0.0
+
+
+def test_trl_pads_what_others_pack() -> None:
+    """Samples of a micro batch have the length of its longest, as with rl.padded=longest; a stated length stands."""
+    texts = ("rl.prompt=100", "rl.response=500~1<4096", "rl.pack_tokens=4096")
+    jobs = (small(*texts, *more) for more in (("rl.trainer=trl",), (), ("rl.padded=longest",)))
+    trl, packed, padded = (train_passes(job, draw_batch(job.rl, job.model.max_seq)) for job in jobs)
+    assert (trl.packing, trl.scoring) == (padded.packing, padded.scoring)
+    assert trl.packing.padding > 0.2 and packed.packing.padding == 0.0
+
+
+def test_the_reference_of_slime_comes_from_pinned_memory_by_hand() -> None:
+    """3 GB of weights: out once, in twice, by the node's own links."""
+    memory = replace(predict_rl(small()).update.memory[0], weights=3e9, optimizer=12e9)
+    slime = small("rl.trainer=slime", "rl.offload=all")
+    out, back = (sum(leg.seconds(3e9) for leg in legs(slime.job.cluster, "host", way)) for way in (True, False))
+    between = between_phases(slime, draw_batch(slime.rl, slime.model.max_seq), memory)
+    assert between.swapped == pytest.approx(out + 2 * back)
+    assert between.offload == pytest.approx(5 * (out + back), rel=0.01)
 
 
 def test_states_of_a_trainer_by_hand() -> None:

@@ -188,7 +188,7 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "rollout.kv": ("rl.rollout.kv=fp8",),
     "rollout.memory": ("rl.rollout.memory=0.3",),
     "rollout.running": ("rl.rollout.running=4",),
-    "rollout.step_tokens": ("rl.rollout.step_tokens=512",),
+    "rollout.step_tokens": ("rl.rollout.step_tokens=64",),
     "rollout.speculate": ("rl.rollout.speculate=eagle,drafts=2,accepted=2.2",),
     "rollout.graphs": ("rl.rollout.graphs=false",),
     "rollout.ahead": ("rl.rollout.ahead=true",),

@@ -139,7 +139,7 @@ def test_openrlhf_in_both_spellings(tmp_path: Path, estimator: str, old: bool) -
     job = load_rl(written(tmp_path, run__sh=text) / "run.sh", MACHINE)
     assert (job.job.cluster.gpus, job.rl.mode, job.rl.prompts, job.rl.samples, job.rl.mini_batch) == (16, "colocated", 128, 8, 32)
     assert (job.rl.algorithm, job.rl.has_critic) == (("ppo", True) if estimator == "gae" else ("grpo", False))
-    assert (job.rl.rollout.tp, job.rl.rollout.memory, job.rl.offload) == (2, 0.6, "all")
+    assert (job.rl.rollout.tp, job.rl.rollout.memory, job.rl.offload) == (2, 0.6, "optimizer")
     assert (job.job.plan.sharding, job.job.plan.recompute, job.model.name) == ("zero3", "full", "llama3.1-8b")
 
 

@@ -30,6 +30,7 @@ from windtunnel.rl.sheet import step_sheet
 from windtunnel.serving.front_sheet import front_sheet
 from windtunnel.serving.published import (
     FIGURES,
+    UNLIKE,
     FigureErrors,
     ServerKind,
     catalogue_servers,
@@ -153,3 +154,19 @@ def test_a_step_says_its_error() -> None:
 )  # fmt: skip
 def test_nouns_follow_their_numbers(number: int, noun: str, words: str) -> None:
     assert count_words(number, noun) == words
+
+
+@pytest.mark.parametrize(
+    "machine, gpus, users, reason",
+    [("h100-ib", 1, 4, ""), ("h100-ib", 1, 200, "users"), ("h100-ib", 16, 4, "NICs"), ("mi300x-roce", 1, 4, "maker")],
+)
+def test_a_server_like_no_measured_one_states_a_wider_error(machine: str, gpus: int, users: int, reason: str) -> None:
+    answer = wt.serve_predict("llama3.1-8b", machine, gpus=gpus, tp=gpus, isl=64, osl=8, concurrency=users, requests=users)
+    narrow, stated = servers_like(answer.kind), answer.relative_errors()
+    assert narrow is not None and all(reason in words for words in answer.unlike) and bool(answer.unlike) == bool(reason)
+    for name in FIGURES:
+        inside = narrow.figures[name].error
+        assert stated[name] == (max(inside, UNLIKE / 100.0) if reason else inside)
+    text = io.StringIO()
+    print_sheet(server_sheet(answer), Console(file=text, width=250))
+    assert ("At least ±35 % is stated" in text.getvalue()) == bool(reason)

@@ -115,7 +115,7 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lmdeploy": (f"lmdeploy serve api_server {QWEN} --tp 4 --ep 4 --quant-policy 8 --server-port 23333\n", "lmdeploy", EP4),
     "tgi": (f"text-generation-launcher --model-id {QWEN} --num-shard 4 --kv-cache-dtype fp8_e4m3fn\n", "tgi",
             {"model": QWEN, "tp": 4, "kv": "fp8"}),
-    "kubernetes": (K8S, "vllm", {**EP4, "copies": 2}),
+    "kubernetes": (K8S, "vllm", {**EP4, "copies": 2, "release": "0.24.0"}),
     "a pod with a shell": (SHELL, "vllm", EP4),
     "compose": (COMPOSE, "sglang", EP4),
     "dynamo's graph": (DYNAMO, "vllm", {**EP4, "prefill": "gpus=4,tp=2"}),

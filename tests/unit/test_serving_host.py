@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from windtunnel.base.errors import SpecError
 from windtunnel.compute.engines.curves import ReduceCurve
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.serving import ServePlan, Server, serve, server_of
-from windtunnel.serving.engine import CALL, ENGINES
+from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDEN
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
-from windtunnel.serving.simulate import FRONT, TOKENISE, run_lane
+from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 from windtunnel.workload.ops import Axis, Comm
@@ -153,3 +154,55 @@ def test_experts_on_several_nodes_get_copies_and_not_all_tokens() -> None:
         seconds[ranks] = times.pass_parts(one, 4)["experts"]
     assert held[8][0] == 8 * 4096 * 8 and held[16][0] == pytest.approx(held[16][1], abs=1)
     assert seconds[16] < 1.1 * seconds[8]
+
+
+@pytest.mark.parametrize(
+    "engine, release, hidden",
+    [("vllm", "0.13.0", False), ("vllm", "v0.14.0", True), ("vllm", "0.14.0rc1", True), ("sglang", "0.3.6.post2", False)]
+    + [("sglang", "0.4", True), ("trtllm", "1.0.0rc3", True)],
+)  # fmt: skip
+def test_older_releases_hide_no_host_work(engine: str, release: str, hidden: bool) -> None:
+    """A pass that decodes 10 requests is longer by the work between passes and for each request."""
+    model, plan = load_model("llama3.1-8b"), ServePlan()
+    recent, dated = (server_of(model, "h100-ib", 1, engine, plan, release=name) for name in (None, release))
+    one = Passing(0, 0, 0.0, 10, 4000.0)
+    more = StepTimes(dated).seconds(one, 10) - StepTimes(recent).seconds(one, 10)
+    assert more == pytest.approx(0.0 if hidden else UNHIDDEN - recent.engine.gap + 10 * REQUEST)
+    assert dated.engine.ahead is hidden
+
+
+def test_a_release_is_a_number() -> None:
+    with pytest.raises(SpecError, match="release: got 'newest'"):
+        server_of(load_model("llama3.1-8b"), "h100-ib", 1, "vllm", ServePlan(), release="newest")
+
+
+def test_a_pass_lasts_as_long_as_its_tokens_take_the_api_server() -> None:
+    """100 requests at 1 ms each; 10 take less than their kernels."""
+    times = StepTimes(with_engine(small(), sent=1e-3))
+    assert times.seconds(Passing(0, 0, 0.0, 100, 1e4), 100) == pytest.approx(0.1)
+    few = Passing(0, 0, 0.0, 2, 200.0)
+    assert times.seconds(few, 2) == StepTimes(with_engine(small(), sent=0.0)).seconds(few, 2)
+
+
+def test_the_front_end_takes_one_request_at_a_time() -> None:
+    """Three at once and one later: the scheduler sees the third when two others are through."""
+    each = HANDLE + 500 * TOKENISE
+    load = ServeLoad(np.full(4, 500), np.full(4, 2), np.array([0.0, 0.0, 0.0, 1.0]))
+    seen = [moment for moment, _ in sorted(LaneClock(load).coming)]
+    assert seen == pytest.approx([FRONT + 500 * TOKENISE + wait for wait in (0.0, each, 2 * each, 1.0)])
+
+
+def test_captured_calls_over_nics_wait_for_the_host() -> None:
+    """Tensor parallelism over two nodes: two all-reduces of each layer, that of the embedding and the gathered logits; none without
+    graphs, in a larger pass, or inside a node."""
+    model = load_model("llama3.1-70b")
+    assert server_of(model, "h100-ib", 16, "trtllm", ServePlan(tp=16)).engine.host_task == 0.0
+    wide = server_of(model, "h100-ib", 16, "vllm", ServePlan(tp=16))
+    times, eager = StepTimes(wide), StepTimes(with_engine(wide, graph_tokens=0))
+    calls = 2 * model.layers + 2
+    for tokens, waits in ((1, calls), (512, calls), (4096, 0)):
+        place = int(np.searchsorted(times.sizes, tokens))
+        there = int(np.searchsorted(eager.sizes, tokens))
+        assert times.table[place] - eager.table[there] == pytest.approx(HOST_TASK * waits, abs=1e-9)
+    inside = server_of(model, "h100-ib", 8, "vllm", ServePlan(tp=8))
+    assert StepTimes(inside).table[0] == pytest.approx(StepTimes(with_engine(inside, graph_tokens=0)).table[0])

@@ -173,7 +173,7 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
         return server_of(
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
             kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
-            speculation=drafted, context=asked.max_model_len, eager=asked.eager, overrides=changes,
+            speculation=drafted, context=asked.max_model_len, eager=asked.eager, release=asked.release, overrides=changes,
         )  # fmt: skip
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)

@@ -84,7 +84,9 @@ class PostTraining(Noun):
     algorithm: Literal["grpo", "ppo", "dapo"] = "grpo"
     mode: RLModeName = Field(default=MODES.default, description="where and when the rollout runs")
     trainer: TrainerName | None = Field(
-        default=None, description="whose data path, copies to the host and sync of weights: verl or nemo-rl; default: none of these"
+        default=None,
+        description="whose packing, data path, copies to the host and sync of weights: verl, nemo-rl, slime, openrlhf or trl; "
+        "default: none of these",
     )
     prompts: PositiveInt = Field(default=512, description="prompts of a step that are learned from")
     samples: PositiveInt = Field(default=8, description="responses of each prompt")

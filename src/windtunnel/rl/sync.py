@@ -87,7 +87,8 @@ def offload_seconds(whole: RLJob, memory: StageMemory, optimizer: bool = True) -
 
 def swap_seconds(whole: RLJob, memory: StageMemory) -> float:
     """Seconds in which the policy's weights go to host memory, the reference's take their place, and the policy's come back."""
-    out, back = (copy_seconds(whole, memory.weights, way, True) for way in (True, False))
+    pageable = trainer_facts(whole.rl.trainer).pageable != "none"
+    out, back = (copy_seconds(whole, memory.weights, way, pageable) for way in (True, False))
     return out + 2.0 * back
 
 
@@ -100,14 +101,18 @@ def copy_seconds(whole: RLJob, size: float, out: bool, pageable: bool) -> float:
 
 
 def data_seconds(whole: RLJob, batch: RLBatch, update: bool) -> float:
-    """Seconds in which one controller sends the padded batch of a step to the workers and, from log-probabilities, gets what they
-    found. Workers read their parts beside each other."""
+    """Seconds in which one controller sends the batch of a step, padded or not, to the workers and, from log-probabilities, gets
+    what they found. Workers read their parts beside each other."""
     rl, facts = whole.rl, trainer_facts(whole.rl.trainer)
     samples = batch.trained
+    each_sent = facts.updated_bytes if update else facts.scored_bytes
+    if facts.padded_to == "none":
+        tokens, made = float(batch.lengths[:samples].sum()), float(batch.response[:samples].sum())
+        return tokens * each_sent / SERIALISED + (0.0 if update or not each_sent else made * RETURNED / DESERIALISED)
     response = longest_stated(rl.response) if facts.padded_to == "cap" else None
     response = int(batch.response.max()) + batch.tools if response is None else response
     prompt = longest_stated(rl.prompt) if facts.padded_to == "cap" else None
     prompt = int(batch.prompt.max()) if prompt is None else prompt
-    sent = samples * (prompt + response) * (facts.updated_bytes if update else facts.scored_bytes)
+    sent = samples * (prompt + response) * each_sent
     returned = 0.0 if update or not sent else samples * response * RETURNED
     return sent / SERIALISED + returned / DESERIALISED

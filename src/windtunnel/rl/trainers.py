@@ -30,7 +30,8 @@ class RLTrainerFacts:
     bins: bool = False
     scored_bytes: float = 0.0
     updated_bytes: float = 0.0
-    padded_to: Literal["cap", "longest"] = "longest"
+    padded_to: Literal["cap", "longest", "none"] = "longest"
+    packs: bool = True
     pageable: Literal["none", "optimizer", "all"] = "none"
     moves_in_phases: bool = False
     swaps_reference: bool = False

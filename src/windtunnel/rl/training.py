@@ -63,14 +63,13 @@ def train_passes(whole: RLJob, batch: RLBatch, gpus: int | None = None) -> Train
     updates = len(most) * rl.epochs
     uneven = sum(most) * job.dp / float(lengths.sum())
     facts = trainer_facts(rl.trainer)
-    bins = rl.padded is None and facts.bins
-    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven, rl.padded, lengths[:each] if bins else None)
+    padded = rl.padded if facts.packs or rl.padded is not None else "longest"
+    bins = padded is None and facts.bins
+    packing = _pack(job, lengths, float(np.mean(most)), rl.pack_tokens, uneven, padded, lengths[:each] if bins else None)
     prediction = predict(_packed_job(job, packing))
     wide = rl.logprob_tokens or 2 * rl.pack_tokens
     whole_most = float(balance(lengths, job.dp).max())
-    scoring = _pack(
-        job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), rl.padded, lengths if bins else None
-    )
+    scoring = _pack(job, lengths, whole_most, wide, whole_most * job.dp / float(lengths.sum()), padded, lengths if bins else None)
     filled = packing.tokens / (packing.documents * packing.length)
     forward = _forward_seconds(prediction, packing.documents * packing.length, scoring)
     return TrainingPasses(prediction, packing, updates, updates * prediction.step_time_s * filled, forward, scoring)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.compute.engines.file import is_carried
+from windtunnel.compute.engines.file import DEFAULT, is_carried, is_unmeasured
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
@@ -19,6 +19,7 @@ from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.tiers import TierHits
+from windtunnel.spec import load_gpu
 
 if TYPE_CHECKING:
     from windtunnel.formats.logs.served import MeasuredServer
@@ -118,7 +119,8 @@ class Served:
     last pass drafts beyond the end. `detail`: for pages, if it was asked for. `paced`: requests came at stated moments and the
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
     printed. `records`: what each request did. `tiers`: what tiers of
-    the cache gave; `ttft_without`: mean seconds to the first token without them.
+    the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each
+    have a request at a time.
     """
 
     server: Server
@@ -152,6 +154,7 @@ class Served:
     records: RequestRecords | None = None
     tiers: tuple[TierHits, ...] = ()
     ttft_without: float | None = None
+    users: int = 0
 
     @cached_property
     def kind(self) -> ServerKind:
@@ -160,8 +163,22 @@ class Served:
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:
-        """Errors of predictions of the published servers nearest to this one; None where none was compared."""
-        return servers_like(self.kind)
+        """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none
+        was compared."""
+        found = servers_like(self.kind)
+        return found.widen_errors() if found is not None and self.unlike else found
+
+    @cached_property
+    def unlike(self) -> tuple[str, ...]:
+        """In what no published server is like this one."""
+        server, found = self.server, servers_like(self.kind)
+        gpu, plan = server.job.cluster.gpu, server.plan
+        reasons = {
+            "kernels carried from another maker's GPUs": is_carried(gpu) and gpu.vendor != load_gpu(DEFAULT).vendor,
+            "a group of ranks over NICs": plan.dp == 1 and plan.tp > server.job.cluster.node.domain,
+            "more users than any of them had": found is not None and self.users > found.users,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     def errors_of(self, figure: str) -> FigureErrors | None:
         """Errors of a figure of `serving.published.FIGURES`, and of "e2e", "dollars" and "joules", which go with throughput; None
@@ -254,7 +271,7 @@ class Served:
 def server_kind(server: Server, apart: bool) -> ServerKind:
     """What published servers have to be to be like `server`; `apart`: prompts have copies of their own."""
     gpu = server.job.cluster.gpu
-    name, trained = CARRIED if is_carried(gpu) else gpu.name, "experts" if server.model.experts else "dense"
+    name, trained = CARRIED if is_unmeasured(gpu) else gpu.name, "experts" if server.model.experts else "dense"
     return ServerKind(name, server.engine.name, trained, "apart" if apart else "together")
 
 

@@ -6,7 +6,7 @@ machines. Where a server is faster than its passes even without any, its kernels
 the front end and the client (`client`), which ends no pass but is a part of each user's round.
 
 On the public servers of the tests (silicon_sample.csv of ai-dynamo/aiconfigurator) each load of a server predicts the others: the
-error of a token falls from 34 % to 12 % (Qwen3-32B, vLLM, H100) and from 26 % to 4 % (Qwen3.5-397B, SGLang, B200); where it was
+error of a token falls from 16 % to 9 % (Qwen3-32B, vLLM, H100) and from 26 % to 4 % (Qwen3.5-397B, SGLang, B200); where it was
 7 % it is 7 to 9 % afterwards.
 """
 

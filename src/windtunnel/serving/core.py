@@ -137,6 +137,7 @@ def _host_numbers(times: StepTimes) -> dict[str, Any]:
         "called": engine.call_host * times.calls,
         "gap": engine.gap,
         "request_gap": engine.request_gap,
+        "sent": engine.sent,
         "graph_tokens": engine.graph_tokens,
         "captures_prompts": engine.captures_prompts,
         "graph_sizes": times.graph_sizes.astype(np.float64),

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.registry import Registry
 from windtunnel.spec import GPU
 
 GAP = 0.25e-3
 """Seconds between passes in which the GPU has no kernel: what is left of the host's work where the engine schedules ahead, as all
 three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
+
+UNHIDDEN = 4.6e-3
+"""Seconds of host work between passes where the engine does not schedule ahead: 4.6 ms beside 10 requests of 4,000 tokens in vLLM
+V1 (vllm-project/vllm pull request 24174); 4 ms and 5 to 13 in V0 (issue 6854)."""
+
+REQUEST = 12.7e-6
+"""Seconds in which a scheduler in Python chooses one more decoding request: 12.7 us in vLLM 0.27 (openfabric-systems/simllm pull
+request 204). An engine that schedules ahead hides them behind its kernels."""
+
+HOST_TASK = 130e-6
+"""Seconds by which a collective over NICs lasts longer inside a graph that vLLM or SGLang captured. NCCL, and RCCL after it, hands
+the network's work to its proxy by a host function before the kernel (enqueue.cc, hostStreamPlanCallback: "host tasks impose a high
+performance cost in CUDA"), and a graph keeps it as a node, so the kernel waits for the host; a call outside of a graph hands it
+over when it is launched. Read off public steps of DeepSeek-R1 with tp 16 over two nodes of H100 and H800 (23, 31, 33, 38 and 52 ms
+a token, 124 calls each, of which kernels and wire explain 11 ms: 95, 165, 180, 220 and 330 us a call): the mean of the faster two.
+TensorRT-LLM's public servers of that kind (14 ms a token for two users) leave no room for it; why is not known."""
 
 CALL = 50e-6
 """Seconds in which a host calls an operator of a pass without a captured graph. Published: 34.4 ms for the 48 layers of
@@ -36,7 +54,9 @@ class ServeEngine:
     `layer_host`: seconds in
     which the host launches a layer's kernels, where no captured graph does. `ahead`: the next pass is chosen when the one before it
     begins, so a request that comes meanwhile waits for both; `call_host`: seconds in which the host calls a kernel of a pass that
-    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`. What a measured
+    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`. `sent`: seconds of
+    the process that has most to do for a decoding request in each pass, which all of a DP-attention rank's requests share: a pass
+    lasts as long; `host_task`: seconds by which a captured collective over NICs lasts longer. What a measured
     result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
     front end and the client before a first token.
     """
@@ -56,6 +76,8 @@ class ServeEngine:
     keeps_blocks: bool = False
     gap: float = GAP
     request_gap: float = 0.0
+    sent: float = 0.0
+    host_task: float = 0.0
     layer_host: float = 0.0
     ahead: bool = True
     call_host: float = CALL
@@ -76,12 +98,21 @@ class InferenceEngine(ABC):
 
     prompts_alone: ClassVar[bool] = False
     """Whether passes over prompts have no decoding requests."""
+    schedules_ahead: ClassVar[tuple[int, ...]] = ()
+    """The first release whose scheduler works ahead of the GPU unless it is told not to; empty where all do."""
+
     promised: ClassVar[float] = 0.0
     """Share of the outputs of running requests that a waiting one finds taken; a run of a fleet counts it so."""
 
     @abstractmethod
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         """Its defaults on `gpu` with `tp` ranks of a copy."""
+
+    def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
+        """`limits` as of a release, such as 0.11.0: before `schedules_ahead` nothing hides the host's work between passes."""
+        if release_numbers(release) >= self.schedules_ahead:
+            return limits
+        return replace(limits, gap=UNHIDDEN, request_gap=REQUEST, ahead=False)
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Bytes of the cache on a GPU of `usable` ones: what weights and a profile run of the largest pass leave of its share."""
@@ -107,6 +138,14 @@ ENGINES: Registry[InferenceEngine] = Registry(
 def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     """The engine with its defaults on `gpu`. UnknownName for another name."""
     return ENGINES.find(name).limits(gpu, tp)
+
+
+def release_numbers(release: str) -> tuple[int, ...]:
+    """(0, 11, 0) of 0.11.0, v0.11 and 0.11.0rc2. SpecError for words without a number."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", release.strip())
+    if found is None:
+        raise SpecError("release", release, "the engine's version, such as 0.11.0")
+    return tuple(int(part) for part in found[1].split("."))
 
 
 def captured_sizes(most: int) -> tuple[int, ...]:

@@ -96,6 +96,7 @@ class ServeOptions:
     memory: float | None = option("Share of GPU memory that the engine may use.", None)
     max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
+    release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
     tier: Sequence[str] = option(

@@ -228,6 +228,7 @@ def _answer(
         records=_records(results, sent, (ttft, e2e), (last - first) / np.maximum(output - 1.0, 1.0)),
         tiers=_tier_hits(server, results),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
+        users=0 if load.is_open else -(-load.concurrency // server.replicas),
     )
 
 

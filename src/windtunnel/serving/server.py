@@ -87,7 +87,7 @@ class Server:
             return None
         tp = max(tp for tp in range(1, self.plan.tp + 1) if self.plan.tp % tp == 0 and small.heads % tp == 0)
         job = with_plan(self.job.model_copy(update={"model": small}), {"tp": tp, "ep": 1, "etp": 1, "dp": None})
-        engine = replace(self.engine, gap=0.0, request_gap=0.0)
+        engine = replace(self.engine, gap=0.0, request_gap=0.0, sent=0.0)
         return Server(job, ServePlan(tp=tp), engine, "bf16", "bf16", self.kv)
 
     @property
@@ -136,13 +136,15 @@ def server_of(
     speculation: Speculation | None = None,
     context: int | None = None,
     eager: bool = False,
+    release: str | None = None,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
 
     Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. Without `weights` and `kv`, the formats of
-    the model's checkpoint. `attention_weights`: format of attention's projections where it differs; NVFP4 checkpoints with latent
-    attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
+    the model's checkpoint. `release`: the engine's, else a recent one. `attention_weights`: format of attention's projections where
+    it differs; NVFP4 checkpoints with latent attention keep them in bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError
+    with what to type instead.
     """
     for path, value in (("weights", weights), ("attention_weights", attention_weights), ("kv", kv)):
         allowed: tuple[str, ...] = CACHES if path == "kv" else STATED
@@ -155,6 +157,7 @@ def server_of(
     check_plan(probe.model, probe.cluster, chosen)
     limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
     limits = replace(limits, graph_tokens=0, captures_prompts=False) if eager else limits
+    limits = ENGINES.find(engine).at_release(limits, release) if release is not None else limits
     check_limits(limits)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""

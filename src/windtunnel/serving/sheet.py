@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.predict.published import INSIDE
 from windtunnel.serving.answer import LatencySpread, Served
 from windtunnel.serving.lane import PassRecord
-from windtunnel.serving.published import FigureErrors
+from windtunnel.serving.published import UNLIKE, FigureErrors
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Axis,
@@ -356,6 +356,13 @@ def server_record(answer: Served) -> list[str]:
             servers=say.count_words(found.servers, "measured server"), which=which, errors=join(errors),
         )
     ]  # fmt: skip
+    if answer.unlike:
+        reasons = join([Sentence(reason) for reason in answer.unlike])
+        said.append(
+            Sentence(
+                "At least ±{error} % is stated, since none of them had this: {reasons}.", error=f"{UNLIKE:.0f}", reasons=reasons
+            )
+        )
     said += [record_lean(_NAMES[name], figure) for name, figure in found.figures.items() if name != "throughput" and figure.leans]
     if answer.paced:
         said.append("Requests come at stated moments and the server keeps up: throughput and price are those of the arrivals.")

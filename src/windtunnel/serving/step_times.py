@@ -104,7 +104,21 @@ class StepTimes:
         if self.server.plan.pp > 1:
             width = self.server.job.runtime.compute_width * self.server.model.hidden
             seconds += (self.server.plan.pp - 1) * np.array([self._send(size * width) for size in tokens])
-        return np.maximum.accumulate(seconds)
+        return np.maximum.accumulate(seconds) + self._host_tasks
+
+    @cached_property
+    def _host_tasks(self) -> Floats:
+        """[sizes] seconds that calls over NICs add to captured passes."""
+        return np.where(self.sizes <= self.server.engine.graph_tokens, self.server.engine.host_task * self._nic_calls, 0.0)
+
+    @cached_property
+    def _nic_calls(self) -> int:
+        """Collectives of a layer's ranks in a pass that leave the node by its NICs."""
+        if self._book.group(Axis.TP).nodes == 1:
+            return 0
+        blocks = [(count, self.graph.layer(kind, 1)) for kind, count, _ in self.kinds]
+        blocks += [(1, self.graph.embedding(1)), (1, self.graph.head(1))]
+        return sum(count * sum(row.kind is Kind.COMM and row.axis is Axis.TP for row in block.rows) for count, block in blocks)
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats]:
@@ -170,7 +184,8 @@ class StepTimes:
         engine = self.server.engine
         called = engine.layer_host * self.server.model.layers
         called = called if captured else max(called, engine.call_host * self.calls)
-        return max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
+        spent = max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
+        return max(spent, engine.sent * decodes)
 
     @cached_property
     def calls(self) -> int:
@@ -194,6 +209,7 @@ class StepTimes:
             parts["attention"] += count * (self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0)
             parts["attention"] += count * (self.cached_seconds(mixing, one) if one.decodes else 0.0)
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
+        parts["communication"] += self.server.engine.host_task * self._nic_calls if self.is_captured(one) else 0.0
         parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
         parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
         return {name: spent for name, spent in parts.items() if spent > 0.0}

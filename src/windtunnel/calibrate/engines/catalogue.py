@@ -16,7 +16,8 @@ import numpy as np
 from windtunnel.calibrate.engines.columns import HELD, held_out
 from windtunnel.calibrate.engines.fit import LEAST, EngineFit, EngineFitter, statistics_of
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
-from windtunnel.compute.engines.curves import PointwiseCurve, ReduceCurve
+from windtunnel.compute.curves import GemmCurve
+from windtunnel.compute.engines.curves import LinearCurve, PointwiseCurve, ReduceCurve
 from windtunnel.compute.engines.file import FOLDER, engines_text
 from windtunnel.compute.engines.seconds import engine_device, reduce_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, MeasuredTables, read_measured
@@ -31,6 +32,28 @@ SYSTEMS = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", 
 SOURCE = "NVIDIA aiconfigurator-core 0.12.0, systems/data, Apache-2.0: windtunnel fit engines"
 
 TUNED = "ROCm/aiter, aiter/configs, MIT: windtunnel fit engines"
+
+MOVES = {"mi300x": PointwiseCurve(latency=1.1e-5, memory=0.67)}
+"""Kernels that move bytes on a GPU whose tables have none. MI300X: in vLLM's step of Llama 3.1 405B in FP8 for 32 users on 8 of
+them, two norms and an activation of a layer take 15 % and products 60 %; these are known to take 148 us, so the three take 12 us
+each, of which bytes explain 0.8. Alone, one after the other in a graph, they take 5.1, 5.1 and 3.6 and have two thirds of the
+bandwidth."""
+
+MARLIN = LinearCurve(
+    GemmCurve(
+        fraction=0.608, tiles=((16, 256), (32, 256), (64, 256)), tile_cost=16.9, prologue=20.0, wave=0.5, memory=0.74,
+        latency=8.889e-6, split=1.089e-5, blend=7.86, throttle=0.0, settle=3e-4, store=0.7417,
+    )
+)  # fmt: skip
+"""Weight-only products of vLLM and SGLang on Ampere, fitted on Marlin's own bench there to 1 % (vllm-project/vllm pull request
+2497): it reads weights at 1.16 TB/s up to 16 rows, and from 64 rows on runs blocks of 64, at 141 TFLOP/s, 0.6 of cuBLAS'. The
+GPU's memory is not stated; a bandwidth between both A100s is assumed."""
+
+MARLIN_GPU, MARLIN_ENGINES = "a100-sxm-80gb", {"vllm", "sglang"}
+
+MARLIN_SOURCE = "; weight-only products of vLLM and SGLang: vllm-project/vllm pull request 2497"
+
+MOVES_SOURCE = "; kernels that move bytes: huggingface.co/blog/mi300kernels"
 
 LEAST_TUNED = 40
 """Rows that a class of a tuner's tables needs: each is the best kernel for its shape, and there are fewer."""
@@ -68,7 +91,9 @@ def fit_engines(
     """Curves of all engines on the GPUs of `systems`, from a folder of tables or the wheel. Raises as `read_measured`."""
     if folder is not None and is_tuned(folder):
         tuned = read_tuned(folder)
-        return [fit_gpu(replace(tuned, engines=(one,)), (ENGINE,), TUNED) for one in tuned.engines]
+        return [
+            fit_gpu(replace(tuned, engines=(one,)), (ENGINE,), TUNED + MOVES_SOURCE * (one.gpu in MOVES)) for one in tuned.engines
+        ]
     made = []
     for count, system in enumerate(systems):
         report(count / len(systems))
@@ -91,8 +116,18 @@ def fit_gpu(read: MeasuredTables, names: Iterable[str] = tuple(ENGINES), source:
         fitted = fitter.fit() if data else None
         if fitted is not None:
             reduced = _fit_reduce(parts, load_gpu(gpu).architecture, fitted)
-            engines[name] = with_shared(fitted, reduced, fitter.fit_pointwise())
+            engines[name] = with_shared(fitted, reduced, fitter.fit_pointwise() or MOVES.get(gpu))
+    if gpu == MARLIN_GPU:
+        source += MARLIN_SOURCE
+        for name in MARLIN_ENGINES & engines.keys():
+            engines[name] = with_marlin(engines[name])
     return GpuEngines(gpu, _share_fastest(engines), source)
+
+
+def with_marlin(fitted: EngineFit) -> EngineFit:
+    """The fit with Marlin's weight-only products."""
+    linear = {**fitted.curves.linear, "int4": MARLIN, "int8": MARLIN}
+    return EngineFit(replace(fitted.curves, linear=linear), fitted.errors)
 
 
 def _share_fastest(engines: dict[str, EngineFit]) -> dict[str, EngineFit]:

@@ -78,25 +78,30 @@ def read_engines(path: Path) -> Mapping[str, EngineCurves]:
 def choose_engine(gpu: GPU, engine: str) -> EngineCurves:
     """The kernels of an engine on a GPU: its own where measured. Classes that were not are the engine's on the nearest measured GPU
     of the architecture, then other engines' there; their shares of peak and bandwidth are kept."""
-    return _merge_engines([gpu.id, *_nearest(gpu)], [DEFAULT], engine)[0]
+    return _merge_engines([gpu.id, *_nearest(gpu)], [DEFAULT], engine, gpu.architecture)[0]
 
 
 def choose_other(gpu: GPU, engine: str) -> tuple[EngineCurves, str]:
     """What `choose_engine` would give if the GPU had not been measured, and the GPU whose curves come first."""
     near = [name for name in _nearest(gpu) if name != gpu.id]
-    return _merge_engines(near, [name for name in (DEFAULT, *measured_gpus()) if name != gpu.id], engine)
+    return _merge_engines(near, [name for name in (DEFAULT, *measured_gpus()) if name != gpu.id], engine, gpu.architecture)
 
 
 def choose_carried(gpu: GPU, engine: str) -> EngineCurves:
     """What `choose_engine` would give if no GPU of its architecture had been measured."""
     others = [name for name in (DEFAULT, *measured_gpus()) if load_gpu(name).architecture != gpu.architecture]
-    return _merge_engines([], others, engine)[0]
+    return _merge_engines([], others, engine, gpu.architecture)[0]
 
 
 def is_carried(gpu: GPU) -> bool:
     """Whether attention was measured on no GPU of its architecture, so that its kernels are carried from another one."""
     same = (name for name in measured_gpus() if load_gpu(name).architecture == gpu.architecture)
     return not any(curves.decode for name in same for curves in load_engines(name).values())
+
+
+def is_unmeasured(gpu: GPU) -> bool:
+    """Whether no kernel was measured on a GPU, nor attention on another one of its architecture."""
+    return gpu.id not in measured_gpus() and is_carried(gpu)
 
 
 CLASSES: dict[str, tuple[str, ...]] = {
@@ -148,9 +153,9 @@ def _nearest(gpu: GPU) -> list[str]:
     return sorted(NEAREST.get(gpu.architecture, ()), key=distance)
 
 
-def _merge_engines(near: list[str], others: list[str], engine: str) -> tuple[EngineCurves, str]:
-    """The engine's curves of the GPUs `near`, then those of other engines there, then the same of `others`, each with the classes
-    that those before lack; and the first of the GPUs."""
+def _merge_engines(near: list[str], others: list[str], engine: str, architecture: str) -> tuple[EngineCurves, str]:
+    """The engine's curves of the GPUs `near` one of an architecture, then those of other engines there, then the same of `others`,
+    each with the classes that those before lack; and the first of the GPUs."""
     ordered: list[tuple[EngineCurves, str]] = []
     for group in (near, [name for name in others if name not in near]):
         files = [(load_engines(name), name) for name in dict.fromkeys(group) if name in measured_gpus()]
@@ -159,8 +164,12 @@ def _merge_engines(near: list[str], others: list[str], engine: str) -> tuple[Eng
     found, first = ordered[0]
     for other, _ in ordered[1:]:
         found = _fill(found, other)
+    for curves, name in reversed(ordered):  # the start of a kernel that only moves bytes is its architecture's
+        if curves.pointwise is not None and (name not in near or load_gpu(name).architecture == architecture):
+            found = replace(found, pointwise=curves.pointwise)
     for name in measured_gpus():  # weight-only products were timed on few GPUs
-        for curves in load_engines(name).values():
+        file = load_engines(name)
+        for curves in (file[own] for own in sorted(file, key=lambda own: own != engine)):
             found = replace(found, linear={**_weight_only_products(curves), **found.linear})
     return found, first
 

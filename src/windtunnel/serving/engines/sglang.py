@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import InferenceEngine, ServeEngine
+from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -154,12 +154,16 @@ class SglangEngine(InferenceEngine):
     title = "SGLang"
     kernels = "sglang"
     prompts_alone = True
+    schedules_ahead = (0, 4)
+    """The overlap scheduler is the default from 0.4 on (lmsys.org/blog/2024-12-04-sglang-v0-4)."""
+
     promised = START * FLOOR  # where the ratio is after 600 passes
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
         gigabytes = gpu.memory / 1e9
         chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
-        return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, 256 if tp < 4 else 512, False, False)
+        graphs = 256 if tp < 4 else 512
+        return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, graphs, False, False, host_task=HOST_TASK)
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Its share is of weights and cache; passes and graphs lie in the rest."""

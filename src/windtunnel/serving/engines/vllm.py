@@ -15,13 +15,13 @@ Blocks can be found as soon as they are given, also by requests of the same pass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import InferenceEngine, ServeEngine
+from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -118,6 +118,15 @@ class Vllm:
             budget -= count
 
 
+SENT = 30e-6
+"""Seconds of an API server for a token that it sends: it turns it into text, a chunk of JSON and an HTTP event; there is one for
+each DP-attention rank. vLLM 0.19 has 32 us between two tokens at 2,048 users, and 43 at 1,024 (silicon_sample.csv of
+aiconfigurator)."""
+
+SENT_BEFORE = 60e-6
+"""The same in the releases of 2025: 76 requests a second of 220 + 198 tokens of a 1B model are 66 us a token, requests included
+(pull request 17546), 64 requests of 225 + 202 tokens 78 us (pull request 12287)."""
+
 LARGE = 70 * 2**30
 """Bytes of GPU memory from which it schedules larger batches."""
 
@@ -128,6 +137,9 @@ class VllmEngine(InferenceEngine):
 
     title = "vLLM"
     kernels = "vllm"
+    schedules_ahead = (0, 14)
+    """--async-scheduling is a flag from 0.10 on and the default from 0.14 on (its release notes; pull request 27614)."""
+
     sampler = 40.0
     """Its profile run samples for all sequences: logits of 16 and of 32 bits, sorted values with their 64-bit places, the sort's
     own copies, probabilities and their sums. 1.26 GiB for the 256 x 128,256 of Llama 3 8B, with tp 1 and with tp 2, are 41 bytes a
@@ -138,8 +150,13 @@ class VllmEngine(InferenceEngine):
         tokens, running = (8192, 1024) if large else (2048, 256)
         return ServeEngine(
             "vllm", tokens, 0, running, 16, 0.9, 512, True, False, reserves_prompt=True, keeps_blocks=True,
-            captures_prompts=True,
+            captures_prompts=True, sent=SENT, host_task=HOST_TASK,
         )  # fmt: skip
+
+    def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
+        """Releases of 2025 have an API server that takes twice as long for a token, too."""
+        older = super().at_release(limits, release)
+        return replace(older, sent=SENT_BEFORE) if release_numbers(release) < (0, 14) else older
 
     def rules(self, limits: ServeEngine) -> Vllm:
         return Vllm(limits)

@@ -19,12 +19,12 @@ from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.replicas.prefixes import PrefixCache, PrefixIndex
 from windtunnel.serving.replicas.replica import FIRST, REST, WHOLE, Replica, ReplicaKind, RequestBook
 from windtunnel.serving.routing import NOWHERE, ROUTERS, Router, RouterView
-from windtunnel.serving.simulate import FRONT, TOKENISE
+from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE
 
 OFF, COLD, UP, DRAINING = range(4)
 """A replica takes no GPUs; starts; takes requests; ends those that it has."""
 
-_WAKE, _COME, _FAIL, _READY, _TICK, _BRING = range(6)
+_WAKE, _COME, _FAIL, _READY, _TICK, _BRING, _HAND = range(7)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ class Copy:
     turn: int = 0
     life: int = 0
     link: float = 0.0
+    free: float = 0.0
 
 
 @dataclass
@@ -217,8 +218,8 @@ class ReplicasRun:
                     self._wake(moment, number, copy, lane, ident & 255)
             elif event == _COME:
                 self._send(moment, ident)
-            elif event == _BRING:
-                self._dispatch(moment, 1, self.sides[1].copies[stamp], ident)
+            elif event in (_BRING, _HAND):
+                self._dispatch(moment, number, self.sides[number].copies[stamp], ident)
             else:
                 self._change(moment, event, number, ident, stamp)
         for side in self.sides:
@@ -244,24 +245,28 @@ class ReplicasRun:
         self._push(moment + self._front(request), _COME, 0, request, 0)
 
     def _send(self, moment: float, request: int) -> None:
-        """The router deals a request."""
+        """The router deals a request, which waits until those before it are through the front end of its replica."""
         side = self.sides[0]
         if not side.view.up:
             self.parked.append(request)
             return
         names = self.book.names[request] if self.book.names else ()
         number = side.router.choose(side.view, self.book.prompt[request], names)
-        self._dispatch(moment, 0, side.copies[number], request)
+        copy, prompt, front = side.copies[number], self.book.prompt[request], self._front(request)
+        side.view.requests[number] += 1.0
+        side.view.tokens[number] += prompt
+        begin = max(moment - front, copy.free)
+        copy.free = begin + HANDLE + TOKENISE * prompt
+        if begin > moment - front:
+            self._push(begin + front, _HAND, 0, request, number)
+        else:
+            self._dispatch(moment, 0, copy, request)
 
     def _dispatch(self, moment: float, number: int, copy: Copy, request: int) -> None:
         """A replica has a request; one that fails meanwhile sends it back."""
-        side = self.sides[number]
         if copy.state not in (UP, DRAINING):
             self._send_again(moment, request)
             return
-        if number == 0 or len(self.sides) == 1:
-            side.view.requests[copy.number] += 1.0
-            side.view.tokens[copy.number] += self.book.prompt[request]
         self.book.replica[request] = copy.number
         turn = copy.turn % len(copy.lanes)
         copy.turn += 1

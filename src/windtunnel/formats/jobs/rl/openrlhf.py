@@ -20,7 +20,8 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
     said, assumed = said_of_flags(words), list[str]()
     estimator = said.text("algo.advantage.estimator", "advantage_estimator") or "gae"
     prompts, samples = said.count("rollout.batch_size", "rollout_batch_size") or 1024, said.count(*SAMPLES) or 1
-    table: dict[str, Any] = {"algorithm": "ppo" if estimator == "gae" else "grpo", "prompts": prompts, "samples": samples}
+    algorithm = "ppo" if estimator == "gae" else "grpo"
+    table: dict[str, Any] = {"algorithm": algorithm, "trainer": "openrlhf", "prompts": prompts, "samples": samples}
     mini = max(1, (said.count(*BATCH) or 128) // samples)
     table["mini_batch"] = mini if prompts % mini == 0 else prompts
     table |= without_none(epochs=said.count("train.max_epochs", "max_epochs"))
@@ -52,7 +53,7 @@ def _places(said: Said, table: dict[str, Any], assumed: list[str]) -> int:
     asynchronous = said.is_on("train.async_enable", "async_train")
     if said.is_on("train.colocate_all", "colocate_all_models") and not asynchronous:
         sleeps = said.is_on("ds.enable_sleep", "deepspeed_enable_sleep")
-        table["offload"] = "all" if sleeps else "none"
+        table["offload"] = "optimizer" if sleeps else "none"  # utils/deepspeed/deepspeed_utils.py: lp_params stay
         return actor
     engines, tp = said.count("vllm.num_engines", "vllm_num_engines") or 1, int(table["rollout"].get("tp", 1))
     table["rollout"]["gpus"] = engines * tp

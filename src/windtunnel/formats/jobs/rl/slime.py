@@ -44,6 +44,7 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
     table |= without_none(pack_tokens=packed and packed * cp, logprob_tokens=scored and scored * cp)
     of_vime = any(name.startswith("vllm_") for name in said.texts) or any(_VIME.search(word) for word in words)
     table["rollout"] = _engine(said, "vllm" if of_vime else "sglang")
+    table |= {} if of_vime else {"trainer": "slime"}
     return RLTrainer("vime" if of_vime else "slime", table, _places(said, words, table, assumed), assumed)
 
 

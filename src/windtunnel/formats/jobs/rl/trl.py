@@ -42,7 +42,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     update = micro * accumulated * ranks  # samples of an optimizer's step
     drawn = said.count("generation_batch_size") or micro * (said.count("steps_per_generation") or accumulated) * ranks
     prompts = max(1, drawn // samples)
-    table_rl: dict[str, Any] = {"algorithm": "grpo", "prompts": prompts, "samples": samples}
+    table_rl: dict[str, Any] = {"algorithm": "grpo", "trainer": "trl", "prompts": prompts, "samples": samples}
     table_rl |= without_none(epochs=said.count("num_iterations"))
     mini = max(1, update // samples)
     table_rl["mini_batch"] = mini if prompts % mini == 0 else prompts

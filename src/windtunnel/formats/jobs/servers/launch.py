@@ -97,6 +97,13 @@ def tool_of(words: Sequence[str]) -> tuple[ServerTool, int] | None:
     return None
 
 
+def _release_of(tool: ServerTool, words: Sequence[str]) -> dict[str, str]:
+    """The engine's release, where an image before the flags is of one; Dynamo's and others' images have numbers of their own."""
+    tags = [re.search(r":v?(\d+\.\d+(?:\.\d+)?)", word) for word in words if re.search(tool.image, word)]
+    found = next((tag[1] for tag in tags if tag is not None), None)
+    return {"release": found} if found is not None and tool.name == tool.engine else {}
+
+
 def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> int | None:
     """The place behind words that follow one another in a command."""
     for place in range(len(words) - len(start) + 1):
@@ -153,6 +160,9 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         known = tool_of(words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
+            dated = _release_of(known[0], words[: known[1]])
+            made.fields |= dated
+            made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
             servers.append(made)
         elif (asked := client_load(words)) is not None:
