@@ -103,7 +103,7 @@ def _leanest(splits: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
         key=lambda one: (
             one["tp"] * one["pp"] * one.get("cp", 1) * one.get("ep", 1),
             one["tp"] * one.get("cp", 1),
-            _again(one),
+            _recompute_factor(one),
             -one["micro_batch"],
         ),
     )
@@ -120,7 +120,7 @@ def _by_split(plans: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any]], int]) -> None:
     """Tries the leanest plan of a split, and if that fits the weakest recompute with room to spare, with larger micro batches."""
-    ordered = sorted(plans, key=lambda one: (_again(one), one["micro_batch"]))
+    ordered = sorted(plans, key=lambda one: (_recompute_factor(one), one["micro_batch"]))
     smallest = min(one["micro_batch"] for one in plans)
     lean = [one for one in ordered if one["micro_batch"] == smallest]
     if len(lean) > 1 and fits(lean[-1]) == TOO_LARGE:
@@ -128,7 +128,9 @@ def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any
     for first in lean:
         room = ROOMY if len(lean) > 1 and first is lean[-1] else fits(first)  # the leanest was tried
         if room == ROOMY:
-            for more in (one for one in ordered if _again(one) == _again(first) and one["micro_batch"] > smallest):
+            for more in (
+                one for one in ordered if _recompute_factor(one) == _recompute_factor(first) and one["micro_batch"] > smallest
+            ):
                 if fits(more) != ROOMY:
                     break
             return
@@ -301,7 +303,7 @@ AGAIN_OF_MODULES = {"moe": 1.2, "moe_act": 1.05}
 """The same for selective recompute of modules, by the last of them."""
 
 
-def _again(plan: Mapping[str, Any]) -> float:
+def _recompute_factor(plan: Mapping[str, Any]) -> float:
     modules = plan.get("recompute_modules") or ("core_attn",)
     return AGAIN_OF_MODULES.get(modules[-1], AGAIN[plan["recompute"]])
 
@@ -334,7 +336,7 @@ def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool, micro_batch
     full = plan["sharding"] in ("zero3", "fsdp", "hsdp")
     calls += (0.05 if full else 0.0) + (0.4 if full and experts and ep == 1 else 0.0)  # all experts of a layer are gathered
     bubble = (pp - 1) / (plan.get("vpp", 1) * micro_batches)
-    return _again(plan) * calls * (1.0 + bubble), plan["micro_batch"]
+    return _recompute_factor(plan) * calls * (1.0 + bubble), plan["micro_batch"]
 
 
 def _guess_of(job: Job) -> float:
