@@ -21,6 +21,7 @@ import numpy.typing as npt
 from windtunnel.base.arrays import Bools, Floats, Int8s, Int64s
 from windtunnel.compute.attention import FULL, attention_seconds
 from windtunnel.compute.choose import choose
+from windtunnel.compute.clock import ProductClock, product_clock
 from windtunnel.compute.curves import Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.device import ELEMENT, NARROW, Device, device
 from windtunnel.compute.forward import choose_forward
@@ -97,8 +98,9 @@ def estimate(
     """
     choice = choose(gpu)
     dev = device(gpu, choice.kernels, runtime.recipe, choose_forward(gpu))
+    clock = product_clock(gpu, choice, dev)
     in_training = training_factor(gpu.architecture, factors)
-    seconds, table, names, founded = _modelled_seconds(ops, choice, dev, runtime, in_training)
+    seconds, table, names, founded = _modelled_seconds(ops, choice, dev, runtime, in_training, clock)
     error = np.array([value for value, _ in founded])[table]
     code = np.array([value for _, value in founded], np.int8)[table]
     if measured is not None and len(measured) and len(ops):
@@ -108,12 +110,12 @@ def estimate(
         low, high, weight, same = matches.low[hit], matches.high[hit], matches.weight[hit], matches.same[hit]
         ends, at = np.unique(np.concatenate([low, high]), return_inverse=True)
         measured_ops = measured.ops(ends)
-        loop = _modelled_seconds(measured_ops, choice, dev, runtime, TrainingFactor())[0]
-        run = _modelled_seconds(measured_ops, choice, dev, runtime, in_training)[0]
+        loop = _modelled_seconds(measured_ops, choice, dev, runtime, TrainingFactor(), clock)[0]
+        run = _modelled_seconds(measured_ops, choice, dev, runtime, in_training, clock)[0]
         ratio = np.log(measured.seconds[ends] / np.where(measured.in_run[ends], run, loop))
         a, b = ratio[at[: len(hit)]], ratio[at[len(hit) :]]
         between = seconds[hit] * np.exp((1.0 - weight) * a + weight * b)
-        model_seconds = _modelled_seconds(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
+        model_seconds = _modelled_seconds(_some(ops, hit), choice, dev, runtime, TrainingFactor(), clock)[0]
         carried = np.where(
             measured.in_run[low], 1.0, seconds[hit] / model_seconds
         )  # converts a loop's time into that of a training run
@@ -135,7 +137,9 @@ def _some(ops: OpTable, rows: Int64s) -> OpTable:
 Columns = tuple[Floats, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]
 
 
-def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
+def _modelled_seconds(
+    ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor, clock: ProductClock
+) -> Columns:
     # long: one class of kernels after another
     """Seconds of every row by the fitted curves, the index of its table, and the tables' names and basis."""
     kernels = choice.kernels
@@ -149,6 +153,8 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
         seconds[mask] = values
         table[mask] = len(names)
         error, found = _founding(choice, key)
+        if key == "gemm":
+            error = float(np.hypot(error, clock.error))
         name = _source(choice, key)
         if narrow:
             rate = dev.forward.rate_of(runtime.recipe) if dev.forward is not None else None
@@ -169,6 +175,7 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             held = replace(product, throttle=product.throttle * in_training.throttle)
             each = np.where(several[part], 1.0, launches[part])  # experts' products run in parallel, however they are launched
             took = in_training.matmul * _gemm(ops, part, each, held, dev, runtime)
+            took = took * clock.stretch(ops.flops[part], took, ops.dtype[part], others=key == "grouped_gemm")
             low = np.isin(ops.dtype[part], LOW)
             for narrow in (False, True):
                 if (chosen := low == narrow).any():
@@ -185,6 +192,7 @@ def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtim
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
             core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])
             took = in_training.attention * attention_factor(runtime) * core + around
+            took = took * clock.stretch(ops.flops[mask], took, ops.dtype[mask], others=True)
             low = (ops.flops[mask] > 0.0) & (ops.flops[mask] < MASKED * FULL[way] * batch * m * n * k)
             for masked in (False, True):
                 if (chosen := low == masked).any():

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from pydantic import ValidationError
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.compute.clock import slowest_known
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_gpu, load_node, match_gpu, names
@@ -45,6 +46,9 @@ GENERIC = ("infiniband", "roce", "efa", "ethernet")
 _SLICES = re.compile(r"(?<![\w.])(\d+) ?(?:x|slice\(s\)|slices?\b)")
 """Slices of a pod in the text of a network: "2x v5e-256", "1 slice(s)"."""
 
+_LIMITED = re.compile(r"power[- ](?:limited|capped)(?: (?:to|at) (\d+) ?W\b)?", re.IGNORECASE)
+"""A power state in the words of a note."""
+
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
 
 
@@ -72,9 +76,31 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
         gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus or 1, text
     )
     cluster = machine(_add_network(place, assumed))
+    if isinstance(cluster, Cluster):
+        cluster = _with_power(cluster, row, assumed)
     if isinstance(cluster, Cluster) and gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
         assumed.append(f"GPU {gpu!r} is the catalogue's {cluster.gpu.id}")
     return cluster
+
+
+def _with_power(cluster: Cluster, row: TrainingRow, assumed: list[str]) -> Cluster:
+    """The cluster in the power state that the row states by its columns, or its notes in words ("power limited to 750 W")."""
+    gpu, said = cluster.gpu, _LIMITED.search(row.notes or "")
+    limit = row.power_limit_w or (float(said.group(1)) if said and said.group(1) else None)
+    known: dict[str, float] = {}
+    if row.sustained_tflops:
+        known["sustained_rate"] = 1e12 * row.sustained_tflops
+        assumed.append(f"large products sustain {row.sustained_tflops:g} TFLOP/s (the row)")
+    if limit and gpu.power_w and limit < gpu.power_w:
+        known["power_cap_w"] = limit
+        assumed.append(f"GPUs limited to {limit:g} W of {gpu.power_w:g} W (the row)")
+    elif said and not known and (slowest := slowest_known(gpu)) is not None:
+        known["sustained_rate"] = slowest
+        assumed.append(f"power limited: large products sustain {slowest / 1e12:,.0f} TFLOP/s, as on the slowest machine published")
+    if not known:
+        return cluster
+    node = cluster.node.model_copy(update={"gpu": gpu.model_copy(update=known)})
+    return cluster.model_copy(update={"node": node})
 
 
 def _with_known_node(row: TrainingRow, assumed: list[str]) -> TrainingRow:

@@ -40,7 +40,10 @@ Amount = Annotated[Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None, 
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training run: seconds, GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9."""
+    """One training run: seconds, GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9.
+
+    `power_limit_w` is a GPU's, in watts; `sustained_tflops` the rate of its large half-precision products over a minute, in TFLOP/s.
+    """
 
     id: Label
     family: Label
@@ -67,6 +70,8 @@ class TrainingRow:
     mbs: Whole = None
     gpu: Text = None
     gpus: Whole = None
+    power_limit_w: Amount = None
+    sustained_tflops: Amount = None
     gpus_per_node: Whole = None
     scaleup_gpus: Whole = None
     nics_per_node: Whole = None

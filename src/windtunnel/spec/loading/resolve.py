@@ -51,7 +51,7 @@ _OPTIONAL = {
     "reliability": ("queue", "gpus_of_node", "spares", *KINDS_OF_FAILURE),
     "failure": ("gap",),
     "checkpoint": ("steps", "size", "capacity", "block", "slowdown", "load_time"),
-    "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "draw", "kernels_from"),
+    "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "sustained_rate", "draw", "kernels_from"),
 }
 _PARTS = {
     "jobs": {"plan": "plan"},

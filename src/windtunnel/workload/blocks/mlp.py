@@ -46,6 +46,17 @@ def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
             launches=(7, 11),
             role=Role.GATED_ACTIVATION,
         )
+    elif model.clamped_activation and runtime.clamp_apart:
+        # two clamps, their join, the rest; backward the rest, two masks and the join of the halves' gradients
+        tape.pointwise(
+            "gated activation",
+            elements,
+            (6, 4 + writes),
+            (9, 6),
+            saved=4 * elements * tape.width,
+            launches=(4, 4),
+            role=Role.GATED_ACTIVATION,
+        )
     elif model.gated:
         saved = 2 * elements * (1.0 if runtime.activation_fp8_store else tape.width)
         if runtime.fused_activation:
