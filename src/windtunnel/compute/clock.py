@@ -30,7 +30,7 @@ from windtunnel.compute.curves import Choice
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.forward import choose_forward
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.power import FILE, clock_of, phi, shares_of
+from windtunnel.compute.power import FILE, clock_of, phi, shares_of, watts_of
 from windtunnel.spec import load_gpu
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.workload.ops import DTYPES
@@ -68,7 +68,7 @@ class ProductClock:
 
     def of_large(self, name: str) -> float:
         """Clock of a large product of a number format, as a share of the full one."""
-        return clock_of(self.room / float(self.activity[DTYPES.index(name)]), self.floor)
+        return min(1.0, self.gain * clock_of(self.room / float(self.activity[DTYPES.index(name)]), self.floor))
 
 
 def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
@@ -91,6 +91,16 @@ def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
     if other == 1.0 or "gemm" in choice.own:
         return ProductClock(activity, rates, shares.floor)
     return ProductClock(activity, rates, shares.floor, room_of(math.sqrt(other)), error=0.5 * abs(math.log(other)))
+
+
+def large_clock(gpu: GPU, precision: str) -> float:
+    """Clock of a large product of a number format on `gpu` under its power, as a share of the full one; 1 where no machine tells."""
+    choice = choose(gpu)
+    clock = product_clock(gpu, choice, device(gpu, choice.kernels, "", choose_forward(gpu)))
+    capped = gpu.sustained_rate is None and (gpu.power_cap_w is not None or gpu.clock_lock is not None)
+    watts = watts_of(gpu) if capped else None
+    known = gpu.sustained_rate is not None or gpu.architecture in _table()["at_limit"]
+    return clock.of_large(precision) / (1.0 if watts is None else watts.tensor_stretch) if known else 1.0
 
 
 def slowest_known(gpu: GPU) -> float | None:

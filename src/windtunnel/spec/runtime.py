@@ -139,7 +139,7 @@ class Runtime(Noun):
         True, description="a clamped activation is one kernel, as others are; otherwise each of its steps is a kernel"
     )
     clamp_apart: Flag = Field(
-        False, description="the clamps of a clamped activation and the join of its halves are kernels of their own before the fused rest"
+        False, description="the clamps of biased experts' activation (GPT-OSS) and the join of its halves are kernels of their own"
     )
     activation_fp8_store: Flag = Field(False, description="the inputs of the gated activation are saved in FP8 for backward")
     fused_rope: Flag = True

@@ -94,6 +94,7 @@ def _stretch(ops: OpTable, gpu: GPU) -> Floats:
     """Time of every row [rows] under the GPU's power cap and clock, over that without."""
     watts = watts_of(gpu)
     tensor, memory = (1.0 / (gpu.clock_lock or 1.0), 1.0) if watts is None else (watts.tensor_stretch, watts.memory_stretch)
+    tensor = tensor if gpu.sustained_rate is None else 1.0  # the rate was measured under them
     return np.where(np.isin(ops.kind, TENSOR), tensor, memory).astype(np.float64)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from windtunnel.compute.clock import large_clock
 from windtunnel.predict.answer.money import region_of
 from windtunnel.predict.padding import filled_share
 from windtunnel.predict.prediction import Prediction
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.sentence import Sentence, join
+from windtunnel.spec import Job
 
 PART_LABELS = {
     "gpus": "GPUs",
@@ -23,6 +25,25 @@ PART_LABELS = {
     "people": "people",
     "power": "power",
 }
+
+
+def _clock_sentence(job: Job) -> str | None:
+    """The clock of the job's large products, where power holds it below the full one; None where that is not known."""
+    gpu, precision = job.cluster.gpu, job.runtime.precision
+    share = large_clock(gpu, precision)
+    if share >= 1.0 or gpu.clock_hz is None or gpu.power_w is None:
+        return None
+    facts = {
+        "format": precision, "clock": f"{share * gpu.clock_hz / 1e9:.2f}", "full": f"{gpu.clock_hz / 1e9:.2f}",
+        "limit": f"{gpu.power_cap_w or gpu.power_w:,.0f} W",
+    }  # fmt: skip
+    if gpu.sustained_rate is not None:
+        return Sentence("Large products in {format}: clock {clock} of {full} GHz at {limit}, limited, by the stated rate.", **facts)
+    return Sentence(
+        "Large products in {format}: clock {clock} of {full} GHz at {limit}, limited, as on published machines; "
+        "cluster.node.gpu.sustained_rate says it of yours.",
+        **facts,
+    )
 
 
 def bill_lines(prediction: Prediction) -> list[str]:
@@ -43,6 +64,8 @@ def bill_lines(prediction: Prediction) -> list[str]:
                 gpu=gpu, node=say.watts(prediction.node_power_w), cluster=say.watts(prediction.power_w), pue=f"{job.cluster.pue:g}",
             )
         )  # fmt: skip
+    if (said := _clock_sentence(job)) is not None:
+        lines.append(said)
     if prediction.energy_parts is not None:
         energy = sum(prediction.energy_parts.values())
         lines.append(

@@ -46,7 +46,7 @@ def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
             launches=(7, 11),
             role=Role.GATED_ACTIVATION,
         )
-    elif model.clamped_activation and runtime.clamp_apart:
+    elif model.clamped_activation and model.linear_bias and runtime.clamp_apart:
         # two clamps, their join, the rest; backward the rest, two masks and the join of the halves' gradients
         tape.pointwise(
             "gated activation",
