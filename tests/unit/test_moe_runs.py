@@ -152,6 +152,20 @@ def test_a_clamped_activation_step_by_step() -> None:
     assert again[0].blocks[1].saved == again[1].blocks[1].saved  # recompute brings all of it back but the input
 
 
+def test_clamps_of_a_biased_gate_are_kernels_of_their_own() -> None:
+    """For each inner number of 2 bytes: two clamps and their join move 8, the fused rest 3; backward the rest 5, two masks 6, a join 4."""
+    biased = MIXED | {"linear_bias": True, "clamped_activation": True}
+    fused, apart = (build(make_job(**biased, clamp_apart=on)) for on in (False, True))
+    taken = 32 * 2 * 96
+    for workload, forward, backward, launches in ((fused, 6, 10, 1), (apart, 22, 30, 4)):
+        (ahead,), (back,) = rows(workload, "gated activation"), rows(workload, "gated activation grad")
+        assert (workload.ops.bytes[ahead], workload.ops.bytes[back]) == (taken * forward, taken * backward)
+        assert workload.ops.launches[ahead] == workload.ops.launches[back] == launches
+    assert apart.blocks[1].saved - fused.blocks[1].saved == taken * 2 * 2  # what the clamps read and what they wrote
+    unbiased = build(make_job(**MIXED, clamped_activation=True, clamp_apart=True))
+    assert unbiased.ops.bytes[rows(unbiased, "gated activation")[0]] == taken * 6  # Megatron-Core's clamped SwiGLU is fused
+
+
 def test_fused_experts_are_products_alone() -> None:
     workload = build(make_job(**MIXED | {"linear_bias": True}, moe_fused_mlp=True))
     names = [workload.ops.names[r] for r in (*workload.blocks[1].forward, *workload.blocks[1].backward)]
