@@ -153,7 +153,7 @@ def test_a_clamped_activation_step_by_step() -> None:
 
 
 def test_clamps_of_a_biased_gate_are_kernels_of_their_own() -> None:
-    """For each inner number of 2 bytes: two clamps and their join move 8, the fused rest 3; backward the rest 5, two masks 6, a join 4."""
+    """Inner numbers of 2 bytes: two clamps and their join move 8, the fused rest 3; backward the rest 5, two masks 6, a join 4."""
     biased = MIXED | {"linear_bias": True, "clamped_activation": True}
     fused, apart = (build(make_job(**biased, clamp_apart=on)) for on in (False, True))
     taken = 32 * 2 * 96

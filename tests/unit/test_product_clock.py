@@ -1,4 +1,4 @@
-"""The clock of products on one machine: by a stated rate, by published machines, by size and format; rows that say they are limited."""
+"""The clock of products on one machine: by a stated rate, by published machines, by size and format; rows that say their power."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def stretch_of(gpu: GPU, share: float = 1.0) -> float:
 
 
 def test_a_product_slows_as_far_as_it_exceeds_the_room() -> None:
-    """Twice the limit at full clock, floor 0.8: clock 0.5 / 0.64 there, 0.25 / 0.64 with half of the room. One of half the rate just
-    reaches the limit, so that half of the room costs it 1 / 0.78125; one of a tenth of the rate notices nothing."""
+    """Twice the limit at full clock, floor 0.8: clock 0.5 / 0.64 there, 0.25 / 0.64 with half of the room. One of half the rate
+    just reaches the limit, so that half of the room costs it 1 / 0.78125; one of a tenth of the rate notices nothing."""
     clock = ProductClock(np.full(len(DTYPES), 2.0), np.full(len(DTYPES), 1e15), 0.8, room=0.5)
     seconds = WORK / (1e15 * np.array([1.0, 0.5, 0.1]))
     found = clock.stretch(np.repeat(WORK, 3), seconds, np.repeat(CODE, 3))
@@ -45,7 +45,9 @@ def test_a_product_slows_as_far_as_it_exceeds_the_room() -> None:
     assert clock.of_large("bf16") == pytest.approx(0.390625)
 
 
-@pytest.mark.parametrize(("gpu", "share"), [("b200-sxm-180gb", 0.75), ("b200-sxm-180gb", 1.05), ("h100-sxm-80gb", 0.9), ("h100-sxm-80gb", 1.1)])
+@pytest.mark.parametrize(
+    ("gpu", "share"), [("b200-sxm-180gb", 0.75), ("b200-sxm-180gb", 1.05), ("h100-sxm-80gb", 0.9), ("h100-sxm-80gb", 1.1)]
+)
 def test_the_large_product_runs_at_the_stated_rate(gpu: str, share: float) -> None:
     listed = load_gpu(gpu)
     rate = float(clock_of(listed).rates[BF16])

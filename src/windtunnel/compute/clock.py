@@ -85,16 +85,14 @@ def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
     other = _of_other_machine(choice.kernels.id)
     if gpu.sustained_rate is not None:
         share = gpu.sustained_rate / float(rates[BF16])
-        return ProductClock(
-            activity, rates, shares.floor, room_of(share), min(1.0, room_of(share / other)), max(1.0, full * share)
-        )
+        return ProductClock(activity, rates, shares.floor, room_of(share), min(1.0, room_of(share / other)), max(1.0, full * share))
     if other == 1.0 or "gemm" in choice.own:
         return ProductClock(activity, rates, shares.floor)
     return ProductClock(activity, rates, shares.floor, room_of(math.sqrt(other)), error=0.5 * abs(math.log(other)))
 
 
 def large_clock(gpu: GPU, precision: str) -> float:
-    """Clock of a large product of a number format on `gpu` under its power, as a share of the full one; 1 where no machine tells."""
+    """Clock of a large product of a number format on `gpu` under its power, as a share of the full one; 1 where nothing says it."""
     choice = choose(gpu)
     clock = product_clock(gpu, choice, device(gpu, choice.kernels, "", choose_forward(gpu)))
     capped = gpu.sustained_rate is None and (gpu.power_cap_w is not None or gpu.clock_lock is not None)
@@ -133,8 +131,6 @@ def clocks_of(room: Floats, floor: float) -> Floats:
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
-
-
 
 
 @lru_cache

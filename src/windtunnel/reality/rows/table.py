@@ -42,7 +42,7 @@ Amount = Annotated[Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None, 
 class TrainingRow:
     """One training run: seconds, GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9.
 
-    `power_limit_w` is a GPU's, in watts; `sustained_tflops` the rate of its large half-precision products over a minute, in TFLOP/s.
+    `power_limit_w` is a GPU's, in watts; `sustained_tflops` the rate of its large half-precision products over a minute, TFLOP/s.
     """
 
     id: Label

@@ -41,8 +41,8 @@ class GPU(Noun):
     clock_lock: Fraction | None = Field(None, description="a clock that an operator sets, as a share of that under power_w")
     sustained_rate: FlopRate | None = Field(
         None,
-        description="rate of a half-precision product of 8,192 x 8,192 x 8,192 repeated for a minute on this machine: its clock under "
-        "power limit and cooling (mamf-finder, a minute of torch.mm); default: as published for the GPU",
+        description="rate of a half-precision product of 8,192 x 8,192 x 8,192, repeated for a minute on this machine (torch.mm, "
+        "mamf-finder): its clock under power limit and cooling; default: as published for the GPU",
     )
     draw: GpuDraw | None = Field(None, description="shares of power_w by what the GPU does, where they differ from the stored ones")
     kernels_from: str | None = Field(None, description="id of the GPU whose fitted kernel curves are used")
