@@ -37,7 +37,7 @@ JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("llama3-8b-8xh100", ("runtime.optimizer=muon", "plan.tp=2", "plan.dp=4", "plan.sharding=none")),
     ("llama3-8b-8xh100", ("runtime.framework=deepspeed", "plan.sharding=zero3")),
     ("llama2-70b-64xh100", ("runtime.precision=fp8", "runtime.fp8_recipe=delayed", "plan.global_batch=32")),
-    ("mixtral-8x7b-64xh100", ("model=gpt-oss-20b", "plan.global_batch=64", "runtime.fused_clamp=false")),
+    ("mixtral-8x7b-64xh100", ("model=gpt-oss-20b", "plan.global_batch=64")),
     ("llama3-8b-8xh100", ("model=llava-1.5-7b",)),
     ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.overlap_param_gather=false")),
     ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.moe_skew=0.5")),
