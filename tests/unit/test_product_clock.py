@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from jobs import make_job
 
 from windtunnel.api.prediction_sheet import bill_lines
 from windtunnel.compute.choose import choose
-from windtunnel.compute.clock import BF16, SIDE, ProductClock, large_clock, product_clock, slowest_known
+from windtunnel.compute.clock import BF16, SIDE, ProductClock, large_clock, large_rates, product_clock, slowest_known
 from windtunnel.compute.device import device
 from windtunnel.compute.forward import choose_forward
+from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.predict import predict
 from windtunnel.reality.jobs.machine import cluster_of
 from windtunnel.reality.rows.table import TrainingRow
@@ -29,16 +32,21 @@ def clock_of(gpu: GPU) -> ProductClock:
     return product_clock(gpu, choice, device(gpu, choice.kernels, "", choose_forward(gpu)))
 
 
-def stretch_of(gpu: GPU, share: float = 1.0) -> float:
-    """Of a product of the large one's work that runs at `share` of its rate."""
-    clock = clock_of(gpu)
-    return float(clock.stretch(WORK, WORK / (share * clock.rates[BF16]), CODE)[0])
+def rate_of(gpu: GPU) -> float:
+    """FLOP/s of the large product by its curve."""
+    choice = choose(gpu)
+    return float(large_rates(choice, device(gpu, choice.kernels, "", choose_forward(gpu)))[BF16])
+
+
+def stretch_of(gpu: GPU) -> float:
+    """Of the large product."""
+    return float(clock_of(gpu).stretch(WORK, WORK / rate_of(gpu), CODE)[0])
 
 
 def test_a_product_slows_as_far_as_it_exceeds_the_room() -> None:
     """Twice the limit at full clock, floor 0.8: clock 0.5 / 0.64 there, 0.25 / 0.64 with half of the room. One of half the rate
     just reaches the limit, so that half of the room costs it 1 / 0.78125; one of a tenth of the rate notices nothing."""
-    clock = ProductClock(np.full(len(DTYPES), 2.0), np.full(len(DTYPES), 1e15), 0.8, room=0.5)
+    clock = ProductClock(np.full(len(DTYPES), 2.0), 0.8, np.full(len(DTYPES), 1e15), room=0.5)
     seconds = WORK / (1e15 * np.array([1.0, 0.5, 0.1]))
     found = clock.stretch(np.repeat(WORK, 3), seconds, np.repeat(CODE, 3))
     assert found == pytest.approx([2.0, 1.28, 1.0])
@@ -50,7 +58,7 @@ def test_a_product_slows_as_far_as_it_exceeds_the_room() -> None:
 )
 def test_the_large_product_runs_at_the_stated_rate(gpu: str, share: float) -> None:
     listed = load_gpu(gpu)
-    rate = float(clock_of(listed).rates[BF16])
+    rate = rate_of(listed)
     assert stretch_of(listed.model_copy(update={"sustained_rate": share * rate})) == pytest.approx(1.0 / share)
 
 
@@ -58,7 +66,7 @@ def test_without_a_rate_published_machines_are_averaged() -> None:
     """NVIDIA's table and SimuMax's machine with 1,090 TFLOP/s, on B200; GB200 has one machine."""
     b200 = load_gpu("b200-sxm-180gb")
     clock = clock_of(b200)
-    rate = float(clock.rates[BF16])
+    rate = rate_of(b200)
     assert stretch_of(b200) == pytest.approx(sqrt(rate / 1.09e15))
     assert clock.error == pytest.approx(0.5 * np.log(rate / 1.09e15))
     assert stretch_of(load_gpu("gb200-nvl72")) == 1.0 and clock_of(load_gpu("gb200-nvl72")).error == 0.0
@@ -84,6 +92,16 @@ def test_attention_and_experts_are_no_faster_than_where_they_were_measured() -> 
         assert found > 1.0 if slower else found == 1.0
 
 
+def test_curves_in_a_users_file_are_of_that_machine(tmp_path: Path) -> None:
+    """Nothing is averaged into them, and a rate that is stated beside them counts from theirs."""
+    file = tmp_path / "mine.json"
+    shutil.copy(FOLDER / "b200-sxm-180gb.json", file)
+    own = load_gpu("b200-sxm-180gb").model_copy(update={"kernels_from": str(file)})
+    assert stretch_of(own) == 1.0 and clock_of(own).error == 0.0 and slowest_known(own) is None
+    rate = 0.9 * rate_of(own)
+    assert stretch_of(own.model_copy(update={"sustained_rate": rate})) == pytest.approx(1.0 / 0.9)
+
+
 def _on(job: Job, **update: object) -> Job:
     node = job.cluster.node
     cluster: Cluster = job.cluster.model_copy(update={"node": node.model_copy(update={"gpu": node.gpu.model_copy(update=update)})})
@@ -92,7 +110,7 @@ def _on(job: Job, **update: object) -> Job:
 
 def test_a_rate_was_measured_under_the_cap_beside_it() -> None:
     job = make_job()
-    rate = 0.8 * float(clock_of(job.cluster.gpu).rates[BF16])
+    rate = 0.8 * rate_of(job.cluster.gpu)
     stated, both = predict(_on(job, sustained_rate=rate)), predict(_on(job, sustained_rate=rate, power_cap_w=250.0))
     assert stated.breakdown["matmul"] > predict(job).breakdown["matmul"]
     assert both.step_time_s == pytest.approx(stated.step_time_s, rel=1e-6)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,7 @@ from windtunnel.compute.curves import Choice
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.forward import choose_forward
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
+from windtunnel.compute.kernel_file import is_path
 from windtunnel.compute.power import FILE, clock_of, phi, shares_of, watts_of
 from windtunnel.spec import load_gpu
 from windtunnel.spec.machine.cluster import GPU
@@ -43,15 +44,16 @@ BF16 = DTYPES.index("bf16")
 
 @dataclass(frozen=True)
 class ProductClock:
-    """The clocks of one machine's products. `activity` and `rates` (FLOP/s of the large product) are by dtype code.
+    """The clocks of one machine's products. `activity` and `rates` (FLOP/s of the large product) are by dtype code;
+    nothing is said of a machine without rates, and its products take the time of their curves.
 
     `room` is for products and `others` for attention and experts' products, each over the machine of their curves; `gain`: how much
     faster than full clock on the curve's machine a stated rate is; `error`: of a rate that nobody stated.
     """
 
     activity: Floats
-    rates: Floats
     floor: float
+    rates: Floats = field(default_factory=lambda: np.zeros(0))
     room: float = 1.0
     others: float = 1.0
     gain: float = 1.0
@@ -72,23 +74,26 @@ class ProductClock:
 
 
 def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
-    """The clocks of `gpu`'s products: by the rate that it states, or by those that were published for it."""
+    """The clocks of `gpu`'s products: by the rate that it states, or by those that were published for it. Curves in a user's own
+    file are those of that user's machine."""
     shares, lost = shares_of(gpu), _table()["at_limit"].get(gpu.architecture, {})
     slower = [float(lost.get(name, lost.get(NEAR.get(name, ""), 1.0))) for name in DTYPES]
     activity = np.array([1.0 / phi(1.0 / each, shares.floor) for each in slower])
-    rates = large_rates(choice, dev)
     full = clock_of(1.0 / float(activity[BF16]), shares.floor)
 
     def room_of(share: float) -> float:
         return phi(min(1.0, full * share), shares.floor) / phi(full, shares.floor)
 
-    other = _of_other_machine(choice.kernels.id)
+    other = 1.0 if is_path(gpu.kernels_from) else _of_other_machine(choice.kernels.id)
     if gpu.sustained_rate is not None:
+        rates = large_rates(choice, dev)
         share = gpu.sustained_rate / float(rates[BF16])
-        return ProductClock(activity, rates, shares.floor, room_of(share), min(1.0, room_of(share / other)), max(1.0, full * share))
+        others = min(1.0, room_of(share / other))
+        return ProductClock(activity, shares.floor, rates, room_of(share), others, max(1.0, full * share))
     if other == 1.0 or "gemm" in choice.own:
-        return ProductClock(activity, rates, shares.floor)
-    return ProductClock(activity, rates, shares.floor, room_of(math.sqrt(other)), error=0.5 * abs(math.log(other)))
+        return ProductClock(activity, shares.floor)
+    rates, error = large_rates(choice, dev), 0.5 * abs(math.log(other))
+    return ProductClock(activity, shares.floor, rates, room_of(math.sqrt(other)), error=error)
 
 
 def large_clock(gpu: GPU, precision: str) -> float:
@@ -104,7 +109,7 @@ def large_clock(gpu: GPU, precision: str) -> float:
 def slowest_known(gpu: GPU) -> float | None:
     """Sustained FLOP/s of a large product on the slowest machine that was published for a GPU; None where one machine is known."""
     choice = choose(gpu)
-    other = _of_other_machine(choice.kernels.id)
+    other = 1.0 if is_path(gpu.kernels_from) else _of_other_machine(choice.kernels.id)
     if other == 1.0 or "gemm" in choice.own:
         return None
     dev = device(gpu, choice.kernels, "", choose_forward(gpu))
