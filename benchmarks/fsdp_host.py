@@ -1,0 +1,118 @@
+"""Host time of a transformer block under PyTorch's fully_shard (FSDP2): `host.layer` of catalog/frameworks/torchtitan.toml.
+
+    python benchmarks/fsdp_host.py
+
+Needs PyTorch's build for CPUs. Tensors are tiny, so that their kernels take nothing; calls go to a process group that does nothing.
+A block's time is that of 12 blocks less that of 4, over 8: the least of 25 steps. Operators are those that reach the dispatcher.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+RANKS, TOKENS, WIDTH, HEADS, GROUPS, FEW, MANY, STEPS = 8, 4, 16, 4, 2, 4, 12, 25
+
+
+class Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
+
+
+class Block(nn.Module):
+    """Llama's block as torchtitan writes it, with complex rotary positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        size = WIDTH // HEADS
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(WIDTH, width, bias=False) for width in (WIDTH, GROUPS * size, GROUPS * size, WIDTH)
+        )
+        self.gate, self.up = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, 2 * WIDTH, bias=False)
+        self.down, self.first, self.second = nn.Linear(2 * WIDTH, WIDTH, bias=False), Norm(), Norm()
+
+    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
+        y = self.first(x)
+        query, key, value = (part(y).view(1, TOKENS, -1, WIDTH // HEADS) for part in (self.query, self.key, self.value))
+        query, key = rotated(query, angles), rotated(key, angles)
+        key, value = (part.repeat_interleave(HEADS // GROUPS, 2) for part in (key, value))
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).contiguous().view(1, TOKENS, -1))
+        y = self.second(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def rotated(x: Tensor, angles: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * angles[None, :, None, :]).flatten(3).type_as(x)
+
+
+class Stack(nn.Module):
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+
+    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x, angles)
+        return x
+
+
+class Counter(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return op(*args, **(kwargs or {}))
+
+
+def measure(blocks: int, sharded: bool) -> tuple[float, float, int, int]:
+    """Seconds and operators of `blocks` blocks, forward and backward."""
+    model = Stack(blocks)
+    if sharded:
+        mesh, policy = init_device_mesh("cpu", (RANKS,)), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh, mp_policy=policy)
+    angles = torch.polar(*(torch.ones(TOKENS, WIDTH // HEADS // 2),) * 2)
+    x = torch.randn(1, TOKENS, WIDTH)
+    times = []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        y = model(x, angles)
+        middle = time.perf_counter()
+        y.sum().backward()
+        times.append((middle - begin, time.perf_counter() - middle))
+    with Counter() as ahead:
+        y = model(x, angles)
+    with Counter() as back:
+        y.sum().backward()
+    return min(each[0] for each in times), min(each[1] for each in times), ahead.count, back.count
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    print("block of           forward us  backward us  operators")
+    for sharded in (False, True):
+        few, many = measure(FEW, sharded), measure(MANY, sharded)
+        forward, backward, ahead, back = ((more - less) / (MANY - FEW) for more, less in zip(many, few, strict=True))
+        name = "fully_shard" if sharded else "plain PyTorch"
+        print(f"{name:<18} {1e6 * forward:>10.0f} {1e6 * backward:>12.0f}  {ahead:.0f} and {back:.0f}")
+
+
+if __name__ == "__main__":
+    main()
