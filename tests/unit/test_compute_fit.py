@@ -18,6 +18,7 @@ from windtunnel.calibrate.kernels.samples import samples
 from windtunnel.calibrate.kernels.solve import held_out, statistics, thin_samples
 from windtunnel.compute import Provenance, estimate
 from windtunnel.compute.choose import choose
+from windtunnel.compute.clock import product_clock
 from windtunnel.compute.curves import Choice, KernelCurves
 from windtunnel.compute.device import device
 from windtunnel.compute.estimate import _modelled_seconds
@@ -126,7 +127,8 @@ def test_few_rows_of_a_processor_fit_a_rate_alone() -> None:
 
 def _modelled_on(kernels: KernelCurves, ops: list[Op]) -> list[float]:
     choice, dev = Choice(kernels, Provenance.MODELLED), device(gpu_of(kernels), kernels)
-    return list(_modelled_seconds(OpTable.of(ops), choice, dev, load_runtime("torchtitan"), TrainingFactor())[0])
+    clock = product_clock(gpu_of(kernels), choice, dev)
+    return list(_modelled_seconds(OpTable.of(ops), choice, dev, load_runtime("torchtitan"), TrainingFactor(), clock)[0])
 
 
 def test_threads_of_a_processor_are_not_mixed() -> None:

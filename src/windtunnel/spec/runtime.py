@@ -74,6 +74,7 @@ class Host(Noun):
 
     launch: Seconds = Field(description="time per kernel")
     layer: Seconds = Field(default=0.0, description="extra time per layer and pass (modules, autograd)")
+    sharded: Seconds = Field(default=0.0, description="extra time per layer and pass where parameters are sharded (hooks of FSDP)")
     micro_batch: Seconds = Field(default=0.0, description="extra time per micro batch and pass (schedule loop, batch fetch)")
     step: Seconds = Field(default=0.0, description="time once per step (optimizer loop, logging)")
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")

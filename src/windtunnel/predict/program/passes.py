@@ -66,7 +66,8 @@ def host_of_pass(job: Job, direction: Pass) -> tuple[float, float]:
     """Seconds of the host before each block of a pass, and before its first one besides. Those of weight gradients are booked with
     input gradients."""
     slower = 0.0 if direction is Pass.WEIGHT_GRADIENT else 1.0 / job.cluster.node.host_speed
-    return job.runtime.host.layer * slower, job.runtime.host.micro_batch * slower
+    host, hooked = job.runtime.host, job.plan.shards_parameters and job.dp * job.plan.cp > 1
+    return (host.layer + (host.sharded if hooked else 0.0)) * slower, host.micro_batch * slower
 
 
 def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> PassRows:
