@@ -147,6 +147,14 @@ def test_watts_without_times_or_units_give_means(tmp_path: Path) -> None:
     assert "joules" not in reading.facts and reading.assumed
 
 
+@pytest.mark.parametrize(
+    ("device", "limit", "said"), [("NVIDIA B200", 750, True), ("NVIDIA B200", 1000, False), ("Odd", 750, False)]
+)
+def test_a_power_limit_below_the_boards_is_told(tmp_path: Path, device: str, limit: int, said: bool) -> None:
+    reading = imported(tmp_path, f"index, name, power.draw [W], power.limit [W]\n0, {device}, 700.00 W, {limit}.00 W\n")
+    assert any("power_cap_w=750" in line for line in reading.built) is said
+
+
 def test_metrics_of_dcgm_leave_blanks_out(tmp_path: Path) -> None:
     reading = imported(tmp_path, METRICS)
     assert (reading.facts["gpus"], reading.facts["blank"]) == (2, 1)

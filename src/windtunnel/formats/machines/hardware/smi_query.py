@@ -5,7 +5,7 @@ The header names the columns: `power.draw [W]`, `utilization.gpu [%]`. A cell th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.meters import Meters
+from windtunnel.formats.machines.hardware.node import gpu_of_name
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
+from windtunnel.spec import load_gpu
 
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 _IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "index", "name", "gpu_name")
@@ -40,9 +42,18 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             str(files[0]), "no reading of power.draw", "`nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv`"
         )
     facts = meters.facts()
-    built = (f"{meters.readings} readings of {len(meters.power)} GPUs, {facts['mean_w_per_gpu']:g} W each",)
+    built: tuple[str, ...] = (f"{meters.readings} readings of {len(meters.power)} GPUs, {facts['mean_w_per_gpu']:g} W each",)
+    if (limit := _limit_below(meters.names, facts["mean"].get("power.limit"))) is not None:
+        built += (f"limited to {limit:g} W: --set cluster.node.gpu.power_cap_w={limit:g}",)
     broken.extend(meters.broken)
     return Reading("nvidia-smi-query", Content.SETTINGS, facts, facts, built, meters.ignored, meters.assumed, tuple(broken))
+
+
+def _limit_below(devices: Collection[str], limit: float | None) -> float | None:
+    """The power limit in watts where it is below that of the board as sold; None where it is not, or one is not known."""
+    known = [gpu for name in devices if (gpu := gpu_of_name(name)) is not None]
+    sold = load_gpu(known[0]).power_w if len(known) == 1 else None
+    return limit if limit and sold and limit < sold else None
 
 
 def _take(lines: LogLines, meters: Meters) -> None:
