@@ -25,14 +25,23 @@ from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
 from windtunnel.memory.tiers import largest_copy, tiers_of
-from windtunnel.memory.walk import Needs, Peak, activation_walk, arriving_gradients, block_needs, chunk_bytes, peak_of
+from windtunnel.memory.walk import (
+    Buffers,
+    Needs,
+    Peak,
+    activation_walk,
+    arriving_gradients,
+    block_needs,
+    chunk_bytes,
+    peak_of,
+)
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.identity import LAYERS, BlockKind, Role
 from windtunnel.workload.ops import Kind, Phase, Stream
-from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
+from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, kept_root, persistent
 from windtunnel.workload.schedules import Action, Pass
 
 BEYOND = 4
@@ -151,9 +160,9 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
     script.take(cublas_bytes(job), TensorContent.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], TensorContent.BUFFERS, "pipeline receive buffer")
-    buffers = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
+    buffers = min(buffers_of(workload, stage, habit, parameters)) - 2.0 * arriving
     gathered = _Player.gathered_bytes(workload, stage)
-    moving = min(buffers, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
+    moving = min(buffers, blocks_ahead(workload, stage) * max(gathered.values(), default=0.0))
     script.take(buffers - moving, TensorContent.BUFFERS, "framework buffer")
 
 
@@ -343,20 +352,23 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     narrow, frozen = workload.held_weights(stage)
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     arriving = arriving_gradients(job, state.gradients, parameters)
-    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
-    buffers = buffer_bytes(workload, stage, habit, parameters)
+    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving, buffers_of(workload, stage, habit, parameters))
     step = step_bytes(job, parameters, experts)
     updated = 0.0 if arriving is None or arriving.passing else state.gradients
-    if step + updated > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
-        peak, buffers = Peak(0.0, 0.0, step, updated), 0.0
+    if step + updated > peak.total:  # the update is the peak: activations and most buffers are freed
+        peak = Peak(0.0, 0.0, step, updated)
+    # Shards of gradients are made on the stream of the reduce-scatter, whose blocks serve no other (torch _fsdp_collectives.py,
+    # foreach_reduce; FSDP 1 _runtime_utils.py, _reduce_grad): once made, they stay reserved.
+    later = state.gradients - peak.gradients if arriving is not None and not arriving.passing and job.shard_ranks > 1 else 0.0
     if arriving is not None:
         state = replace(state, gradients=peak.gradients)
     workspace = peak.working + cublas_bytes(job)
-    allocated = state.total + peak.activations + peak.logits + workspace + buffers
+    allocated = state.total + peak.activations + peak.logits + workspace + peak.buffers
     context = context_bytes(job, habit)
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
-    reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
+    idle = peak.holes + later + _gather_pool(workload, stage, peak.logits > 0.0)
+    reserved = max(allocated, min((allocated + idle) * (1.0 + job.runtime.allocator_overhead), room))
     tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
         stage=stage,
@@ -365,7 +377,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         optimizer=state.optimizer,
         activations=peak.activations,
         logits=peak.logits,
-        buffers=buffers,
+        buffers=peak.buffers,
         workspace=workspace,
         context=context,
         fragmentation=reserved - allocated,
@@ -376,6 +388,23 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers),
         tiers=tiers,
     )
+
+
+def _gather_pool(workload: Workload, stage: int, at_loss: bool) -> float:
+    """Bytes that FSDP 2's stream of gathers keeps reserved beside the gathers in flight at the peak: no other stream gets blocks of
+    its outputs, the largest of which is an outer unit's beside the first layer's (torch _fsdp_collectives.py, foreach_all_gather;
+    _fsdp_param_group.py, wait_for_unshard: the last output is freed behind the next copy into one)."""
+    job, runtime, blocks = workload.job, workload.job.runtime, workload.blocks
+    used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
+    sharded = job.plan.shards_parameters and job.shard_ranks > 1
+    if not sharded or not runtime.sharding_copies or runtime.live_parameters is not None:
+        return 0.0
+    root = [blocks[b].elements for b in used if b in workload.root]
+    largest = max((blocks[b].elements for b in used if b not in workload.root), default=0.0)
+    apart = runtime.root_unit == "freed"
+    outer = max(root, default=0.0) if apart else sum(root)
+    ahead = 0 if apart and at_loss else blocks_ahead(workload, stage)
+    return runtime.compute_width * max(0.0, outer + largest - ahead * largest)
 
 
 def raw_gradient_bytes(job: Job) -> float:
@@ -400,7 +429,7 @@ def curve(workload: Workload, memory: StageMemory, ends: Sequence[float]) -> tup
     return ((0.0, base), *((float(t), base + float(level)) for t, level in zip(ends, levels, strict=True)))
 
 
-def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
+def buffers_of(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> Buffers:
     """Pipeline receive buffers, gathered parameters, unsharded gradients in flight and reduction buckets of `stage`."""
     job = workload.job
     plan = job.plan
@@ -408,13 +437,17 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     total += _placeholder_bytes(workload, stage)
     total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
     if plan.shards_parameters and job.shard_ranks > 1:
-        return total + _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
+        sharded = _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
+        return Buffers(*(total + size for size in sharded))
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
-        width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
-        elements = job.runtime.bucket / width if habit.stated_bucket else habit.bucket
-        total += min(elements, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
-    return total
+        bucket = min(_bucket_bytes(job, habit), parameters * DTYPE_BYTES[job.runtime.reduce_dtype])
+        total += bucket * (2.0 if twice else 1.0)  # one fills while the other is reduced
+    return Buffers(total, total, total)
+
+
+def _bucket_bytes(job: Job, habit: MemoryHabits) -> float:
+    return job.runtime.bucket if habit.stated_bucket else habit.bucket * DTYPE_BYTES[job.runtime.reduce_dtype]
 
 
 def _placeholder_bytes(workload: Workload, stage: int) -> float:
@@ -430,35 +463,50 @@ def _placeholder_bytes(workload: Workload, stage: int) -> float:
     return runtime.compute_width * float(sum(m * n for m, n in shapes))
 
 
-def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
+def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> Buffers:
     """Fully sharded: full-size copies of the blocks in flight, gradients of what is trained in them, and the reduce-scatter's
     input."""
-    job = workload.job
-    compute = job.runtime.compute_width
-    reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
+    job, runtime = workload.job, workload.job.runtime
+    compute, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
-    size = [block.elements for block in workload.blocks]
-    largest = max((size[b] for b in used if b not in workload.root), default=0.0)
-    trained = max((workload.blocks[b].parameters for b in used if b not in workload.root), default=0.0)
+    blocks = workload.blocks
+    largest = max((blocks[b].elements for b in used if b not in workload.root), default=0.0)
+    trained = max((blocks[b].parameters for b in used if b not in workload.root), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
-        return compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
-    root = sum(size[b] for b in used if b in workload.root)
-    head = workload.blocks[workload.root[-1]].parameters if workload.root and workload.root[-1] in used else 0.0
-    # the root unit (embedding, head) is not resharded inside a step
-    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
-    if job.runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
-        gathered = max(gathered, job.runtime.live_parameters)
+        whole = compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
+        return Buffers(whole, whole, whole)
+    last = workload.root[-1] if workload.root and workload.root[-1] in used else None
+    head = 0.0 if last is None else blocks[last].parameters
+    ahead, apart = blocks_ahead(workload, stage), runtime.root_unit == "freed"
+    kept = sum(blocks[b].elements for b in (kept_root(workload) if apart else workload.root) if b in used)
+    # The root unit is not resharded inside a step. Its backward hook comes with the loss's gradient and gathers the last layer; a
+    # root without parameters of its own gathers nothing (torch _fsdp_param_group.py, pre_backward).
+    gathered, early = kept + (1 + ahead) * largest, kept + (0.0 if apart else ahead * largest)
+    if runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
+        gathered = early = max(gathered, runtime.live_parameters)
+    if not runtime.reshard_after_forward:
+        gathered = early = parameters
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
-    small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
-    quantised = INT8 * largest if job.plan.quantised_gather else 0.0
-    if habit.checkpoints_outside and job.runtime.sharding_copies and job.plan.recompute == "full":
-        second += largest
-    quantised += _staged_bytes(job, largest)
+    small = sum(persistent(job, blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
+    always = compute * (second + small) + (INT8 * largest if job.plan.quantised_gather else 0.0) + _staged_bytes(job, largest)
     narrow = workload.stage_quantised[stage]
-    if job.runtime.reshard_after_forward:
-        narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
-    thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
-    return compute * (min(gathered, parameters) + trained + head + second + small) + reduced * trained + quantised - thinner
+    if runtime.reshard_after_forward:
+        narrow = min(narrow, (1 + ahead) * max((blocks[b].quantised for b in used), default=0.0))
+    always -= narrow * (compute - gather_width(runtime, compute, 1.0, 1.0))  # gathered in low precision
+    at_loss = always + compute * min(early, parameters)
+    in_layers = always + compute * min(gathered, parameters)
+    if runtime.live_parameters is not None and runtime.contiguous_gradients:
+        # Gradients lie in a bucket that is always there, and are copied once more when it is full (DeepSpeed stage3.py,
+        # ipg_buckets; runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced); autograd writes one at a time.
+        bucket = _bucket_bytes(job, habit)
+        tensor = max((size for b in used for size in blocks[b].tensors.trained), default=0.0)
+        sent = min(bucket, reduced * parameters)
+        return Buffers(in_layers + bucket + sent + compute * tensor, at_loss + bucket, at_loss + bucket + compute * head)
+    if habit.checkpoints_outside and runtime.sharding_copies and job.plan.recompute == "full":
+        in_layers += compute * largest
+    # A head that is a unit of its own is reduced before the layers; else its gradient waits for the embedding's.
+    waiting = reduced * max(trained, head) if apart else reduced * trained + compute * head
+    return Buffers(in_layers + compute * trained + waiting, at_loss, at_loss + compute * head)
 
 
 def _staged_bytes(job: Job, largest: float) -> float:
