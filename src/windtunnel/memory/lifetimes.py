@@ -33,6 +33,8 @@ from windtunnel.memory.walk import (
     arriving_gradients,
     block_needs,
     chunk_bytes,
+    keeps_output_gradient,
+    output_gradient,
     peak_of,
 )
 from windtunnel.spec.common import DTYPE_BYTES
@@ -460,7 +462,9 @@ def _placeholder_bytes(workload: Workload, stage: int) -> float:
     used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].key.kind in LAYERS}
     rows = [row for b in sorted(used) for row in workload.blocks[b].backward if table.phase[row] == Phase.WGRAD]
     shapes = {(int(table.m[row]), int(table.n[row])) for row in rows if table.kind[row] in kinds and table.role[row] != Role.ROUTER}
-    return runtime.compute_width * float(sum(m * n for m, n in shapes))
+    heads = any(workload.blocks[b].key.kind is BlockKind.HEAD for chunk in workload.stages[stage] for b, _ in chunk.blocks)
+    kept = output_gradient(workload) if heads and keeps_output_gradient(runtime) else 0.0
+    return runtime.compute_width * float(sum(m * n for m, n in shapes)) + kept
 
 
 def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> Buffers:

@@ -235,11 +235,12 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
         part = elements / runtime.loss_parts * _part_of_loss(runtime)
         sharded = workload.job.plan.shards_parameters and workload.job.shard_ranks > 1
         sums = 1.0 if sharded else 2.0  # sharded, the buffers have that of all parts
-        return elements * present, part + sums * _output_gradient(workload) + workload.boundary
+        return elements * present, part + sums * output_gradient(workload) + workload.boundary
     working = max(0.0, bytes_per_logit - present) * elements
-    if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":
+    passing = runtime.wgrad_placeholders != "none" and not keeps_output_gradient(runtime)
+    if materialised and runtime.fused_wgrad and passing:
         # beside the logits' gradient, once the loss has freed the rest (tensor_parallel/layers.py: grad_weight = torch.empty)
-        working = max(working, (width - present) * elements + _output_gradient(workload))
+        working = max(working, (width - present) * elements + output_gradient(workload))
     return elements * present, working + workload.boundary
 
 
@@ -262,7 +263,13 @@ def _part_of_loss(runtime: Runtime) -> float:
     return width if runtime.fused_cross_entropy else 2 * 4.0 + width
 
 
-def _output_gradient(workload: Workload) -> float:
+def keeps_output_gradient(runtime: Runtime) -> bool:
+    """Whether the placeholder of the output matrix's gradient stays: Megatron-Core since 0.14 takes it from Transformer Engine, which
+    keeps one of each shape (tensor_parallel/layers.py: get_dummy_wgrad)."""
+    return runtime.fused_wgrad and runtime.keeps_output_placeholder and runtime.wgrad_placeholders in ("linear", "all")
+
+
+def output_gradient(workload: Workload) -> float:
     """Bytes of a gradient of the output matrix in compute precision: of one part of the logits, which autograd adds to that of the
     parts before it; or the placeholder of a fused product."""
     job = workload.job
