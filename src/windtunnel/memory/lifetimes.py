@@ -162,10 +162,15 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
     script.take(cublas_bytes(job), TensorContent.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], TensorContent.BUFFERS, "pipeline receive buffer")
-    buffers = min(buffers_of(workload, stage, habit, parameters)) - 2.0 * arriving
-    gathered = _Player.gathered_bytes(workload, stage)
-    moving = min(buffers, blocks_ahead(workload, stage) * max(gathered.values(), default=0.0))
-    script.take(buffers - moving, TensorContent.BUFFERS, "framework buffer")
+    buffers = buffers_of(workload, stage, habit, parameters)
+    script.take(buffers.loss - _early_gathers(workload, stage) - 2.0 * arriving, TensorContent.BUFFERS, "framework buffer")
+
+
+def _early_gathers(workload: Workload, stage: int) -> float:
+    """Bytes of blocks that are gathered while the loss's gradient is computed: those ahead of the last one."""
+    if workload.job.runtime.root_unit == "freed":
+        return 0.0
+    return blocks_ahead(workload, stage) * max(_Player.gathered_bytes(workload, stage).values(), default=0.0)
 
 
 def _late_gradients(job: Job, habit: MemoryHabits) -> bool:
@@ -215,6 +220,12 @@ class _Player:
         self.names = [block.name for block in workload.blocks]
         self.weights = self.gathered_bytes(workload, stage)
         self.in_flight = 1 + blocks_ahead(workload, stage)
+        buffers, early = buffers_of(workload, stage, habit, parameters), _early_gathers(workload, stage)
+        largest = max(self.weights.values(), default=0.0)
+        self.early = round(early / largest) if largest else 0
+        self.at_head = max(0.0, buffers.head - buffers.loss)
+        self.in_layers = max(0.0, buffers.layers - buffers.loss + early - self.in_flight * largest)
+        self.losses = {b for b in used if needs[b].logits > 0.0}
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs of micro batches, if the framework keeps them
         self.outputs = [
@@ -297,7 +308,14 @@ class _Player:
         self.raw = []
         first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
         gradient = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
+        reducing: list[int] = []  # gradients of weights until they are reduced, and what reduces them
         for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
+            if block in self.losses:
+                script.drop(self.ring[: len(self.ring) - self.early])
+                del self.ring[: len(self.ring) - self.early]
+            elif len(reducing) < 2:
+                script.drop(reducing)
+                reducing = [script.take(self.in_layers, TensorContent.BUFFERS, "gradients in reduction"), 0]
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
             beside = [script.take(size, TensorContent.TEMPORARY, f"{name} temporary") for size in passes.beside]
@@ -324,7 +342,9 @@ class _Player:
             following = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following
-        script.drop([gradient])
+            if block in self.losses:
+                reducing = [script.take(self.at_head, TensorContent.BUFFERS, "gradient of the head")]
+        script.drop([gradient, *reducing])
 
 
 def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
