@@ -9,8 +9,8 @@ from jobs import make_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import activation_walk, curve, memory_of
+from windtunnel.memory.buffers import buffers_of
 from windtunnel.memory.habits import habits
-from windtunnel.memory.lifetimes import buffers_of
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job
 from windtunnel.spec.model import Lora
@@ -257,7 +257,9 @@ def test_deepspeeds_reduction_buffer_is_the_bucket_that_is_stated() -> None:
 def test_full_sharding_holds_less_at_the_loss_than_in_layers(root: str) -> None:
     """FSDP 2 by its hooks: with the loss's gradient comes the last layer's gather, if the root has parameters; gradients and the input
     of their sum come behind it, and what a stream once held stays its own."""
-    job = make_job(vocab=65536, framework="torchtitan", fused_cross_entropy=False, sharding="fsdp", dp=4, root_unit=root)
+    job = make_job(
+        vocab=65536, framework="torchtitan", fused_cross_entropy=False, sharding="fsdp", dp=4, global_batch=4, root_unit=root
+    )
     workload = build(job)
     buffers = buffers_of(workload, 0, habits("torchtitan"), workload.stage_parameters[0])
     embedding, layer, _, *_ = (block.elements for block in workload.blocks)

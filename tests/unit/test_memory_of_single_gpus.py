@@ -10,8 +10,9 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.memory import memory_of
+from windtunnel.memory.buffers import buffers_of
 from windtunnel.memory.habits import habits
-from windtunnel.memory.lifetimes import TensorContent, buffers_of, lifetimes
+from windtunnel.memory.lifetimes import TensorContent, lifetimes
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job, load_runtime

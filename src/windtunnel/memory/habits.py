@@ -56,9 +56,9 @@ class MemoryHabits:
 
 
 _MEGATRON = MemoryHabits(loss=(8.0, 8.0), flat="gradients")
-# torch's cross_entropy over an fp32 copy of the logits saves the logarithm of the softmax; its backward pass writes that one's gradient
-# and that of the fp32 logits: 3 x 4. The 16-bit logits are freed when the model's output is, before backward (a Trainer returns the loss
-# alone, torchtitan says `del pred`), and leave a hole of 2 bytes.
+# torch's cross_entropy over an fp32 copy of the logits saves the logarithm of the softmax; its backward pass writes that one's
+# gradient and that of the fp32 logits: 3 x 4. The 16-bit logits are freed when the model's output is, before backward (a Trainer
+# returns the loss alone, torchtitan says `del pred`), and leave a hole of 2 bytes.
 _EAGER = MemoryHabits(loss=(12.0, 12.0), loss_holes=(2.0, 2.0), checkpoints_outside=True)
 _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False

@@ -79,7 +79,7 @@ class Needs:
 
 class Buffers(NamedTuple):
     """Bytes of a stage's buffers in the backward passes of its `layers`; while the `loss` has its gradient computed; and in the
-    pass of the `head` behind it. They differ under full sharding alone, where gradients and their reduction come behind the loss."""
+    pass of the `head` behind it. They differ under full sharding alone, where gradients and their sums come behind the loss."""
 
     layers: float
     loss: float
@@ -264,8 +264,8 @@ def _part_of_loss(runtime: Runtime) -> float:
 
 
 def keeps_output_gradient(runtime: Runtime) -> bool:
-    """Whether the placeholder of the output matrix's gradient stays: Megatron-Core since 0.14 takes it from Transformer Engine, which
-    keeps one of each shape (tensor_parallel/layers.py: get_dummy_wgrad)."""
+    """Whether the placeholder of the output matrix's gradient stays: Megatron-Core since 0.14 takes it from Transformer Engine,
+    which keeps one of each shape (tensor_parallel/layers.py: get_dummy_wgrad)."""
     return runtime.fused_wgrad and runtime.keeps_output_placeholder and runtime.wgrad_placeholders in ("linear", "all")
 
 
@@ -358,7 +358,9 @@ def peak_of(
         if way is not Pass.WEIGHT_GRADIENT:
             points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving, buffers)
         for point in points:
-            peak = Peak(start - point.released - point.logits, point.logits, point.working, point.gradients, point.buffers, point.holes)
+            peak = Peak(
+                start - point.released - point.logits, point.logits, point.working, point.gradients, point.buffers, point.holes
+            )
             if peak.total > best.total:
                 best = peak
     return best
