@@ -255,11 +255,10 @@ def test_deepspeeds_reduction_buffer_is_the_bucket_that_is_stated() -> None:
 
 @pytest.mark.parametrize("root", ["joined", "freed"])
 def test_full_sharding_holds_less_at_the_loss_than_in_layers(root: str) -> None:
-    """FSDP 2 by its hooks: with the loss's gradient comes the last layer's gather, if the root has parameters; gradients and the input
-    of their sum come behind it, and what a stream once held stays its own."""
-    job = make_job(
-        vocab=65536, framework="torchtitan", fused_cross_entropy=False, sharding="fsdp", dp=4, global_batch=4, root_unit=root
-    )
+    """FSDP 2 by its hooks: with the loss's gradient comes the last layer's gather, if the root has parameters; gradients and
+    the input of their sum come behind it, and what a stream once held stays its own."""
+    loss = {"vocab": 65536, "fused_cross_entropy": False}
+    job = make_job(**loss, framework="torchtitan", sharding="fsdp", dp=4, global_batch=4, root_unit=root)
     workload = build(job)
     buffers = buffers_of(workload, 0, habits("torchtitan"), workload.stage_parameters[0])
     embedding, layer, _, *_ = (block.elements for block in workload.blocks)

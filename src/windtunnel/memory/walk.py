@@ -358,9 +358,7 @@ def peak_of(
         if way is not Pass.WEIGHT_GRADIENT:
             points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving, buffers)
         for point in points:
-            peak = Peak(
-                start - point.released - point.logits, point.logits, point.working, point.gradients, point.buffers, point.holes
-            )
+            peak = Peak(start - point.released - point.logits, *point[1:])
             if peak.total > best.total:
                 best = peak
     return best

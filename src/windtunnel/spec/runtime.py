@@ -195,8 +195,8 @@ class Runtime(Noun):
     )
     keeps_output_placeholder: Flag = Field(
         False,
-        description="the output layer's tensor of wgrad_placeholders stays, as those of linear layers do (Megatron-Core 0.14); acts on "
-        "memory",
+        description="the output layer's tensor of wgrad_placeholders stays, as those of linear layers do (Megatron-Core 0.14); "
+        "acts on memory",
     )
     optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
     exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
