@@ -109,8 +109,9 @@ def context_bytes(job: Job, habit: MemoryHabits) -> float:
     return CONTEXT.get(job.cluster.gpu.architecture, OTHER_CONTEXT) + habit.resident + nccl_bytes(job)
 
 
-def cublas_bytes(job: Job) -> float:
-    return CUBLAS.get(job.cluster.gpu.architecture, CUBLAS_ELSE)
+def cublas_bytes(architecture: str) -> float:
+    """Bytes of cuBLAS's workspace on a stream of a GPU of `architecture`."""
+    return CUBLAS.get(architecture, CUBLAS_ELSE)
 
 
 def nccl_bytes(job: Job) -> float:

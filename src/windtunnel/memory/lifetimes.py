@@ -152,7 +152,7 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
             TensorContent.OPTIMIZER,
             "optimizer state",
         )
-    script.take(cublas_bytes(job), TensorContent.BUFFERS, "cuBLAS workspace")
+    script.take(cublas_bytes(job.cluster.gpu.architecture), TensorContent.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], TensorContent.BUFFERS, "pipeline receive buffer")
     buffers = buffers_of(workload, stage, habit, parameters)
@@ -377,7 +377,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     later = state.gradients - peak.gradients if arriving is not None and not arriving.passing and job.shard_ranks > 1 else 0.0
     if arriving is not None:
         state = replace(state, gradients=peak.gradients)
-    workspace = peak.working + cublas_bytes(job)
+    workspace = peak.working + cublas_bytes(job.cluster.gpu.architecture)
     allocated = state.total + peak.activations + peak.logits + workspace + peak.buffers
     context = context_bytes(job, habit)
     capacity = float(job.cluster.gpu.memory)
