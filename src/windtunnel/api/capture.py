@@ -19,6 +19,7 @@ from windtunnel.base.fidelity import CLOSED
 from windtunnel.base.options import asks
 from windtunnel.capture.options import CaptureOptions
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
+from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.habits import cublas_bytes
 from windtunnel.records.capture_file import CapturedRank, EntryKind, captured_files, read_captured, steps_of
 
@@ -157,10 +158,10 @@ class Captured:
         }
 
 
-def peak_of(rank: CapturedRank, workspace: float = 0.0) -> MemoryPeak:
-    """Peaks of a rank from its start on, by PyTorch's allocator with its default settings; `workspace`: bytes of cuBLAS's on a
-    stream."""
-    pool = CachingAllocator(limit=math.inf)
+def peak_of(rank: CapturedRank, workspace: float = 0.0, alloc_conf: str = "") -> MemoryPeak:
+    """Peaks of a rank from its start on, by PyTorch's allocator under `alloc_conf` (PYTORCH_CUDA_ALLOC_CONF; empty: its default
+    settings); `workspace`: bytes of cuBLAS's on a stream."""
+    pool = CachingAllocator(settings_of(alloc_conf), math.inf)
     live: dict[int, PoolBlock] = {}
     entries = rank.entries[memory_entries(rank)]
     streams = product_streams(rank) if workspace else []

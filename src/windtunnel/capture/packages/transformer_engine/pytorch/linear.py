@@ -29,8 +29,8 @@ def product(left: Any, right: Any, out_dtype: Any = None) -> Any:
 
 
 def weight_gradient(grad: Any, rows: Any, weight: Any, fused: bool, grouped: bool = False) -> Any:
-    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one, and autograd
-    gets a tensor in its place: one for each shape, or of a `grouped` layer a new one (get_dummy_wgrad came there with 2.10)."""
+    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one, and
+    autograd gets a tensor in its place: one for each shape, or of a `grouped` layer a new one (until 2.10)."""
     if fused and getattr(weight, "main_grad", None) is not None:
         accumulate(grad, rows, weight.main_grad)
         if hasattr(weight, "grad_added_to_main_grad"):

@@ -27,8 +27,8 @@ class TransformerEngineBaseModule(torch.nn.Module):
     """Of the pass that runs; None: weights in 8 bits are not kept."""
 
     def narrow_weight(self, name: str, weight: Any) -> Any:
-        """A weight in 8 bits by rows and by columns. It stays from micro batch to micro batch, and is cast in the first one of a step
-        (get_weight_workspace)."""
+        """A weight in 8 bits by rows and by columns. It stays from micro batch to micro batch, and is cast in the first one of a
+        step (get_weight_workspace)."""
         if self.first_microbatch is None:
             return quantise(weight)
         kept = self.__dict__.setdefault("_narrow_weights", {})
