@@ -368,13 +368,15 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     arriving = arriving_gradients(job, state.gradients, parameters)
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving, buffers_of(workload, stage, habit, parameters))
+    # Shards of gradients are made on the stream of the reduce-scatter, whose blocks serve no other (torch _fsdp_collectives.py,
+    # foreach_reduce; FSDP 1 _runtime_utils.py, _reduce_grad): once made, they stay reserved.
+    apart = arriving is not None and not arriving.passing and job.shard_ranks > 1
+    held = peak.total + peak.holes + (state.gradients - peak.gradients if apart else 0.0)
     step = step_bytes(job, parameters, experts)
     updated = 0.0 if arriving is None or arriving.passing else state.gradients
     if step + updated > peak.total:  # the update is the peak: activations and most buffers are freed
         peak = Peak(0.0, 0.0, step, updated)
-    # Shards of gradients are made on the stream of the reduce-scatter, whose blocks serve no other (torch _fsdp_collectives.py,
-    # foreach_reduce; FSDP 1 _runtime_utils.py, _reduce_grad): once made, they stay reserved.
-    later = state.gradients - peak.gradients if arriving is not None and not arriving.passing and job.shard_ranks > 1 else 0.0
+    held = max(held, peak.total) + gather_pool(workload, stage, peak.logits > 0.0)
     if arriving is not None:
         state = replace(state, gradients=peak.gradients)
     workspace = peak.working + cublas_bytes(job.cluster.gpu.architecture)
@@ -382,8 +384,8 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     context = context_bytes(job, habit)
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
-    idle = peak.holes + later + gather_pool(workload, stage, peak.logits > 0.0)
-    reserved = max(allocated, min((allocated + idle) * (1.0 + job.runtime.allocator_overhead), room))
+    overhead = 1.0 + job.runtime.allocator_overhead
+    reserved = max(allocated, min((allocated + held - peak.total) * overhead, room))
     tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
         stage=stage,
