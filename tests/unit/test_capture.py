@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.capture.launch import script_of, variables_of
 from windtunnel.capture.run import card_of, different_ranks
+from windtunnel.exports.chakra.graphs import graph_traces
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.captured import LAUNCH, graph_of_captured, shapes_of
 from windtunnel.records.capture_file import ENTRY, STEP, CapturedRank, EntryKind, read_captured, steps_of, write_captured
@@ -178,6 +180,32 @@ def test_each_stream_with_products_has_a_workspace() -> None:
     moments = moments_of(rank, np.zeros(len(rank.entries)), 80e9, 32 << 20)
     assert moments.moments.allocated.max() == (2 * 32 + 3) << 20
     assert moments.highest[0] == HeldByModule("", "buffers", 64 << 20, 2)
+
+
+def test_a_captured_graph_comes_back_from_its_chakra_traces(tmp_path: Path) -> None:
+    """Two ranks: a call of two of four ranks, a message between stages, products, dependencies and seconds."""
+    ranks = [
+        rank_of(mark(), operator(1), call(0, group=1), call(1, name=6, group=1, peer=1, size=4096), operator(3), rank=0),
+        rank_of(mark(), operator(1), call(0, group=1), operator(3), rank=2),
+    ]
+    graph = graph_of_captured(ranks)
+    seconds = np.linspace(1e-6, 2e-6, len(graph))
+    written = graph_traces(graph, seconds, 4)
+    assert json.loads(written.files["comm_group.json"]) == {"1": [0, 2]}
+    written.save(tmp_path)
+    back = read_files([str(path) for path in sorted(tmp_path.iterdir())]).value
+    assert back.numbers.tolist() == [0, 2]
+    for name in ("kind", "on_host", "lane", "comm"):
+        assert getattr(back, name).tolist() == getattr(graph, name).tolist()
+    assert back.seconds == pytest.approx(seconds)
+    assert back.deps.tolist() == graph.deps.tolist()
+    assert [back.names[name] for name in back.name] == [graph.names[name] for name in graph.name]
+    calls = graph.kind == TaskKind.COLLECTIVE
+    assert back.bytes[calls].tolist() == graph.bytes[calls].tolist()
+    sends = graph.kind == TaskKind.SEND
+    assert back.peer[sends].tolist() == graph.peer[sends].tolist() and back.bytes[sends].tolist() == [4096]
+    with pytest.raises(SpecError, match="prefix"):
+        graph_traces(graph, seconds, 4, "a/b")
 
 
 def test_ranks_that_differ_are_those_of_the_pipeline_and_the_last() -> None:

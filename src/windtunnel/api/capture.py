@@ -24,6 +24,7 @@ from windtunnel.memory.habits import cublas_bytes
 from windtunnel.records.capture_file import CapturedRank, EntryKind, captured_files, read_captured, steps_of
 
 if TYPE_CHECKING:
+    from windtunnel.exports.exporters import Written
     from windtunnel.replay.result import ReplayResult
     from windtunnel.spec.machine.cluster import Cluster
 
@@ -118,6 +119,13 @@ class Captured:
     def workspace(self) -> float:
         """Bytes of cuBLAS's workspace on the cluster's GPU."""
         return cublas_bytes(self.cluster.gpu.architecture)
+
+    def traces(self, prefix: str = "step") -> Written:
+        """The last step as Chakra traces of the captured ranks, with the replay's seconds."""
+        from windtunnel.exports.chakra.graphs import graph_traces
+
+        times = self.replayed.times
+        return graph_traces(self.replayed.graph, times.end - times.start, self.world, prefix)
 
     @cached_property
     def moments(self) -> tuple[CapturedMoments, ...]:

@@ -88,12 +88,12 @@ def memory_entries(rank: CapturedRank) -> Int64s:
         depth += change
         if change < 0 and depth == 0 and not large[begun:mark].any():
             made: dict[int, int] = {}
-            for number in begun + np.flatnonzero(in_memory[begun:mark]):
+            for number in (begun + np.flatnonzero(in_memory[begun:mark])).tolist():
                 address = int(entries["a"][number])
                 if entries["kind"][number] == EntryKind.ALLOCATE:
                     made[address] = number
                 elif address in made:
-                    in_memory[[made.pop(address), number]] = False
+                    in_memory[made.pop(address)] = in_memory[number] = False
     return np.flatnonzero(in_memory)
 
 
