@@ -108,14 +108,14 @@ def _leave_out(torch: Any, device: Any, notes: list[str]) -> None:
             return model
 
         @wraps(model)
-        def marked(*given: Any, **named: Any) -> Any:
+        def run_with_marks(*given: Any, **named: Any) -> Any:
             device.mark(COMPILED)
             try:
                 return model(*given, **named)
             finally:
                 device.mark(COMPILED_END)
 
-        return marked
+        return run_with_marks
 
     def compile_module(module: Any, *_: Any, **__: Any) -> None:
         compile_nothing(module)
