@@ -38,7 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "trainer": {
         "plan.sharding": "fsdp", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "huggingface",
-        "runtime.root_unit": "freed",
+        "runtime.root_unit": "freed", "runtime.launch": "eager",
     },
     "deepspeed": {"plan.sharding": "zero3", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "deepspeed"},
 }  # fmt: skip

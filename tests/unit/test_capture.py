@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from windtunnel.api.capture import peak_of
+from windtunnel.api.captured_memory import HeldByModule, moments_of
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.capture.launch import script_of, variables_of
 from windtunnel.capture.run import card_of, different_ranks
+from windtunnel.exports.chakra.graphs import graph_traces
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.captured import LAUNCH, graph_of_captured, shapes_of
 from windtunnel.records.capture_file import ENTRY, STEP, CapturedRank, EntryKind, read_captured, steps_of, write_captured
@@ -22,7 +25,7 @@ from windtunnel.spec import load_cluster
 
 MM = '[{"d":"BFloat16","s":[128,64]},{"d":"BFloat16","s":[64,32]}]>[{"d":"BFloat16","s":[128,32]}]'
 ADD = '[{"d":"Float","s":[8,4],"n":4},{"d":"Float","s":[8,4]},1]>[{"d":"Float","s":[8,4]}]'
-TEXTS = (STEP, "aten::mm", MM, "aten::add.Tensor", ADD, "all_reduce", "send", "Float is 1|train.py:3")
+TEXTS = (STEP, "aten::mm", MM, "aten::add.Tensor", ADD, "all_reduce", "send", "Float is 1|train.py:3", "compiled", "compiled end")
 GROUPS = [{"number": 0, "name": "0", "ranks": [0, 1, 2, 3]}, {"number": 1, "name": "1", "ranks": [0, 2]}]
 
 
@@ -156,6 +159,53 @@ def test_the_peak_is_that_of_pytorchs_blocks() -> None:
     drop = [{"kind": EntryKind.FREE, "a": 1, "b": 3 << 20}]
     peak = peak_of(rank_of(*take, *drop, {"kind": EntryKind.ALLOCATE, "a": 3, "b": 1 << 20}))
     assert (peak.tensors, peak.allocated, peak.reserved) == ((3 << 20) + 100, (3 << 20) + 512, 22 << 20)
+
+
+def test_what_a_compiled_function_frees_itself_never_was_unless_it_multiplies() -> None:
+    def inside(*more: dict[str, Any]) -> CapturedRank:
+        temporary, result = ({"kind": EntryKind.ALLOCATE, "a": address, "b": 8 << 20} for address in (1, 2))
+        freed = {"kind": EntryKind.FREE, "a": 1, "b": 8 << 20}
+        return rank_of(mark(name=8), temporary, *more, result, freed, mark(name=9))
+
+    assert peak_of(inside()).tensors == 8 << 20
+    assert peak_of(inside(mark(name=8), operator(3), mark(name=9))).tensors == 8 << 20
+    assert peak_of(inside(operator(1))).tensors == 16 << 20
+
+
+def test_each_stream_with_products_has_a_workspace() -> None:
+    take = {"kind": EntryKind.ALLOCATE, "a": 1, "b": 3 << 20}
+    assert peak_of(rank_of(take, operator(3)), 32 << 20).tensors == 3 << 20
+    rank = rank_of(mark(), operator(1), operator(1), operator(1, stream=2), take)
+    assert peak_of(rank, 32 << 20).tensors == (2 * 32 + 3) << 20
+    moments = moments_of(rank, np.zeros(len(rank.entries)), 80e9, 32 << 20)
+    assert moments.moments.allocated.max() == (2 * 32 + 3) << 20
+    assert moments.highest[0] == HeldByModule("", "buffers", 64 << 20, 2)
+
+
+def test_a_captured_graph_comes_back_from_its_chakra_traces(tmp_path: Path) -> None:
+    """Two ranks: a call of two of four ranks, a message between stages, products, dependencies and seconds."""
+    ranks = [
+        rank_of(mark(), operator(1), call(0, group=1), call(1, name=6, group=1, peer=1, size=4096), operator(3), rank=0),
+        rank_of(mark(), operator(1), call(0, group=1), operator(3), rank=2),
+    ]
+    graph = graph_of_captured(ranks)
+    seconds = np.linspace(1e-6, 2e-6, len(graph))
+    written = graph_traces(graph, seconds, 4)
+    assert json.loads(written.files["comm_group.json"]) == {"1": [0, 2]}
+    written.save(tmp_path)
+    back = read_files([str(path) for path in sorted(tmp_path.iterdir())]).value
+    assert back.numbers.tolist() == [0, 2]
+    for name in ("kind", "on_host", "lane", "comm"):
+        assert getattr(back, name).tolist() == getattr(graph, name).tolist()
+    assert back.seconds == pytest.approx(seconds)
+    assert back.deps.tolist() == graph.deps.tolist()
+    assert [back.names[name] for name in back.name] == [graph.names[name] for name in graph.name]
+    calls = graph.kind == TaskKind.COLLECTIVE
+    assert back.bytes[calls].tolist() == graph.bytes[calls].tolist()
+    sends = graph.kind == TaskKind.SEND
+    assert back.peer[sends].tolist() == graph.peer[sends].tolist() and back.bytes[sends].tolist() == [4096]
+    with pytest.raises(SpecError, match="prefix"):
+        graph_traces(graph, seconds, 4, "a/b")
 
 
 def test_ranks_that_differ_are_those_of_the_pipeline_and_the_last() -> None:

@@ -30,7 +30,7 @@ from windtunnel.spec import load_job
 
 MM = '[{"d":"BFloat16","s":[4096,4096]},{"d":"BFloat16","s":[4096,8192]}]>[{"d":"BFloat16","s":[4096,8192]}]'
 TEXTS = (STEP, OPTIMIZER, OPTIMIZER_END, "aten::mm", MM, "all_reduce", "block")
-WEIGHTS, ACTIVATIONS, TEMPORARY, GRADIENTS, STATE = (size << 20 for size in (10, 20, 40, 5, 2))
+WEIGHTS, ACTIVATIONS, TEMPORARY, GRADIENTS, STATE, CUBLAS = (size << 20 for size in (10, 20, 40, 5, 2, 32))
 
 
 def entry(kind: EntryKind, **fields: int) -> np.void:
@@ -78,10 +78,10 @@ def test_the_contents_of_tensors_follow_from_when_they_are_made_and_freed(tmp_pa
     job = read_capture(captured(tmp_path / "captured"))
     (moments,) = job.moments
     highest = int(moments.moments.allocated.argmax())
-    assert moments.moments.parts[highest].tolist() == [WEIGHTS, 0, 0, ACTIVATIONS, TEMPORARY, 0]
-    assert moments.moments.parts[-1].tolist() == [WEIGHTS, GRADIENTS, STATE, 0, 0, 0]
+    assert moments.moments.parts[highest].tolist() == [WEIGHTS, 0, 0, ACTIVATIONS, TEMPORARY, CUBLAS]
+    assert moments.moments.parts[-1].tolist() == [WEIGHTS, GRADIENTS, STATE, 0, 0, CUBLAS]
     assert [(held.module, held.content, held.bytes) for held in moments.highest] == [
-        ("", "temporary", TEMPORARY), ("block", "activations", ACTIVATIONS), ("", "weights", WEIGHTS),
+        ("", "temporary", TEMPORARY), ("", "buffers", CUBLAS), ("block", "activations", ACTIVATIONS), ("", "weights", WEIGHTS),
     ]  # fmt: skip
     assert passes_of_entries(job.ranks[0]).tolist() == [0, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 3, 3, 1]
 
@@ -145,6 +145,6 @@ def test_a_capture_beside_our_graph_lists_calls_products_and_memory(tmp_path: Pa
     assert calls["reduce_scatter of 8 ranks"].our_size > 1e9
     (products,) = [row for row in found.products if row.what == "matrix products"]
     assert products.size == 2 * 2 * 4096 * 4096 * 8192
-    assert {row.what: row.size for row in found.memory}["all tensors"] == WEIGHTS + ACTIVATIONS + TEMPORARY
+    assert {row.what: row.size for row in found.memory}["all tensors"] == WEIGHTS + ACTIVATIONS + TEMPORARY + CUBLAS
     with pytest.raises(SpecError, match="as many as were captured"):
         against(job, load_job("llama2-70b-64xh100"))

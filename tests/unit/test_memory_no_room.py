@@ -50,7 +50,7 @@ def test_what_fits_with_less_than_the_error_of_memory_fits_on_paper() -> None:
     for capacity, words, mood in (
         (2 * need, "fits, ", "good"),
         (need / 0.989, "fits on paper", "warn"),
-        (0.9 * need, "DOES NOT FIT", "bad"),
+        (0.8 * need, "DOES NOT FIT", "bad"),
     ):
         sized = load_job("llama3-8b-8xh100", [f"cluster.node.gpu.memory={capacity:.0f}"])
         said, style = verdict(memory_of(sized, build(sized)))

@@ -10,6 +10,8 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.memory import memory_of
+from windtunnel.memory.buffers import buffers_of
+from windtunnel.memory.habits import habits
 from windtunnel.memory.lifetimes import TensorContent, lifetimes
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.walk import block_needs
@@ -132,10 +134,12 @@ def test_an_update_inside_backward_is_refused_over_several_micro_batches() -> No
 
 def test_frozen_blocks_have_no_gradients_under_full_sharding() -> None:
     lora = Lora(rank=4, targets=("linear_qkv",))
-    trained, frozen = (fullest(tuned(dp=4, global_batch=4, sharding="fsdp", lora=given)) for given in (None, lora))
+    habit = habits(TUNE.framework)
+    jobs = [tuned(dp=4, global_batch=4, sharding="fsdp", lora=given) for given in (None, lora)]
+    trained, frozen = (buffers_of(build(job), 0, habit, build(job).stage_parameters[0]).layers for job in jobs)
     layer, head = (PARAMETERS - HIDDEN - 2 * VOCAB * HIDDEN) / LAYERS, VOCAB * HIDDEN + HIDDEN
     adapter = 4 * (HIDDEN + HIDDEN + 2 * 256)
-    assert trained.buffers - frozen.buffers == pytest.approx(2 * (2 * layer + head) - 2 * 2 * adapter - 2 * 2 * adapter, rel=1e-3)
+    assert trained - frozen == pytest.approx(2 * (2 * layer + head) - 2 * 2 * adapter - 2 * 2 * adapter, rel=1e-3)
 
 
 @pytest.mark.parametrize(("together", "ranks"), [(False, 1), (True, 4)])
@@ -178,6 +182,16 @@ def test_the_output_layers_placeholder_is_beside_the_gradient_of_the_logits(seq:
     logits, matrix = 51200 * seq, 51200 * HIDDEN
     # 6 bytes a logit in the loss, or 2 and the matrix in 16 bits after it
     assert passing.allocated - none.allocated == pytest.approx(max(0, 2 * logits + 2 * matrix - 6 * logits) if more else 0, abs=1)
+
+
+def test_the_output_layers_placeholder_stays_since_core_0_14() -> None:
+    fields = LLAMA | {"seq": 256, "loss_in_place": True, "fused_wgrad": True, "fused_cross_entropy": False, "global_batch": 1}
+    ways = {"wgrad_placeholders": "linear", "vocab": 51200}
+    passing, kept = (fullest(make_job(**fields, **ways, keeps_output_placeholder=stays)) for stays in (False, True))
+    assert kept.buffers - passing.buffers == 2 * 51200 * HIDDEN
+    assert kept.workspace < passing.workspace  # it is not beside the loss as well
+    assert load_runtime("megatron-core", version="0.14").keeps_output_placeholder
+    assert not load_runtime("megatron-core", version="0.13").keeps_output_placeholder
 
 
 def test_without_fused_gradients_nothing_stands_for_them() -> None:

@@ -200,7 +200,7 @@ def _memory(captured: Captured, place: int, ours: StageMemory) -> list[Beside]:
     rows = (
         ("weights, gradients, states", sum(there[part] for part in STATE), ours.weights + ours.gradients + ours.optimizer),
         ("activations and logits", there["activations"], ours.activations + ours.logits),
-        ("temporary", there["temporary"], ours.buffers + ours.workspace),
+        ("temporary", there["temporary"] + there["buffers"], ours.buffers + ours.workspace),
         ("all tensors", float(moments.moments.allocated[highest]), ours.allocated),
     )
     return [Beside(moments.rank, what, 0, size, 0, our_size) for what, size, our_size in rows]

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from windtunnel.api.captured_memory import CapturedMoments, moments_of
+from windtunnel.api.captured_memory import CapturedMoments, memory_entries, moments_of, product_streams
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED
 from windtunnel.base.options import asks
 from windtunnel.capture.options import CaptureOptions
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
+from windtunnel.memory.allocator_settings import settings_of
+from windtunnel.memory.habits import cublas_bytes
 from windtunnel.records.capture_file import CapturedRank, EntryKind, captured_files, read_captured, steps_of
 
 if TYPE_CHECKING:
+    from windtunnel.exports.exporters import Written
     from windtunnel.replay.result import ReplayResult
     from windtunnel.spec.machine.cluster import Cluster
 
@@ -110,7 +113,19 @@ class Captured:
     @cached_property
     def memory(self) -> tuple[MemoryPeak, ...]:
         """The highest point of each captured rank, by a replay of its allocations."""
-        return tuple(map(peak_of, self.ranks))
+        return tuple(peak_of(rank, self.workspace) for rank in self.ranks)
+
+    @property
+    def workspace(self) -> float:
+        """Bytes of cuBLAS's workspace on the cluster's GPU."""
+        return cublas_bytes(self.cluster.gpu.architecture)
+
+    def traces(self, prefix: str = "step") -> Written:
+        """The last step as Chakra traces of the captured ranks, with the replay's seconds."""
+        from windtunnel.exports.chakra.graphs import graph_traces
+
+        times = self.replayed.times
+        return graph_traces(self.replayed.graph, times.end - times.start, self.world, prefix)
 
     @cached_property
     def moments(self) -> tuple[CapturedMoments, ...]:
@@ -119,7 +134,7 @@ class Captured:
         for rank, launches in zip(self.ranks, self.launches, strict=True):
             ends = np.nan_to_num(self.replayed.times.end)
             seconds = np.where(launches >= 0, ends[launches], 0.0)
-            found.append(moments_of(rank, seconds, float(self.cluster.gpu.memory)))
+            found.append(moments_of(rank, seconds, float(self.cluster.gpu.memory), self.workspace))
         return tuple(found)
 
     def memory_dict(self) -> dict[str, Any]:
@@ -151,12 +166,16 @@ class Captured:
         }
 
 
-def peak_of(rank: CapturedRank) -> MemoryPeak:
-    """Peaks of a rank from its start on, by PyTorch's allocator with its default settings."""
-    pool = CachingAllocator(limit=math.inf)
+def peak_of(rank: CapturedRank, workspace: float = 0.0, alloc_conf: str = "") -> MemoryPeak:
+    """Peaks of a rank from its start on, by PyTorch's allocator under `alloc_conf` (PYTORCH_CUDA_ALLOC_CONF; empty: its default
+    settings); `workspace`: bytes of cuBLAS's on a stream."""
+    pool = CachingAllocator(settings_of(alloc_conf), math.inf)
     live: dict[int, PoolBlock] = {}
-    entries = rank.entries[np.isin(rank.entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE))]
-    tensors = peak = 0
+    entries = rank.entries[memory_entries(rank)]
+    streams = product_streams(rank) if workspace else []
+    for stream in streams:
+        pool.malloc(workspace, stream)
+    tensors = peak = int(workspace) * len(streams)
     for kind, address, size, stream in zip(*(entries[name].tolist() for name in ("kind", "a", "b", "stream")), strict=True):
         if kind == EntryKind.ALLOCATE:
             live[address] = pool.malloc(size, stream)

@@ -14,10 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS
+from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
 from windtunnel.memory.lifetimes import TensorContent
 from windtunnel.memory.over_time import PARTS, OverTime
-from windtunnel.records.capture_file import OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, EntryKind, steps_of
+from windtunnel.records.capture_file import (
+    COMPILED,
+    COMPILED_END,
+    OPTIMIZER,
+    OPTIMIZER_END,
+    STEP,
+    CapturedRank,
+    EntryKind,
+    steps_of,
+)
 
 BEFORE, FORWARD, BACKWARD, UPDATE = range(4)
 """Parts of a job in which a tensor is allocated or freed."""
@@ -63,16 +74,50 @@ def passes_of_entries(rank: CapturedRank) -> Int64s:
     return passes
 
 
-def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float) -> CapturedMoments:
-    """`entry_seconds`: when in the replayed step the host is at each entry of the last step."""
+def memory_entries(rank: CapturedRank) -> Int64s:
+    """Numbers of the entries that allocate and free: without what a compiled function without products, attention or calls frees
+    itself. Inductor makes a kernel of such a function, which holds it in registers."""
+    entries, marks = rank.entries, {COMPILED: 1, COMPILED_END: -1}
+    in_memory = np.isin(entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE))
+    large = np.array([text.partition(".")[0] in (*PRODUCTS, *ATTENTIONS) for text in rank.texts] + [False])[entries["name"]]
+    large = large & (entries["kind"] == EntryKind.OPERATOR) | (entries["kind"] == EntryKind.CALL)
+    depth = begun = 0
+    for mark in np.flatnonzero(entries["kind"] == EntryKind.MARK).tolist():
+        change = marks.get(rank.texts[int(entries["name"][mark])], 0)
+        begun = mark if change > 0 and depth == 0 else begun
+        depth += change
+        if change < 0 and depth == 0 and not large[begun:mark].any():
+            made: dict[int, int] = {}
+            for number in (begun + np.flatnonzero(in_memory[begun:mark])).tolist():
+                address = int(entries["a"][number])
+                if entries["kind"][number] == EntryKind.ALLOCATE:
+                    made[address] = number
+                elif address in made:
+                    in_memory[made.pop(address)] = in_memory[number] = False
+    return np.flatnonzero(in_memory)
+
+
+def product_streams(rank: CapturedRank) -> list[int]:
+    """Streams with matrix products, on each of which PyTorch allocates a workspace of cuBLAS with the first one."""
+    entries = rank.entries[rank.entries["kind"] == EntryKind.OPERATOR]
+    products = [number for number, text in enumerate(rank.texts) if text.partition(".")[0] in PRODUCTS]
+    return sorted(set(entries["stream"][np.isin(entries["name"], products)].tolist()))
+
+
+def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float, workspace: float = 0.0) -> CapturedMoments:
+    """`entry_seconds`: when in the replayed step the host is at each entry of the last step; `workspace`: bytes of cuBLAS's."""
     entries, passes = rank.entries, passes_of_entries(rank)
     window = steps_of(rank)[-1]
-    memory = np.flatnonzero(np.isin(entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE)))
+    memory = memory_entries(rank)
     memory = memory[memory < window.stop]
     contents = _contents(entries, passes, memory)
     pool = CachingAllocator(limit=math.inf)
     live: dict[int, tuple[PoolBlock, int]] = {}  # by address: the block, and the entry that made it
     parts = np.zeros(len(PARTS))
+    streams = product_streams(rank) if workspace else []
+    for stream in streams:
+        pool.malloc(workspace, stream)
+        parts[TensorContent.BUFFERS] += workspace
     times, levels, reserved = [0.0], list[Floats](), list[float]()
     peak, at_peak = -1.0, list[int]()
     for number in memory.tolist():
@@ -99,7 +144,10 @@ def moments_of(rank: CapturedRank, entry_seconds: Floats, capacity: float) -> Ca
     moments = OverTime(
         int(rank.about["rank"]), np.maximum.accumulate(np.array(times)), np.array(levels), np.array(reserved), 0.0, capacity
     )
-    return CapturedMoments(int(rank.about["rank"]), moments, _held_by_module(rank, at_peak, contents))
+    held = _held_by_module(rank, at_peak, contents)
+    if streams:
+        held = (*held, HeldByModule("", PARTS[TensorContent.BUFFERS], round(workspace * len(streams)), len(streams)))
+    return CapturedMoments(int(rank.about["rank"]), moments, tuple(sorted(held, key=lambda module: -module.bytes)))
 
 
 def _contents(entries: np.ndarray, passes: Int64s, memory: Int64s) -> dict[int, int]:

@@ -32,7 +32,7 @@ def main(plan: dict[str, Any]) -> int:
     groups = torch_groups.put_in(torch, device, exchange)
     about = {name: plan[name] for name in ("rank", "world", "command", "cluster", "machine", "card")} | {"torch": torch.__version__}
     session = CaptureSession(torch, device, groups, Path(plan["out"]), plan["steps"], about)
-    stand_ins.put_in(torch, session.notes)
+    stand_ins.put_in(torch, device, session.notes)
     session.start()
     sys.argv = [plan["script"], *plan["arguments"]]
     try:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from functools import wraps
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+from windtunnel.records.capture_file import COMPILED, COMPILED_END
 
-def put_in(torch: Any, notes: list[str]) -> None:
+
+def put_in(torch: Any, device: Any, notes: list[str]) -> None:
     """Puts the stand-ins in. `notes` grows by what is used of them."""
     _offer_packages(notes)
-    _leave_out(torch, notes)
+    _leave_out(torch, device, notes)
     _skip_hollow(torch)
     _replace_flex_attention(torch, notes)
 
@@ -92,12 +96,26 @@ def _skip_hollow(torch: Any) -> None:
         setattr(torch.Tensor, name, skipping(getattr(torch.Tensor, name)))
 
 
-def _leave_out(torch: Any, notes: list[str]) -> None:
-    """What a captured script doesn't do: it compiles nothing, and saves nothing."""
+def _leave_out(torch: Any, device: Any, notes: list[str]) -> None:
+    """What a captured script doesn't do: it compiles nothing, and saves nothing. Functions that would be compiled are marked: what
+    they would hold in registers takes no memory."""
 
     def compile_nothing(model: Any = None, **_: Any) -> Any:
         _add_note(notes, "torch.compile: the code runs as it is written, without fusion")
-        return model if model is not None else (lambda function: function)
+        if model is None:
+            return compile_nothing
+        if not isinstance(model, FunctionType):
+            return model
+
+        @wraps(model)
+        def run_with_marks(*given: Any, **named: Any) -> Any:
+            device.mark(COMPILED)
+            try:
+                return model(*given, **named)
+            finally:
+                device.mark(COMPILED_END)
+
+        return run_with_marks
 
     def compile_module(module: Any, *_: Any, **__: Any) -> None:
         compile_nothing(module)

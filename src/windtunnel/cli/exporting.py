@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from windtunnel.api.capture import read_capture
 from windtunnel.api.serving import export_server
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.options import options_of
@@ -15,6 +16,7 @@ from windtunnel.cli.shared.options import job_command_of
 from windtunnel.exports.exporters import SERVERS, Written, cluster_exporter_of, export_job, exporter_of, save
 from windtunnel.jobs.export_options import ExportCommandOptions
 from windtunnel.jobs.own import load_cluster_alone
+from windtunnel.records.capture_file import captured_files
 from windtunnel.serving.options import ServeOptions
 
 EXAMPLES = """\b
@@ -30,6 +32,12 @@ def command(asked: ExportCommandOptions, source: JobSource) -> None:
     form, options, out = asked.format, dict(asked.options or ()), asked.out
     if form in SERVERS:
         _write(export_server(form, _served_options(source, options)), form, source, out)
+        return
+    if form == "chakra" and (files := captured_files([str(source.job)])):
+        unknown = [name for name in options if name != "prefix"]
+        if unknown:
+            raise SpecError("--option", unknown[0], "prefix=…, which is all that a captured job takes")
+        _write(read_capture(files, source.on, source.sets).traces(options.get("prefix", "step")), form, source, out)
         return
     exporter_of(form)  # refuses a wrong name before the job is read
     alone = (source.on, source.model, source.megatron) == (None, None, None)

@@ -22,8 +22,10 @@ class MemoryHabits:
     """How a framework treats buffers."""
 
     loss: tuple[float, float] = (14.0, 14.0)
-    """Bytes per logit at the peak of an unfused loss, without and with a vocabulary sharded over tp. They include tensors of
-    different sizes, whose blocks the caching allocator cannot reuse for each other."""
+    """Bytes per logit at the peak of an unfused loss, without and with a vocabulary sharded over tp."""
+    loss_holes: tuple[float, float] = (0.0, 0.0)
+    """Bytes per logit of blocks that the loss has freed by then and that are too small for its other tensors: reserved, not
+    allocated."""
     fused_loss: float = 8.0
     """Bytes per logit at the peak of a fused loss."""
     keeps_outputs: bool = False
@@ -54,16 +56,19 @@ class MemoryHabits:
 
 
 _MEGATRON = MemoryHabits(loss=(8.0, 8.0), flat="gradients")
-_EAGER = MemoryHabits(loss=(14.0, 14.0), checkpoints_outside=True)
+# torch's cross_entropy over an fp32 copy of the logits saves the logarithm of the softmax; its backward pass writes that one's
+# gradient and that of the fp32 logits: 3 x 4. The 16-bit logits are freed when the model's output is, before backward (a Trainer
+# returns the loss alone, torchtitan says `del pred`), and leave a hole of 2 bytes.
+_EAGER = MemoryHabits(loss=(12.0, 12.0), loss_holes=(2.0, 2.0), checkpoints_outside=True)
 _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
 _NANOTRON = MemoryHabits(loss=(14.0, 14.0), raw_gradients="chunk", flat="gradients")
-_TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
+_TORCHTITAN = MemoryHabits(loss=(12.0, 18.0), loss_holes=(2.0, 0.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
 
 HABITS: dict[str, MemoryHabits] = {
     "megatron-deepspeed": _DEEPSPEED,
-    "deepspeed": replace(_DEEPSPEED, stated_bucket=True),
+    "deepspeed": replace(_DEEPSPEED, loss=_EAGER.loss, loss_holes=_EAGER.loss_holes, stated_bucket=True),
     "torchtitan": _TORCHTITAN,
     "fsdp": _EAGER,
     "llm-foundry": _EAGER,
@@ -104,8 +109,9 @@ def context_bytes(job: Job, habit: MemoryHabits) -> float:
     return CONTEXT.get(job.cluster.gpu.architecture, OTHER_CONTEXT) + habit.resident + nccl_bytes(job)
 
 
-def cublas_bytes(job: Job) -> float:
-    return CUBLAS.get(job.cluster.gpu.architecture, CUBLAS_ELSE)
+def cublas_bytes(architecture: str) -> float:
+    """Bytes of cuBLAS's workspace on a stream of a GPU of `architecture`."""
+    return CUBLAS.get(architecture, CUBLAS_ELSE)
 
 
 def nccl_bytes(job: Job) -> float:

@@ -4,8 +4,6 @@ Fragmentation depends on order: state allocated after the first step fills holes
 reuse them. A step is shortened to the passes up to its peak and a few more; the passes after them only free.
 
 A stage's peak memory: state + activations + buffers, then the allocator's overhead, then the driver's.
-
-Buffers inside the framework's allocator that are neither state nor activation.
 """
 
 from __future__ import annotations
@@ -16,23 +14,29 @@ from enum import IntEnum
 from typing import NamedTuple
 from weakref import ref
 
-import numpy as np
-
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator_settings import settings_of
+from windtunnel.memory.buffers import buffers_of, gather_pool
 from windtunnel.memory.habits import MemoryHabits, context_bytes, cublas_bytes, habits
 from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
-from windtunnel.memory.state import State, gradients_leave, state_of, step_bytes
-from windtunnel.memory.tiers import largest_copy, tiers_of
-from windtunnel.memory.walk import Needs, Peak, activation_walk, arriving_gradients, block_needs, chunk_bytes, peak_of
+from windtunnel.memory.state import State, state_of, step_bytes
+from windtunnel.memory.tiers import tiers_of
+from windtunnel.memory.walk import (
+    Needs,
+    Peak,
+    activation_walk,
+    arriving_gradients,
+    block_needs,
+    chunk_bytes,
+    peak_of,
+)
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
-from windtunnel.workload.identity import LAYERS, BlockKind, Role
-from windtunnel.workload.ops import Kind, Phase, Stream
-from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
+from windtunnel.workload.ops import Stream
+from windtunnel.workload.passes.fsdp import blocks_ahead
 from windtunnel.workload.schedules import Action, Pass
 
 BEYOND = 4
@@ -148,13 +152,18 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
             TensorContent.OPTIMIZER,
             "optimizer state",
         )
-    script.take(cublas_bytes(job), TensorContent.BUFFERS, "cuBLAS workspace")
+    script.take(cublas_bytes(job.cluster.gpu.architecture), TensorContent.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], TensorContent.BUFFERS, "pipeline receive buffer")
-    buffers = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
-    gathered = _Player.gathered_bytes(workload, stage)
-    moving = min(buffers, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
-    script.take(buffers - moving, TensorContent.BUFFERS, "framework buffer")
+    buffers = buffers_of(workload, stage, habit, parameters)
+    script.take(buffers.loss - _early_gathers(workload, stage) - 2.0 * arriving, TensorContent.BUFFERS, "framework buffer")
+
+
+def _early_gathers(workload: Workload, stage: int) -> float:
+    """Bytes of blocks that are gathered while the loss's gradient is computed: those ahead of the last one."""
+    if workload.job.runtime.root_unit == "freed":
+        return 0.0
+    return blocks_ahead(workload, stage) * max(_Player.gathered_bytes(workload, stage).values(), default=0.0)
 
 
 def _late_gradients(job: Job, habit: MemoryHabits) -> bool:
@@ -204,6 +213,12 @@ class _Player:
         self.names = [block.name for block in workload.blocks]
         self.weights = self.gathered_bytes(workload, stage)
         self.in_flight = 1 + blocks_ahead(workload, stage)
+        buffers, early = buffers_of(workload, stage, habit, parameters), _early_gathers(workload, stage)
+        largest = max(self.weights.values(), default=0.0)
+        self.early = round(early / largest) if largest else 0
+        self.at_head = max(0.0, buffers.head - buffers.loss)
+        self.in_layers = max(0.0, buffers.layers - buffers.loss + early - self.in_flight * largest)
+        self.losses = {b for b in used if needs[b].logits > 0.0}
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs of micro batches, if the framework keeps them
         self.outputs = [
@@ -286,7 +301,14 @@ class _Player:
         self.raw = []
         first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
         gradient = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
+        reducing: list[int] = []  # gradients of weights until they are reduced, and what reduces them
         for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
+            if block in self.losses:
+                script.drop(self.ring[: len(self.ring) - self.early])
+                del self.ring[: len(self.ring) - self.early]
+            elif len(reducing) < 2:
+                script.drop(reducing)
+                reducing = [script.take(self.in_layers, TensorContent.BUFFERS, "gradients in reduction"), 0]
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
             beside = [script.take(size, TensorContent.TEMPORARY, f"{name} temporary") for size in passes.beside]
@@ -313,7 +335,9 @@ class _Player:
             following = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following
-        script.drop([gradient])
+            if block in self.losses:
+                reducing = [script.take(self.at_head, TensorContent.BUFFERS, "gradient of the head")]
+        script.drop([gradient, *reducing])
 
 
 def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
@@ -343,20 +367,25 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     narrow, frozen = workload.held_weights(stage)
     state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     arriving = arriving_gradients(job, state.gradients, parameters)
-    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving)
-    buffers = buffer_bytes(workload, stage, habit, parameters)
+    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving, buffers_of(workload, stage, habit, parameters))
+    # Shards of gradients are made on the stream of the reduce-scatter, whose blocks serve no other (torch _fsdp_collectives.py,
+    # foreach_reduce; FSDP 1 _runtime_utils.py, _reduce_grad): once made, they stay reserved.
+    apart = arriving is not None and not arriving.passing and job.shard_ranks > 1
+    held = peak.total + peak.holes + (state.gradients - peak.gradients if apart else 0.0)
     step = step_bytes(job, parameters, experts)
     updated = 0.0 if arriving is None or arriving.passing else state.gradients
-    if step + updated > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
-        peak, buffers = Peak(0.0, 0.0, step, updated), 0.0
+    if step + updated > peak.total:  # the update is the peak: activations and most buffers are freed
+        peak = Peak(0.0, 0.0, step, updated)
+    held = max(held, peak.total) + gather_pool(workload, stage, peak.logits > 0.0)
     if arriving is not None:
         state = replace(state, gradients=peak.gradients)
-    workspace = peak.working + cublas_bytes(job)
-    allocated = state.total + peak.activations + peak.logits + workspace + buffers
+    workspace = peak.working + cublas_bytes(job.cluster.gpu.architecture)
+    allocated = state.total + peak.activations + peak.logits + workspace + peak.buffers
     context = context_bytes(job, habit)
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
-    reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
+    overhead = 1.0 + job.runtime.allocator_overhead
+    reserved = max(allocated, min((allocated + held - peak.total) * overhead, room))
     tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
         stage=stage,
@@ -365,7 +394,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         optimizer=state.optimizer,
         activations=peak.activations,
         logits=peak.logits,
-        buffers=buffers,
+        buffers=peak.buffers,
         workspace=workspace,
         context=context,
         fragmentation=reserved - allocated,
@@ -398,88 +427,3 @@ def curve(workload: Workload, memory: StageMemory, ends: Sequence[float]) -> tup
         raise SpecError("ends", len(ends), f"one time for each of the stage's {len(levels)} actions")
     base = memory.weights + memory.gradients + memory.optimizer + memory.buffers
     return ((0.0, base), *((float(t), base + float(level)) for t, level in zip(ends, levels, strict=True)))
-
-
-def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
-    """Pipeline receive buffers, gathered parameters, unsharded gradients in flight and reduction buckets of `stage`."""
-    job = workload.job
-    plan = job.plan
-    total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
-    total += _placeholder_bytes(workload, stage)
-    total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
-    if plan.shards_parameters and job.shard_ranks > 1:
-        return total + _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
-    if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
-        width = DTYPE_BYTES[job.runtime.reduce_dtype]
-        twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
-        elements = job.runtime.bucket / width if habit.stated_bucket else habit.bucket
-        total += min(elements, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
-    return total
-
-
-def _placeholder_bytes(workload: Workload, stage: int) -> float:
-    """One 16-bit tensor of each shape of weight whose gradient a product of Transformer Engine adds to the main gradient: autograd
-    gets it, and it is kept for the next layer and pass (transformer_engine/pytorch/module/base.py, get_dummy_wgrad)."""
-    runtime, table = workload.job.runtime, workload.ops
-    if runtime.wgrad_placeholders not in ("linear", "all") or not runtime.fused_wgrad:
-        return 0.0
-    kinds = (Kind.GEMM, Kind.GROUPED_GEMM) if runtime.wgrad_placeholders == "all" else (Kind.GEMM,)
-    used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].key.kind in LAYERS}
-    rows = [row for b in sorted(used) for row in workload.blocks[b].backward if table.phase[row] == Phase.WGRAD]
-    shapes = {(int(table.m[row]), int(table.n[row])) for row in rows if table.kind[row] in kinds and table.role[row] != Role.ROUTER}
-    return runtime.compute_width * float(sum(m * n for m, n in shapes))
-
-
-def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
-    """Fully sharded: full-size copies of the blocks in flight, gradients of what is trained in them, and the reduce-scatter's
-    input."""
-    job = workload.job
-    compute = job.runtime.compute_width
-    reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
-    used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
-    size = [block.elements for block in workload.blocks]
-    largest = max((size[b] for b in used if b not in workload.root), default=0.0)
-    trained = max((workload.blocks[b].parameters for b in used if b not in workload.root), default=0.0)
-    if job.plan.pp > 1 and habit.torch_pipeline:
-        return compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
-    root = sum(size[b] for b in used if b in workload.root)
-    head = workload.blocks[workload.root[-1]].parameters if workload.root and workload.root[-1] in used else 0.0
-    # the root unit (embedding, head) is not resharded inside a step
-    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
-    if job.runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
-        gathered = max(gathered, job.runtime.live_parameters)
-    second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
-    small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
-    quantised = INT8 * largest if job.plan.quantised_gather else 0.0
-    if habit.checkpoints_outside and job.runtime.sharding_copies and job.plan.recompute == "full":
-        second += largest
-    quantised += _staged_bytes(job, largest)
-    narrow = workload.stage_quantised[stage]
-    if job.runtime.reshard_after_forward:
-        narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
-    thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
-    return compute * (min(gathered, parameters) + trained + head + second + small) + reduced * trained + quantised - thinner
-
-
-def _staged_bytes(job: Job, largest: float) -> float:
-    """Shards of a block of `largest` elements on their way from the host and back: that in use, that fetched ahead, and the
-    gradient reduced last (PyTorch's CPUOffloadPolicy and CPUOffload copy whole shards, in the dtype in which the host keeps
-    them)."""
-    runtime, plan = job.runtime, job.plan
-    if plan.offload.parameters not in ("host", "nvme"):
-        return 0.0
-    kept = 4.0 if runtime.master_weights and plan.sharding in ("fsdp", "hsdp") else DTYPE_BYTES[runtime.weight_dtype]
-    back = DTYPE_BYTES[runtime.reduce_dtype] if gradients_leave(plan) else 0.0
-    return (2.0 * kept + back) * largest / job.shard_ranks
-
-
-def _outputs(workload: Workload, stage: int, width: float) -> float:
-    """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects on the stage of the head."""
-    head = next((index for index, block in enumerate(workload.blocks) if block.key.kind is BlockKind.HEAD), None)
-    heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (head, 1) in chunk.blocks]
-    # kernels of a graph do not tell its outputs; a loss without materialised logits returns one number
-    if head is None or not heads or workload.job.runtime.cross_entropy in ("chunked", "linear"):
-        return 0.0
-    table, rows = workload.ops, workload.blocks[head].forward
-    loss = rows.start + int(np.flatnonzero(table.kind[rows.start : rows.stop] == Kind.CROSS_ENTROPY)[0])
-    return (heads[0] - 1) * float(table.m[loss]) * float(table.n[loss]) * width

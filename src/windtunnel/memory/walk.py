@@ -63,7 +63,9 @@ def in_place_per_logit(runtime: Runtime) -> float:
 @dataclass(frozen=True)
 class Needs:
     """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of `saved` that is logits,
-    `late` what its weight gradients need after its input's gradient, `offloaded` what is kept outside the GPU."""
+    `late` what its weight gradients need after its input's gradient, `offloaded` what is kept outside the GPU, `behind_loss` the
+    working set of the output matrix's gradients, when the loss has freed the logits that it saved, `holes` what the loss leaves
+    reserved beside its peak."""
 
     saved: float
     working: float
@@ -71,21 +73,37 @@ class Needs:
     parameters: float
     late: float
     offloaded: float = 0.0
+    behind_loss: float = 0.0
+    holes: float = 0.0
+
+
+class Buffers(NamedTuple):
+    """Bytes of a stage's buffers in the backward passes of its `layers`; while the `loss` has its gradient computed; and in the
+    pass of the `head` behind it. They differ under full sharding alone, where gradients and their sums come behind the loss."""
+
+    layers: float
+    loss: float
+    head: float
+
+
+NO_BUFFERS = Buffers(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of a stage's activations, in bytes by kind. `gradients`: those of weights that the step has allocated by then, where
-    none is there at its start."""
+    """The peak of a stage's activations and buffers, in bytes by kind. `gradients`: those of weights that the step has allocated by
+    then, where none is there at its start. `holes`: what is reserved beside it."""
 
     activations: float
     logits: float
     working: float
     gradients: float = 0.0
+    buffers: float = 0.0
+    holes: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.activations + self.logits + self.working + self.gradients
+        return self.activations + self.logits + self.working + self.gradients + self.buffers
 
 
 class Arriving(NamedTuple):
@@ -100,9 +118,11 @@ class Arriving(NamedTuple):
 
 def gradients_arrive(job: Job, micro_batches: int | None = None) -> bool:
     """Whether a step begins without gradients, so that they are not there when activations are at their most: PyTorch's optimizers
-    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank, no pipeline)."""
+    free them after an update, one micro batch makes them, and nothing has buckets for them (one rank or FSDP's shards, no
+    pipeline)."""
     plan, habit = job.plan, habits(job.runtime.framework)
-    alone = job.dp * plan.cp * plan.pp == 1 and (micro_batches or job.micro_batches) == 1
+    apart = job.dp * plan.cp == 1 or plan.sharding in ("fsdp", "hsdp")
+    alone = apart and plan.pp == 1 and (micro_batches or job.micro_batches) == 1
     return job.runtime.optimizer_in_backward or alone and habit.flat == "none" and habit.lazy_moments
 
 
@@ -139,6 +159,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
     losses, needs = np.flatnonzero(table.kind == Kind.CROSS_ENTROPY).tolist(), []
     for place, block in enumerate(blocks):
         saved, working, logits = block.saved, block.working + float(temporary[place]), 0.0
+        behind = holes = 0.0
         if kept is not None:
             if block.working > 0.0 and plan.recompute in ("ops", "full"):
                 working += float(kept[place])
@@ -146,13 +167,15 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
                 saved += float(kept[place])
         loss = next((row for row in losses if row in block.forward), None)
         if loss is not None:
-            logits, working = _logits(workload, habit, float(table.m[loss]) * float(table.n[loss]))
+            elements = float(table.m[loss]) * float(table.n[loss])
+            logits, working = _logits(workload, habit, elements)
+            behind, holes = width * elements + workload.boundary, _holes(workload, habit, elements)
         elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
             saved += _unread(workload, slice(block.forward.start, block.forward.stop), width)
         offloaded = block.offloaded
         if offloaded and not block.saved:  # what the framework saves beyond the graph's tensors is offloaded with them
             offloaded, working, saved = offloaded + saved, working + saved, 0.0
-        needs.append(Needs(saved, working, logits, block.parameters, float(late[place]), offloaded))
+        needs.append(Needs(saved, working, logits, block.parameters, float(late[place]), offloaded, behind, holes))
     return tuple(needs)
 
 
@@ -212,12 +235,22 @@ def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[f
         part = elements / runtime.loss_parts * _part_of_loss(runtime)
         sharded = workload.job.plan.shards_parameters and workload.job.shard_ranks > 1
         sums = 1.0 if sharded else 2.0  # sharded, the buffers have that of all parts
-        return elements * present, part + sums * _output_gradient(workload) + workload.boundary
+        return elements * present, part + sums * output_gradient(workload) + workload.boundary
     working = max(0.0, bytes_per_logit - present) * elements
-    if materialised and runtime.fused_wgrad and runtime.wgrad_placeholders != "none":
+    passing = runtime.wgrad_placeholders != "none" and not keeps_output_gradient(runtime)
+    if materialised and runtime.fused_wgrad and passing:
         # beside the logits' gradient, once the loss has freed the rest (tensor_parallel/layers.py: grad_weight = torch.empty)
-        working = max(working, (width - present) * elements + _output_gradient(workload))
+        working = max(working, (width - present) * elements + output_gradient(workload))
     return elements * present, working + workload.boundary
+
+
+def _holes(workload: Workload, habit: MemoryHabits, elements: float) -> float:
+    """Bytes that an unfused loss of so many logits leaves reserved beside its peak."""
+    runtime = workload.job.runtime
+    materialised = runtime.cross_entropy in ("vocab_parallel", "gathered") and runtime.loss_parts == 1
+    if not materialised or runtime.loss_in_place or runtime.fused_cross_entropy or not runtime.fp32_logits:
+        return 0.0
+    return habit.loss_holes[workload.job.plan.tp > 1] * elements
 
 
 def _part_of_loss(runtime: Runtime) -> float:
@@ -230,7 +263,13 @@ def _part_of_loss(runtime: Runtime) -> float:
     return width if runtime.fused_cross_entropy else 2 * 4.0 + width
 
 
-def _output_gradient(workload: Workload) -> float:
+def keeps_output_gradient(runtime: Runtime) -> bool:
+    """Whether the placeholder of the output matrix's gradient stays: Megatron-Core since 0.14 takes it from Transformer Engine,
+    which keeps one of each shape (tensor_parallel/layers.py: get_dummy_wgrad)."""
+    return runtime.fused_wgrad and runtime.keeps_output_placeholder and runtime.wgrad_placeholders in ("linear", "all")
+
+
+def output_gradient(workload: Workload) -> float:
     """Bytes of a gradient of the output matrix in compute precision: of one part of the logits, which autograd adds to that of the
     parts before it; or the placeholder of a fused product."""
     job = workload.job
@@ -293,10 +332,15 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
 
 
 def peak_of(
-    workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float, arriving: Arriving | None = None
+    workload: Workload,
+    stage: int,
+    needs: tuple[Needs, ...],
+    raw_gradient: float,
+    arriving: Arriving | None = None,
+    buffers: Buffers = NO_BUFFERS,
 ) -> Peak:
-    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass. `arriving`:
-    gradients that the pass allocates; None where they are there before it."""
+    """Peak of the activations and `buffers` of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass.
+    `arriving`: gradients that the pass allocates; None where they are there before it."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
     direction, chunk, _, pairs = workload.passes(stage).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
@@ -310,11 +354,11 @@ def peak_of(
         if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
         # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
-        points = [(0.0, 0.0, waiting, 0.0)]
+        points = [_Point(0.0, 0.0, waiting, 0.0, min(buffers))]
         if way is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving)
-        for released, logits, working, gradients in points:
-            peak = Peak(start - released - logits, logits, working, gradients)
+            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving, buffers)
+        for point in points:
+            peak = Peak(start - point.released - point.logits, *point[1:])
             if peak.total > best.total:
                 best = peak
     return best
@@ -338,11 +382,22 @@ def _in_step(
     return in_step
 
 
+class _Point(NamedTuple):
+    """Bytes at a moment of a backward pass: freed so far, remaining logits, working set, gradients of weights, buffers, and what is
+    reserved beside them."""
+
+    released: float
+    logits: float
+    working: float
+    gradients: float
+    buffers: float
+    holes: float = 0.0
+
+
 def _points(
-    chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool, arriving: Arriving | None
-) -> list[tuple[float, float, float, float]]:
-    """(bytes freed so far, remaining logits, working bytes, gradients of weights) at both ends of each run of equal blocks, in
-    backward order.
+    chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool, arriving: Arriving | None, buffers: Buffers
+) -> list[_Point]:
+    """Both ends of each run of equal blocks, in backward order.
 
     `half`: the pass keeps what the weight gradients need, which may be more than it frees. The head's own gradients come when the
     loss has freed its part of the logits.
@@ -355,11 +410,13 @@ def _points(
         freed = need.saved - (need.late if half else 0.0)
         own = width * need.parameters
         beside = 0.0 if need.logits else own
-        points.append((released, need.logits, need.working + raw, held + (beside if passing else 0.0)))
+        around = buffers.loss if need.logits else buffers.layers
+        points.append(_Point(released, need.logits, need.working + raw, held + (beside if passing else 0.0), around, need.holes))
+        if need.logits:
+            points.append(_Point(released + need.logits, 0.0, need.behind_loss + raw, held, buffers.head))
         raw += 0.0 if half else raw_gradient * need.parameters * times
-        points.append(
-            (released + (times - 1) * freed, need.logits, need.working + raw, held + beside * (1.0 if passing else times))
-        )
+        last = held + beside * (1.0 if passing else times)
+        points.append(_Point(released + (times - 1) * freed, need.logits, need.working + raw, last, around, need.holes))
         held += (0.0 if passing else own * times) + (tied if need.logits else 0.0)
         released += times * freed
     return points

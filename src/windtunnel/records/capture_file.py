@@ -115,6 +115,9 @@ def read_captured(path: Path) -> CapturedRank:
 STEP, OPTIMIZER, OPTIMIZER_END = "step", "optimizer", "optimizer end"
 """Marks: a step of training begins; an optimizer updates; it has."""
 
+COMPILED, COMPILED_END = "compiled", "compiled end"
+"""Marks: a function that torch.compile would compile begins, and ends."""
+
 
 def steps_of(rank: CapturedRank) -> list[slice]:
     """Entries of each step: from the end of one update to that of the next, so that ranks agree; the first from its first forward.

@@ -197,6 +197,11 @@ class Runtime(Noun):
         "passing (of the output layer, while it runs; Megatron-Core), linear (one of each shape of a linear layer's weight stays; "
         "Transformer Engine 2.3), all (of experts' weights too; 2.10); acts on memory",
     )
+    keeps_output_placeholder: Flag = Field(
+        False,
+        description="the output layer's tensor of wgrad_placeholders stays, as those of linear layers do (Megatron-Core 0.14); "
+        "acts on memory",
+    )
     optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
     exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
     exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")

@@ -17,11 +17,12 @@ class _Grouped(torch.autograd.Function):
         rows = x.reshape(-1, x.shape[-1])
         ctx.low = FP8GlobalStateManager.is_fp8_enabled()
         out = rows.new_empty((rows.shape[0], weights[0].shape[0]))
-        kept = []
-        for part, into, weight in zip(rows.split(splits), out.split(splits), weights, strict=True):
+        kept: list[Any] = []
+        ctx.narrow = [module.narrow_weight(f"weight{place}", weight) if ctx.low else None for place, weight in enumerate(weights)]
+        for part, into, weight, low in zip(rows.split(splits), out.split(splits), weights, ctx.narrow, strict=True):
             if ctx.low and len(part):
                 narrow, turned = quantise(part)
-                into.copy_(product(narrow, quantise(weight)[0].t(), x.dtype))
+                into.copy_(product(narrow, low[0].t(), x.dtype))
                 kept.append(turned)
             else:
                 torch.mm(part, weight.t(), out=into)
@@ -37,15 +38,16 @@ class _Grouped(torch.autograd.Function):
         grad = grad.reshape(-1, grad.shape[-1])
         inputs = grad.new_empty((grad.shape[0], weights[0].shape[1]))
         of_weights = []
-        for part, into, rows, weight in zip(grad.split(ctx.splits), inputs.split(ctx.splits), kept, weights, strict=True):
+        parts = zip(grad.split(ctx.splits), inputs.split(ctx.splits), kept, weights, ctx.narrow, strict=True)
+        for part, into, rows, weight, low in parts:
             by_columns, total = part.t(), rows
             if ctx.low and len(part):
                 by_rows, by_columns = quantise(part)
                 total = rows.t()
-                into.copy_(product(by_rows, quantise(weight)[1].t(), grad.dtype))
+                into.copy_(product(by_rows, low[1].t(), grad.dtype))
             else:
                 torch.mm(part, weight, out=into)
-            of_weights.append(weight_gradient(by_columns, total, weight, ctx.module.fuse_wgrad_accumulation))
+            of_weights.append(weight_gradient(by_columns, total, weight, ctx.module.fuse_wgrad_accumulation, grouped=True))
         return inputs.view(ctx.shape), None, None, *of_weights
 
 
@@ -67,6 +69,7 @@ class GroupedLinear(TransformerEngineBaseModule):
             setattr(self, f"weight{number}", make_parameter((out_features, in_features), params_dtype, device))
 
     def forward(self, inp: Any, m_splits: list[int], is_first_microbatch: Any = None) -> Any:
+        self.first_microbatch = is_first_microbatch
         out = _Grouped.apply(inp, list(m_splits), self, *(getattr(self, f"weight{i}") for i in range(self.num_gemms)))
         return (out, []) if self.return_bias else out
 

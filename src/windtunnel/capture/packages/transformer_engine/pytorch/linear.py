@@ -28,13 +28,14 @@ def product(left: Any, right: Any, out_dtype: Any = None) -> Any:
     return torch.mm(left, right)
 
 
-def weight_gradient(grad: Any, rows: Any, weight: Any, fused: bool) -> Any:
-    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one."""
+def weight_gradient(grad: Any, rows: Any, weight: Any, fused: bool, grouped: bool = False) -> Any:
+    """The gradient of a weight from `grad` [out, tokens] and `rows` [tokens, in]; where `fused`, added to the main one, and
+    autograd gets a tensor in its place: one for each shape, or of a `grouped` layer a new one (until 2.10)."""
     if fused and getattr(weight, "main_grad", None) is not None:
         accumulate(grad, rows, weight.main_grad)
         if hasattr(weight, "grad_added_to_main_grad"):
             weight.grad_added_to_main_grad = True
-        return get_dummy_wgrad(list(weight.shape), weight.dtype)
+        return torch.empty_like(weight) if grouped else get_dummy_wgrad(list(weight.shape), weight.dtype)
     return product(grad, rows, weight.dtype)
 
 
@@ -58,7 +59,7 @@ class _Linear(torch.autograd.Function):
             if ctx.gathers and ctx.current:
                 share_largest(normed, module.tp_group)
             kept, turned = quantise(normed)
-            narrow, _ = quantise(weight)
+            narrow, ctx.narrow = module.narrow_weight("weight", weight)
             total = gather(kept, module.tp_group) if ctx.gathers else kept
             out = product(total, narrow.t(), x.dtype)
             saved = turned
@@ -92,8 +93,7 @@ class _Linear(torch.autograd.Function):
             if gathers:  # in 8 bits, by rows alone: distributed.py, _all_gather_fp8
                 by_rows = gather(by_rows, group)
                 by_columns = by_rows.t().contiguous()
-            _, narrow = quantise(weight)
-            inputs = product(by_rows, narrow.t(), grad.dtype)
+            inputs = product(by_rows, ctx.narrow.t(), grad.dtype)
             total = gather(saved.t().contiguous(), group) if ctx.gathers else saved.t()
         else:
             by_columns = grad.t()
@@ -149,6 +149,7 @@ class Linear(TransformerEngineBaseModule):
     def reset_parameters(self, **_: Any) -> None: ...
 
     def forward(self, inp: Any, is_first_microbatch: Any = None, **_: Any) -> Any:
+        self.first_microbatch = is_first_microbatch
         out = _Linear.apply(inp, self.weight, self.bias, self.layer_norm_weight, self.layer_norm_bias, self)
         return (out, self.bias) if self.return_bias else out
 
