@@ -196,7 +196,8 @@ Groups = list[tuple[str, Int64s]]
 
 
 def _hot(graph: Graph, load: Floats, link_bytes: Floats, groups: Groups, most: int) -> Int64s:
-    """The hottest links, the hottest first."""
+    """The hottest links, the hottest first; those that rounding alone tells apart by their number."""
+    load = np.round(load, 9)
     order = np.lexsort((np.arange(graph.links), -load))
     first = [int(at[np.argmax(load[at])]) for _, at in groups]
     chosen = np.zeros(graph.links, np.bool_)
