@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.api.suite import PublishedRun, Suite, SuiteCell
+from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote
 
@@ -21,7 +22,7 @@ def suite_sheet(suite: Suite) -> Sheet:
     lines = tuple(Sentence("{cell}: {why}", cell=quote(_name(cell)), why=quote(cell.why)) for cell in refused)
     return Sheet(
         "A suite of training jobs",
-        Sentence("{count} jobs, each in the first plan that fits", count=len(cells)),
+        Sentence("{jobs}, each in the first plan that fits", jobs=say.count_words(len(cells), "job")),
         figures,
         (
             Section("Rates, beside the nearest published run of the same model and GPU", (_table(predicted),) if predicted else ()),
