@@ -41,8 +41,9 @@ def _table(cells: list[SuiteCell]) -> Table:
     columns = (
         Column("job", left_out="pages", wraps=True), *(Column(head, left_out="terminal") for head in named),
         Column("GPUs", True, left_out="terminal"), Column("tokens/s/GPU", True), Column("±", True), Column("MFU", True),
-        Column("$ a million tokens", True, left_out="terminal"), Column("plan", left_out="terminal"), Column("published", True),
+        Column("$ a million tokens", True, left_out="terminal"), Column("published", True),
         Column("predicted for that run", True, left_out="terminal"), Column("off", True), Column("that run", wraps=True),
+        Column("plan", left_out="terminal", wraps=True),
     )  # fmt: skip
     return Table("cells", columns, tuple(_row(cell) for cell in cells))
 
@@ -52,7 +53,7 @@ def _row(cell: SuiteCell) -> tuple[Cell, ...]:
     return (
         *(Cell(quote(name)) for name in (_name(cell), cell.model, cell.machine, cell.framework)), Cell(f"{cell.gpus:,}", cell.gpus),
         _number(rate, 1.0, ",.0f"), _number(error, 100.0, ".0f", " %"), _number(cell.mfu, 100.0, ".1f", " %"),
-        _number(dollars, 1.0, ".3g"), Cell(quote(cell.plan)), *_published_cells(cell.published),
+        _number(dollars, 1.0, ".3g"), *_published_cells(cell.published), Cell(quote(cell.plan)),
     )  # fmt: skip
 
 
