@@ -242,7 +242,20 @@ class Setup:
                 fewest = other[3]
         return fewest
 
+    @cached_property
+    def _answers(self) -> dict[float, tuple[Cost, str, str, int]]:
+        """What NCCL chose for sizes that were asked before: layers of a step, and plans of a search, ask for the same."""
+        return {}
+
     def _ask_nccl(self, size: float) -> tuple[Cost, str, str, int]:
+        if (known := self._answers.get(size)) is not None:
+            return known
+        if len(self._answers) >= MOST_ANSWERS:
+            self._answers.clear()
+        answer = self._answers[size] = self._find_choice(size)
+        return answer
+
+    def _find_choice(self, size: float) -> tuple[Cost, str, str, int]:
         if self.open:
             algorithm, protocol = self.choose(size)
             return self.cost(size, algorithm, protocol), algorithm, protocol, self.graph.running
@@ -254,6 +267,7 @@ class Setup:
         return cost, piece.algorithm, piece.protocol, ALGORITHMS[piece.algorithm].running(self.graph)
 
 
+MOST_ANSWERS = 4096
 _AS_LONG = 1e-9
 LITTLE = 0.25
 """Share by which a call is longer on worse NICs, below which more channels gain little: assumed."""
