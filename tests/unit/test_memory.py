@@ -11,6 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.memory import activation_walk, curve, memory_of
 from windtunnel.memory.buffers import buffers_of
 from windtunnel.memory.habits import habits
+from windtunnel.memory.state import step_bytes
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job
 from windtunnel.spec.model import Lora
@@ -242,6 +243,15 @@ def test_frozen_weights_are_on_the_host_too() -> None:
     workload = build(job)
     held = memory_of(job, workload)[0].tiers[0].parameters
     assert held == pytest.approx((4.0 * workload.stage_parameters[0] + 2.0 * workload.stage_frozen[0]) / 2)
+
+
+def test_zero_3_updates_a_group_after_the_other_with_a_flat_copy_of_its_gradients() -> None:
+    """A group's 16-bit gradients are flattened, and widened to fp32: 2 + 4 bytes an element of it, of 1e9 at most."""
+    sharded = {"framework": "deepspeed", "sharding": "zero3", "gradient_dtype": "bf16", "reduce_dtype": "bf16"}
+    job = make_job(dp=8, live_parameters=1e9, **sharded)
+    assert step_bytes(job, 8e8) == pytest.approx(6.0 * 1e8)
+    assert step_bytes(job, 4e10) == pytest.approx(6.0 * 1e9)
+    assert step_bytes(make_job(dp=8, live_parameters=1e9, **{**sharded, "gradient_dtype": "fp32"}), 8e8) == 0.0
 
 
 def test_deepspeeds_reduction_buffer_is_the_bucket_that_is_stated() -> None:

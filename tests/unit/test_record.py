@@ -127,7 +127,7 @@ def test_the_bias_stands_beside_the_step_time() -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
 def test_mixtures_do_not_quote_the_record_of_dense_models(precision: str) -> None:
-    """MLPerf's dense rows stood for mixtures, whose own rows run far slower than predicted."""
+    """MLPerf's dense rows stood for mixtures. What is said of longer runs, and of ±, is what their own rows say."""
     sets = [
         "cluster.gpus=256",
         "plan.seq=4096",
@@ -141,8 +141,7 @@ def test_mixtures_do_not_quote_the_record_of_dense_models(precision: str) -> Non
     answer = predict(load_job({"model": "qwen3-235b-a22b", "cluster": "h100-ib"}, [*sets, f"runtime.precision={precision}"]))
     assert answer.published is not None and answer.published.trained == "experts"
     assert answer.published.leans == ("longer" in str(bias_sentence(answer)))
-    assert answer.published.leans or precision == "fp8"
-    assert answer.relative_error >= answer.error_of_parts
+    assert answer.relative_error >= answer.published.mean_pct / 100.0
 
 
 def _kernel(provenance: str, seconds: float) -> KernelRow:

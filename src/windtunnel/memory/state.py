@@ -87,11 +87,19 @@ def gradients_leave(plan: Plan) -> bool:
     return plan.offload.optimizer != "none" and cut
 
 
+SUB_GROUP = 1e9
+"""Elements of a group that DeepSpeed's ZeRO 3 updates at once: its default of sub_group_size."""
+
+
 def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:
-    """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate."""
+    """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate. DeepSpeed's
+    ZeRO 3 updates a group of its shard after the other, and flattens a group's gradients before it widens them (stage3.py,
+    _prepare_fp32_grad_for_sub_group)."""
     runtime = job.runtime
     copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
     updated = updated_parameters(job, parameters, experts) * job.plan.offload.kept_state
+    if copies and runtime.live_parameters is not None:
+        copies, updated = copies + DTYPE_BYTES[runtime.gradient_dtype], min(updated, SUB_GROUP)
     return updated * (copies + (0.0 if runtime.fused_optimizer else 4.0))
 
 
