@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("nicegui")
+from windtunnel.predict import predict  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
+from windtunnel.service.page.language import LANGUAGES, words_of  # noqa: E402
+from windtunnel.service.page.sections.choose_search import plan_words  # noqa: E402
+from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
+from windtunnel.service.page.sections.trust_own import most_uploaded  # noqa: E402
+from windtunnel.service.page.state import Question  # noqa: E402
+from windtunnel.service.page.studies import machine_words  # noqa: E402
+from windtunnel.spec import load_job  # noqa: E402
 
 
 def test_changes_are_read_from_words_and_lines() -> None:
@@ -22,3 +32,35 @@ def test_changes_are_read_from_words_and_lines() -> None:
 )  # fmt: skip
 def test_a_pasted_job_becomes_a_file_of_its_kind(text: str, name: str) -> None:
     assert file_name(text) == name
+
+
+def test_a_plan_is_said_as_in_the_terminal() -> None:
+    plan = {"frame": "h100-ib", "set": ["plan.micro_batch=2", f"plan.stages=[0,{','.join('2' * 14)},1]", "runtime.overlap_tp=true"]}
+    assert plan_words(plan) == "h100-ib, micro batch 2, stages [0, 2 x 14, 1], overlap tp true"
+
+
+def test_the_machine_of_a_job_is_that_which_it_runs_on() -> None:
+    """Of the catalogue, as changed, of a model, and none of a pasted job without one; names of files are not opened."""
+    assert machine_words(Question("bloom-176b-384")) == "jean-zay · 384 GPUs"
+    assert machine_words(Question("bloom-176b-384", {"cluster.gpus": "512"}, on="h100-ib")) == "h100-ib · 512 GPUs"
+    assert machine_words(Question("llama3.1-8b", on="a100-ib")) == "a100-ib"
+    assert machine_words(Question("run.sh", files={"run.sh": "torchrun"})) == machine_words(Question("/etc/passwd")) == ""
+
+
+def test_a_first_page_is_of_a_run_of_days() -> None:
+    """15 trillion tokens on eight GPUs are years, which looked like a fault."""
+    days = predict(load_job(FIRST, [f"{name}={value}" for name, value in FIRST_RUN.items()])).days
+    assert days is not None and 1.0 < days < 30.0
+
+
+def test_files_of_a_request_fit_into_it() -> None:
+    for body in (64 << 20, 64_000_000, 1 << 20):
+        assert body - 4 < 4 * -(-most_uploaded(body) // 3) <= body + 4
+    assert most_uploaded(64 << 20) == 48 << 20
+
+
+@pytest.mark.parametrize("key", ["compose.upload", "compose.too_large", "trust.upload", "trust.too_large"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_limit_of_uploads_is_stated_by_the_code_and_names_gzip(key: str, language: str) -> None:
+    text = words_of(language)[key]
+    assert "{size}" in text and re.search("gz", text) and not re.search(r"\d ?[MG]i?B", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.base.units import parse_time
+from windtunnel.search.change import short_name, value_text
 from windtunnel.search.options import SearchCommandOptions
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, show_table
@@ -24,6 +26,7 @@ from windtunnel.service.page.studies import job_arguments
 
 ROUNDS = (2.0, 10.0, 60.0)
 """Seconds of predictions of the rounds before the last, which has no other limit than the reader's: each shows its best plans."""
+_NUMBERS = re.compile(r"\[\d+(?:,\d+)*\]")
 
 
 def build_search(context: PageContext, form: Form) -> None:
@@ -132,10 +135,15 @@ def plan_number(plan: Mapping[str, Any], key: str) -> float:
 
 
 def plan_words(plan: Mapping[str, Any]) -> str:
-    """What a plan changes, in words: `tp 2, recompute none`."""
+    """What a plan changes, in words: `tp 2, stages [0, 2 x 14, 1]`."""
     frame = [str(plan["frame"])] if plan.get("frame") else []
-    sets = [str(text).removeprefix("plan.").removeprefix("runtime.").replace("=", " ", 1) for text in plan.get("set", ())]
-    return ", ".join([*frame, *sets])
+    sets = [str(text).partition("=") for text in plan.get("set", ())]
+    return ", ".join([*frame, *(f"{short_name(path)} {_fold(value)}" for path, _, value in sets)])
+
+
+def _fold(value: str) -> str:
+    """A list of numbers as the terminal has it: `[0, 2 x 14, 1]`."""
+    return value_text(tuple(map(int, value[1:-1].split(",")))) if _NUMBERS.fullmatch(value) else value
 
 
 def _picker(context: PageContext, plans: Any) -> Any:
