@@ -10,7 +10,7 @@ pytest.importorskip("nicegui")
 from windtunnel.predict import predict  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
 from windtunnel.service.page.language import LANGUAGES, words_of  # noqa: E402
-from windtunnel.service.page.sections.choose_search import plan_words  # noqa: E402
+from windtunnel.service.page.sections.choose_search import plan_number, plan_words  # noqa: E402
 from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
 from windtunnel.service.page.sections.trust_own import most_uploaded  # noqa: E402
@@ -37,6 +37,13 @@ def test_a_pasted_job_becomes_a_file_of_its_kind(text: str, name: str) -> None:
 def test_a_plan_is_said_as_in_the_terminal() -> None:
     plan = {"frame": "h100-ib", "set": ["plan.micro_batch=2", f"plan.stages=[0,{','.join('2' * 14)},1]", "runtime.overlap_tp=true"]}
     assert plan_words(plan) == "h100-ib, micro batch 2, stages [0, 2 x 14, 1], overlap tp true"
+
+
+def test_a_plan_has_the_error_of_its_step_where_it_is_stated() -> None:
+    plan = {"step_time_s": 0.123456, "relative_error": 0.0846, "memory": 3 * 2**29, "mfu": 0.41237}
+    shown = [plan_number(plan, key) for key in ("step_time_s", "relative_error", "memory", "mfu", "cost_per_step")]
+    assert shown == [0.1235, 8.0, 1.5, 41.24, 0.0]
+    assert plan_number({"relative_error": None}, "relative_error") is plan_number({}, "relative_error") is None
 
 
 def test_the_machine_of_a_job_is_that_which_it_runs_on() -> None:

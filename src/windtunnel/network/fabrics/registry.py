@@ -65,7 +65,10 @@ def parse_fabric(text: str) -> Graph:
         return parse_fabric(builder)
     if not colon and name in names("clusters"):
         raise SpecError(
-            "--fabric", name, "a fabric", f"{name!r} is a machine: write cluster:name={name},nodes=N for the fabric of N of its nodes."
+            "--fabric",
+            name,
+            "a fabric",
+            f"{name!r} is a machine: write cluster:name={name},nodes=N for the fabric of N of its nodes.",
         )
     known = dict.fromkeys((*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)))
     raise UnknownName("--fabric", name, list(known))

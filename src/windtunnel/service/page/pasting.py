@@ -98,7 +98,9 @@ def paste_card(context: PageContext) -> None:
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
             size = f"{MOST_TEXT >> 20} MiB"
             large = {"message": context.say("compose.too_large", size=size)}
-            upload = choose_files(context.say("compose.upload", size=size), take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large))
+            upload = choose_files(
+                context.say("compose.upload", size=size), take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large)
+            )
             area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
         said = ui.element("div").props('aria-live="polite"')
 

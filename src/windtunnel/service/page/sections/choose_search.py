@@ -108,8 +108,9 @@ def wanted_search(context: PageContext, form: Form, most: float | None, only_spa
 
 def _names(context: PageContext) -> dict[str, str]:
     return {
-        "step_time_s": context.say("choose.axis_step"), "tokens_per_s": context.say("choose.axis_tokens"),
-        "memory": context.say("choose.axis_memory"), "mfu": context.say("choose.axis_mfu"),
+        "step_time_s": context.say("choose.axis_step"), "relative_error": context.say("choose.axis_error"),
+        "tokens_per_s": context.say("choose.axis_tokens"), "memory": context.say("choose.axis_memory"),
+        "mfu": context.say("choose.axis_mfu"),
         "cost_per_step": context.say("choose.axis_cost"),
     }  # fmt: skip
 
@@ -120,18 +121,18 @@ async def _draw_plans(context: PageContext, table: Mapping[str, Any], asked: Ask
         ui.label(say_("choose.no_plan"))
         return
     names = _names(context)
-    rows = [
-        {"plan": plan_words(plan) or say_("choose.as_is"), **{key: float(f"{plan_number(plan, key):.4g}") for key in names}}
-        for plan in plans
-    ]
+    rows = [{"plan": plan_words(plan) or say_("choose.as_is"), **{key: plan_number(plan, key) for key in names}} for plan in plans]
     await show_sheet(context, asked)
     show_table([("plan", say_("choose.plan")), *names.items()], rows, say_("choose.plans"), _picker(context, plans))
 
 
-def plan_number(plan: Mapping[str, Any], key: str) -> float:
-    """A number of a plan: memory in GiB, MFU in %, step time in s, dollars a step, tokens/s."""
+def plan_number(plan: Mapping[str, Any], key: str) -> float | None:
+    """A number of a plan, in four digits: memory in GiB, MFU and its error (in whole ones) in %, step time in s, dollars a step,
+    tokens/s; None for an error that is not stated."""
+    if key == "relative_error":
+        return None if plan.get(key) is None else float(round(100 * plan[key]))
     value = float(plan.get(key) or 0.0)
-    return value / GIB if key == "memory" else 100 * value if key == "mfu" else value
+    return float(f"{value / GIB if key == 'memory' else 100 * value if key == 'mfu' else value:.4g}")
 
 
 def plan_words(plan: Mapping[str, Any]) -> str:
