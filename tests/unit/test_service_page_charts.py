@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 pytest.importorskip("nicegui")
 from windtunnel.predict import predict  # noqa: E402
+from windtunnel.service.door import Asked, JobView, StillRunning  # noqa: E402
+from windtunnel.service.page.context import PageContext  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
 from windtunnel.service.page.language import LANGUAGES, words_of  # noqa: E402
+from windtunnel.service.page.pasting import _read  # noqa: E402
 from windtunnel.service.page.sections.choose_search import plan_number, plan_words  # noqa: E402
 from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
@@ -71,3 +77,18 @@ def test_files_of_a_request_fit_into_it() -> None:
 def test_a_limit_of_uploads_is_stated_by_the_code_and_names_gzip(key: str, language: str) -> None:
     text = words_of(language)[key]
     assert "{size}" in text and re.search("gz", text) and not re.search(r"\d ?[MG]i?B", text)
+
+
+def test_reading_a_paste_waits_for_a_busy_service() -> None:
+    """It gave up after the few seconds of a form's field, and told an error of a text that is fine."""
+
+    class BusyContext:
+        async def ask(
+            self, verb: str, arguments: object, files: object, artefacts: Sequence[str] = (), wait: float | None = None
+        ) -> Asked:
+            if wait is None or wait < 30.0:
+                raise StillRunning(JobView("1", "k", verb, "", "running", None, None, "", None, 0, 1, 0.0, None, None, "page"))
+            return Asked(b'{"content": "job"}', "k", "", 30.0, False, verb, "application/json", "", {}, "")
+
+    told = asyncio.run(_read(cast(PageContext, BusyContext()), {"run.sh": b"torchrun"}, {}))
+    assert told == {"content": "job"}
