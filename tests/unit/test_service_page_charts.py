@@ -19,7 +19,7 @@ from windtunnel.service.page.pasting import _read  # noqa: E402
 from windtunnel.service.page.sections.choose_search import plan_number, plan_words  # noqa: E402
 from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
-from windtunnel.service.page.sections.trust_own import most_uploaded  # noqa: E402
+from windtunnel.service.page.sections.trust_own import are_tables, most_uploaded  # noqa: E402
 from windtunnel.service.page.state import Question  # noqa: E402
 from windtunnel.service.page.studies import machine_words  # noqa: E402
 from windtunnel.spec import load_job  # noqa: E402
@@ -92,3 +92,8 @@ def test_reading_a_paste_waits_for_a_busy_service() -> None:
 
     told = asyncio.run(_read(cast(PageContext, BusyContext()), {"run.sh": b"torchrun"}, {}))
     assert told == {"content": "job"}
+
+
+@pytest.mark.parametrize(("names", "tables"), [("a.csv b.PARQUET", True), ("a.csv.gz", True), ("a.json.gz a.csv", False)])
+def test_a_packed_table_is_a_table(names: str, tables: bool) -> None:
+    assert are_tables(names.split()) == tables

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from nicegui import events, ui
 
+from windtunnel.base.files import without_gz
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files
@@ -18,6 +20,11 @@ MOST_FILES = 64
 COLUMNS = "id,family,framework,model,gpu,gpus,gpus_per_node,tp,pp,dp,seq,gbs,mbs,precision,iter_time_s"
 """Columns of a table that suffice for a model of the catalogue."""
 EXAMPLE = f"{COLUMNS}\nmine-1,mine,megatron,llama3-8b,h100-sxm-80gb,8,8,2,1,4,8192,32,1,bf16,4.1\n"
+
+
+def are_tables(names: Iterable[str]) -> bool:
+    """Whether files are tables of measurements by their names, packed or not; others are of a run."""
+    return all(without_gz(name).suffix.lower() in (".csv", ".parquet") for name in names)
 
 
 def most_uploaded(body: int) -> int:
@@ -74,7 +81,7 @@ class OwnMeasurements:
 
     def wanted_question(self) -> Wanted:
         """A table is validated; anything else is a run, and is compared with the job that the page is about."""
-        if all(name.lower().endswith((".csv", ".parquet")) for name in self.files):
+        if are_tables(self.files):
             return Wanted("validate", {"tables": list(self.files)}, dict(self.files), SHEET)
         asked = job_arguments(self.context)
         job = asked["job"]
