@@ -188,6 +188,32 @@ def test_enter_picks_the_model_that_was_typed(window: Window, typed: str) -> Non
 def test_memory_of_plans_is_in_the_unit_of_compose(window: Window) -> None:
     page = window().open("choose?job=llama3-8b-8xh100&s.run=1")
     page.locator("#plans th", has_text="Fullest GPU (GiB)").wait_for()
+    heads = page.locator("#plans .wt-table th").all_inner_texts()
+    (place,) = (place for place, head in enumerate(heads) if "± of step (%)" in head)
+    assert 1 <= int(page.locator("#plans .wt-table tbody tr").first.locator("td").nth(place).inner_text()) <= 60
     assert (
         page.locator("#search").get_by_label("Machines (clusters, with commas)").get_attribute("placeholder") == "as the job has it"
     )
+
+
+def test_choose_says_on_which_machine_the_job_runs(window: Window) -> None:
+    """And its whole run, which is not of the plans of the search; another job changes both."""
+    page = window().open("choose?job=bloom-176b-384&s.gpus=512")
+    lines = page.locator("[data-line]")
+    lines.nth(1).wait_for()
+    assert lines.all_inner_texts() == [
+        "On jean-zay · 384 GPUs",
+        "Of the job as it stands, on jean-zay · 384 GPUs; not of a plan of the search above.",
+    ]
+    field = page.get_by_label("Job or model")
+    field.fill("llama3-8b-8xh100")
+    field.press("Enter")
+    page.get_by_text("On h100-ib · 8 GPUs", exact=True).wait_for()
+    compose = window().open("compose?job=bloom-176b-384")
+    compose.locator("#start .q-field__messages", has_text="of the job: jean-zay · 384 GPUs").wait_for()
+
+
+def test_a_first_page_is_of_a_run_of_days_and_its_fields_say_so(window: Window) -> None:
+    page = window().open("compose")
+    page.locator("wt-sheet", has_text="10 billion tokens in").wait_for()
+    assert page.locator("[data-field=tokens]").input_value() == "10000000000"

@@ -406,3 +406,20 @@ def test_a_word_that_no_file_can_be_called_is_one_message(line: str, capsys: pyt
     assert main(line.format("x" * 5000, "y" * 300).split()) == 2
     told = capsys.readouterr().err
     assert told.startswith("windtunnel: ") and "Traceback" not in told
+
+
+@pytest.mark.parametrize(("line", "instead"), [
+    ("flows -f h100-ib --flows incast:dst=0,senders=8,bytes=2MiB", "cluster:name=h100-ib,nodes=N"),
+    ("serve-search llama3.1-8b --on h100-ib --concurrency 4", "Did you mean --users?"),
+    ("serve-predict llama3.1-8b --on h100-ib --users 4", "Did you mean --concurrency?"),
+])  # fmt: skip
+def test_a_word_of_another_verb_is_known(line: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine where a fabric is asked for, and an option under the word of another verb."""
+    assert instead in refused(line.split(), capsys)
+
+
+def test_a_field_that_resembles_none_gets_no_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for key, near in (("nonsense", ""), ("plann", "'plan'")):
+        (tmp_path / "job.toml").write_text(f'model = "llama3-8b"\ncluster = "h100-ib"\n{key} = 3\n')
+        told = refused(["predict", str(tmp_path / "job.toml")], capsys)
+        assert ("Did you mean" in told) == bool(near) and near in told, told

@@ -25,6 +25,7 @@ from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.search.reasons import front_lines, reason_lines
+from windtunnel.search.result import MOST
 from windtunnel.search.sheet import _coordinates, front_shown, search_sheet, space_sheet
 from windtunnel.search.space import WITH_TP, Space
 from windtunnel.search.workers import Here, Processes
@@ -432,3 +433,11 @@ def test_a_field_that_makes_another_job_cannot_be_open():
         search(JOB, {"runtime.precision": ("bf16", "fp8")})
     with pytest.raises(UnknownName, match=r"plan\.tq"):
         search(JOB, {"plan.tq": (1, 2)})
+
+
+def test_plans_state_the_errors_of_their_steps():
+    """Those of their own predictions, for as many as are predicted again."""
+    found = search(JOB, FIELDS, processes=1, top=MOST + 2, explained=False)
+    errors = [plan["relative_error"] for plan in found.as_dict()["plans"]]
+    assert errors[:MOST] == [predict(found.job_of(plan)).relative_error for plan in found.ranked[:MOST]]
+    assert len(errors) > MOST and set(errors[MOST:]) == {None}

@@ -122,15 +122,26 @@ class EngineError(WindtunnelError):
     """The engine cannot finish the program: a wait that nothing satisfies."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to `name`, or None if nothing is close."""
+SAME_OPTION = {"concurrency": "users", "users": "concurrency"}
+"""Options of one verb -> those of the same meaning of another."""
+
+
+def nearest_option(name: str, known: Iterable[str]) -> str | None:
+    """The option that is meant by `name`, in the spelling of `known`: the same under another word, else the closest."""
+    options = list(known)
+    same = SAME_OPTION.get(name.lstrip("-"))
+    return next((option for option in options if option.lstrip("-") == same), None) or nearest(name, options)
+
+
+def nearest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
+    """The known name closest to `name`, or None if nothing is close. `alike`: the least ratio of letters in common, 0 to 1."""
     candidates = list(known)
     longer = [c for c in candidates if len(name) > 1 and c.lower().startswith(name.lower())]
     if longer:  # a name cut short, such as a100
         return min(longer, key=lambda c: (len(c), c))
-    matches = get_close_matches(name, candidates, n=1, cutoff=0.5)
+    matches = get_close_matches(name, candidates, n=1, cutoff=alike)
     if matches:
         return matches[0]
     lowered = {c.lower().replace("_", "-"): c for c in candidates}
-    matches = get_close_matches(name.lower().replace("_", "-"), list(lowered), n=1, cutoff=0.5)
+    matches = get_close_matches(name.lower().replace("_", "-"), list(lowered), n=1, cutoff=alike)
     return lowered[matches[0]] if matches else None

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest
+from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest_option
 from windtunnel.cli.shared.verbs import Verbs, bare_application
 
 VERBS: Verbs = {
@@ -198,7 +198,7 @@ def usage_message(error: Any) -> str:
             if not any(o == "--json" for p in context.command.params for o in p.opts):
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
-        near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
+        near = nearest_option(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
         message += f". Did you mean {near}?" if near else "."
         return f"{message} `{context.command_path} --help` lists the options."
     fields = _FIELD.findall(message)

@@ -87,10 +87,12 @@ class SearchResult:
         return plan.recompute == "selective" and plan.recompute_modules != CORE
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON. `relative_error` of a step is stated for the first MOST plans, and null for others."""
         return {
             "objectives": [each.name for each in self.objectives],
-            "plans": [self._plan(one, self.objectives) for one in self.ranked],
+            "plans": [
+                self._plan(one, self.objectives) | {"relative_error": self._error(place)} for place, one in enumerate(self.ranked)
+            ],
             "front": self.front,
             "certificate": vars(self.certificate) | {"exact": self.certificate.exact},
             "explanations": [self._why(one) for one in self.explanations],
@@ -104,6 +106,9 @@ class SearchResult:
             "again": {"network": self.network, "plans": [{"plan": place, "step_time_s": s} for place, s in self.again]},
             "command": self.command,
         }
+
+    def _error(self, place: int) -> float | None:
+        return predict(self.job_of(self.ranked[place])).relative_error if place < MOST else None
 
     def _why(self, why: Explanation) -> dict[str, Any]:
         """The reasons for one objective; its plan is number `plan` of `plans`."""
@@ -149,7 +154,7 @@ class SearchResult:
 
 
 MOST = 10
-"""Plans that are predicted again at most."""
+"""Plans that are predicted again at most, over another network or with their errors."""
 
 
 def rerank(result: SearchResult, network: str, top: int = MOST) -> SearchResult:

@@ -63,7 +63,15 @@ def parse_fabric(text: str) -> Graph:
                 f"{name!r} is a fabric for any number of nodes: write cluster:name=CLUSTER,nodes=N for a cluster that has it.",
             )  # fmt: skip
         return parse_fabric(builder)
-    raise UnknownName("--fabric", name, [*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)])
+    if not colon and name in names("clusters"):
+        raise SpecError(
+            "--fabric",
+            name,
+            "a fabric",
+            f"{name!r} is a machine: write cluster:name={name},nodes=N for the fabric of N of its nodes.",
+        )
+    known = dict.fromkeys((*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)))
+    raise UnknownName("--fabric", name, list(known))
 
 
 def parse_builder(text: str) -> Builder:

@@ -23,6 +23,8 @@ PASTED = "pasted.txt"
 MOST_TEXT = 4 << 20
 """Bytes of an upload that may become a question of the page."""
 
+PATIENCE = 60.0
+"""Seconds that reading may take, on a service that has much to do."""
 MOST_MESSAGE = 500_000
 """Characters of a paste that travel as a field does; the page's socket takes no message of more than 1 MB."""
 LONG_PASTE = (
@@ -69,8 +71,7 @@ def paste_card(context: PageContext) -> None:
             gpus.run_method("focus")
             return
         said.clear()
-        on = str(machine.value or "")
-        place = _place(on, str(gpus.value or "").strip())
+        place = _place(on := str(machine.value or ""), str(gpus.value or "").strip())
         try:
             told = await _read(context, uploads, place)
         except WindtunnelError as error:
@@ -96,8 +97,10 @@ def paste_card(context: PageContext) -> None:
             gpus.props("outlined dense stack-label hide-bottom-space")
         with ui.element("div").classes("wt-row"):
             ui.button(context.say("compose.read"), on_click=read).props("unelevated no-caps")
-            large = {"message": context.say("compose.too_large", size=f"{MOST_TEXT >> 20} MiB")}
-            upload = choose_files(context.say("compose.upload"), take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large))
+            size = {"size": f"{MOST_TEXT >> 20} MiB"}
+            large = {"message": context.say("compose.too_large", **size)}
+            label = context.say("compose.upload", **size)
+            upload = choose_files(label, take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large))
             area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
         said = ui.element("div").props('aria-live="polite"')
 
@@ -127,11 +130,11 @@ def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
 async def _read(context: PageContext, uploads: Mapping[str, bytes], place: Mapping[str, Any]) -> Mapping[str, Any]:
     """What `import` says of uploads on a machine; without one where what was pasted is no job. The first error if neither does."""
     try:
-        asked = await context.ask("import", {"paths": list(uploads), **place}, uploads)
+        asked = await context.ask("import", {"paths": list(uploads), **place}, uploads, wait=PATIENCE)
         told: Mapping[str, Any] = json.loads(asked.bytes)
     except WindtunnelError as first:
         try:
-            asked = await context.ask("import", {"paths": list(uploads)}, uploads)
+            asked = await context.ask("import", {"paths": list(uploads)}, uploads, wait=PATIENCE)
         except WindtunnelError:
             raise first from None
         told = json.loads(asked.bytes)

@@ -10,7 +10,8 @@ from nicegui import ui
 
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.state import ViewState
+from windtunnel.service.page.state import Question, ViewState
+from windtunnel.spec import load_job, names
 
 FIRST_JOB = "llama3-8b-8xh100"
 LOOKS = Path(__file__).with_name("studies.css")
@@ -25,6 +26,29 @@ def job_arguments(context: PageContext) -> dict[str, Any]:
     """The job that is asked about, as the door takes it; an example where none was named."""
     arguments = context.question.arguments()
     return arguments if arguments["job"] else {"job": FIRST_JOB}
+
+
+def machine_words(asked: Question) -> str:
+    """The machine of a question and its number of GPUs: `h100-ib · 32 GPUs`; empty where the job alone, which was pasted, says it.
+    No file is opened: jobs are those of the catalogue."""
+    own = load_job(asked.job).cluster if isinstance(asked.job, str) and asked.job in names("jobs") else None
+    machine = asked.changes.get("cluster") or asked.on or (own.id if own else "")
+    gpus = asked.changes.get("cluster.gpus") or (f"{own.gpus:,}" if own else "")
+    return f"{machine} · {gpus} GPUs" if machine and gpus else machine
+
+
+def machine_line(context: PageContext, key: str) -> None:
+    """The sentence `key` with the machine of the job; it follows the job, and is not there where the machine is not known."""
+    line = ui.label().classes("wt-soft wt-number").props(f'data-line="{key}"')
+
+    def follow_job() -> None:
+        asked = context.question
+        words = machine_words(asked if asked.is_asked else Question(FIRST_JOB))
+        line.set_text(context.say(key, machine=words) if words else "")
+        line.set_visibility(bool(words))
+
+    context.listen(follow_job)
+    follow_job()
 
 
 def job_line(context: PageContext) -> None:
@@ -53,4 +77,5 @@ def job_line(context: PageContext) -> None:
             ui.timer(0.0, offer, once=True)
         else:
             ui.label(context.say("choose.pasted")).classes("wt-strong")
+        machine_line(context, "choose.on_machine")
         anchor(context.say("choose.change"), context.link("compose")).classes("wt-small")

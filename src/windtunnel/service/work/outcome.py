@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import SpecError, WindtunnelError, nearest
+from windtunnel.base.errors import SpecError, WindtunnelError, nearest_option
 from windtunnel.service.store.queue import error_table
 
 MEDIA = {
@@ -46,7 +46,7 @@ def explain_usage(error: Any, message: str) -> dict[str, str]:
     name = getattr(getattr(error, "param", None), "opts", None) or [getattr(error, "option_name", "") or ""]
     option = max(name, key=len).lstrip("-")
     known = [o.lstrip("-") for p in getattr(getattr(error.ctx, "command", None), "params", []) for o in p.opts] if error.ctx else []
-    near = nearest(option, known) if option and option not in known else None
+    near = nearest_option(option, known) if option and option not in known else None
     return error_table("UsageError", message, option, "", f"Did you mean {near}?" if near else "")
 
 

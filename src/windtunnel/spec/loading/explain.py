@@ -96,6 +96,10 @@ _PACKED_HINT = (
 """Words for weights packed by bitsandbytes and its like, which are not a precision that is trained in."""
 
 
+LIKE_A_FIELD = 0.6
+"""Letters in common from which on an unknown field is taken for a misspelt one."""
+
+
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
     """Suggestion for an unknown field: the same word elsewhere, the field for another tool's word, or the nearest name."""
     if "model" in noun.model_fields and "plan" in noun.model_fields:
@@ -104,7 +108,7 @@ def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
         wanted = [meant] if meant else sorted(homes, key=lambda path: (path.count("."), path))[:3]
         if wanted:
             return f"Did you mean {' or '.join(map(repr, wanted))}?"
-    near = nearest(key, known)
+    near = nearest(key, known, LIKE_A_FIELD)
     return f"Did you mean {near!r}?" if near else "No such field."
 
 

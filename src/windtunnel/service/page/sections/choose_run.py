@@ -14,7 +14,7 @@ from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, sets_list
 from windtunnel.service.page.frame import card
 from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
-from windtunnel.service.page.studies import job_arguments
+from windtunnel.service.page.studies import job_arguments, machine_line
 from windtunnel.sheet import numbers as say
 
 FIRST_LAW = "llama3-2024"
@@ -34,6 +34,7 @@ class WholeRunCard:
         say_ = context.say
         use_sheets()
         with card(say_("choose.run"), say_("choose.run_about"), "run"):
+            machine_line(context, "choose.run_on")
             with ui.element("div").classes("wt-form"):
                 self._law = form.choice("law", say_("choose.law"), [FIRST_LAW], FIRST_LAW)
                 form.option("days", say_("choose.days_of_run"), hint="30")

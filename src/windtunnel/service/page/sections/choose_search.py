@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.base.units import parse_time
+from windtunnel.search.change import short_name, value_text
 from windtunnel.search.options import SearchCommandOptions
 from windtunnel.service.door import Asked
 from windtunnel.service.page.asking import Asking, Wanted, show_table
@@ -24,6 +26,7 @@ from windtunnel.service.page.studies import job_arguments
 
 ROUNDS = (2.0, 10.0, 60.0)
 """Seconds of predictions of the rounds before the last, which has no other limit than the reader's: each shows its best plans."""
+_NUMBERS = re.compile(r"\[\d+(?:,\d+)*\]")
 
 
 def build_search(context: PageContext, form: Form) -> None:
@@ -105,8 +108,9 @@ def wanted_search(context: PageContext, form: Form, most: float | None, only_spa
 
 def _names(context: PageContext) -> dict[str, str]:
     return {
-        "step_time_s": context.say("choose.axis_step"), "tokens_per_s": context.say("choose.axis_tokens"),
-        "memory": context.say("choose.axis_memory"), "mfu": context.say("choose.axis_mfu"),
+        "step_time_s": context.say("choose.axis_step"), "relative_error": context.say("choose.axis_error"),
+        "tokens_per_s": context.say("choose.axis_tokens"), "memory": context.say("choose.axis_memory"),
+        "mfu": context.say("choose.axis_mfu"),
         "cost_per_step": context.say("choose.axis_cost"),
     }  # fmt: skip
 
@@ -117,25 +121,30 @@ async def _draw_plans(context: PageContext, table: Mapping[str, Any], asked: Ask
         ui.label(say_("choose.no_plan"))
         return
     names = _names(context)
-    rows = [
-        {"plan": plan_words(plan) or say_("choose.as_is"), **{key: float(f"{plan_number(plan, key):.4g}") for key in names}}
-        for plan in plans
-    ]
+    rows = [{"plan": plan_words(plan) or say_("choose.as_is"), **{key: plan_number(plan, key) for key in names}} for plan in plans]
     await show_sheet(context, asked)
     show_table([("plan", say_("choose.plan")), *names.items()], rows, say_("choose.plans"), _picker(context, plans))
 
 
-def plan_number(plan: Mapping[str, Any], key: str) -> float:
-    """A number of a plan: memory in GiB, MFU in %, step time in s, dollars a step, tokens/s."""
+def plan_number(plan: Mapping[str, Any], key: str) -> float | None:
+    """A number of a plan, in four digits: memory in GiB, MFU and its error (in whole ones) in %, step time in s, dollars a step,
+    tokens/s; None for an error that is not stated."""
+    if key == "relative_error":
+        return None if plan.get(key) is None else float(round(100 * plan[key]))
     value = float(plan.get(key) or 0.0)
-    return value / GIB if key == "memory" else 100 * value if key == "mfu" else value
+    return float(f"{value / GIB if key == 'memory' else 100 * value if key == 'mfu' else value:.4g}")
 
 
 def plan_words(plan: Mapping[str, Any]) -> str:
-    """What a plan changes, in words: `tp 2, recompute none`."""
+    """What a plan changes, in words: `tp 2, stages [0, 2 x 14, 1]`."""
     frame = [str(plan["frame"])] if plan.get("frame") else []
-    sets = [str(text).removeprefix("plan.").removeprefix("runtime.").replace("=", " ", 1) for text in plan.get("set", ())]
-    return ", ".join([*frame, *sets])
+    sets = [str(text).partition("=") for text in plan.get("set", ())]
+    return ", ".join([*frame, *(f"{short_name(path)} {_fold(value)}" for path, _, value in sets)])
+
+
+def _fold(value: str) -> str:
+    """A list of numbers as the terminal has it: `[0, 2 x 14, 1]`."""
+    return value_text(tuple(map(int, value[1:-1].split(",")))) if _NUMBERS.fullmatch(value) else value
 
 
 def _picker(context: PageContext, plans: Any) -> Any:

@@ -20,11 +20,14 @@ from windtunnel.service.page.history import remember
 from windtunnel.service.page.pasting import paste_card
 from windtunnel.service.page.sheets import draw_sheet, use_sheets
 from windtunnel.service.page.state import Question
+from windtunnel.service.page.studies import machine_words
 from windtunnel.sheet.sentence import translate
 from windtunnel.spec import names
 
 FIRST = "llama3-8b-8xh100"
 """The job that an empty page begins with."""
+FIRST_RUN = {"tokens": "10B"}
+"""Its length there: one that eight GPUs train in days. The 15 trillion tokens of its model would take them years."""
 PEEK = ("step_time_s", "memory", "cost", "cost_per_step")
 """Figures that stay in sight of a narrow window, where the outcome is below the form."""
 
@@ -34,7 +37,7 @@ def build(context: PageContext) -> None:
     use_sheets()
     heading(context.say("compose.title"), context.say("compose.about"))
     if not context.question.is_asked:
-        context.view = context.view.with_question(Question(FIRST))
+        context.view = context.view.with_question(Question(FIRST, FIRST_RUN))
     with ui.element("div").classes("wt-two"):
         with ui.element("div"):
             _start_card(context)
@@ -80,6 +83,13 @@ def _start_card(context: PageContext) -> None:
             machines, value=asked.on if asked.on in machines else None, label=context.say("compose.machine"), with_input=True,
             clearable=True, on_change=move,
         )  # fmt: skip
+
+        def hint_machine() -> None:
+            own = "" if where.value else machine_words(context.question)
+            where.props(f'hint="{context.say("compose.of_job", machine=own)}"' if own else "", remove="" if own else "hint")
+
+        context.listen(hint_machine)
+        hint_machine()
         for one, offered in ((what, options), (where, machines)):
             pick_typed(one, offered).classes("wt-grow").props("outlined dense")
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from nicegui import events, ui
 
+from windtunnel.base.files import without_gz
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files
 from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
 from windtunnel.service.page.studies import job_arguments
 
-MOST_FILES, MOST_BYTES = 64, 48 << 20
-"""Uploads of one question, and their bytes together."""
+MOST_FILES = 64
+"""Uploads of one question."""
 COLUMNS = "id,family,framework,model,gpu,gpus,gpus_per_node,tp,pp,dp,seq,gbs,mbs,precision,iter_time_s"
 """Columns of a table that suffice for a model of the catalogue."""
 EXAMPLE = f"{COLUMNS}\nmine-1,mine,megatron,llama3-8b,h100-sxm-80gb,8,8,2,1,4,8192,32,1,bf16,4.1\n"
+
+
+def are_tables(names: Iterable[str]) -> bool:
+    """Whether files are tables of measurements by their names, packed or not; others are of a run."""
+    return all(without_gz(name).suffix.lower() in (".csv", ".parquet") for name in names)
+
+
+def most_uploaded(body: int) -> int:
+    """Bytes of files that a request of at most `body` bytes holds: they travel in base64, four bytes for three."""
+    return body * 3 // 4
 
 
 class OwnMeasurements:
@@ -26,10 +38,13 @@ class OwnMeasurements:
     def __init__(self, context: PageContext) -> None:
         self.context = context
         self.files: dict[str, bytes] = {}
+        most = most_uploaded(context.door.settings.body_bytes)
+        self.size = f"{most >> 20} MiB"
         with ui.element("div").classes("wt-buttons"):
             self.upload = choose_files(
-                context.say("trust.upload"), self.take, max_files=MOST_FILES, max_total_size=MOST_BYTES, on_rejected=self.refuse
-            )
+                context.say("trust.upload", size=self.size), self.take, max_files=MOST_FILES, max_total_size=most,
+                on_rejected=self.refuse,
+            )  # fmt: skip
             go = ui.button(context.say("trust.score_own"), on_click=self.score, color=None)
             go.classes("wt-go").props("no-caps unelevated")
             ui.button(context.say("trust.clear"), on_click=self.clear, color=None).classes("wt-other").props("no-caps unelevated")
@@ -48,7 +63,7 @@ class OwnMeasurements:
 
     def refuse(self) -> None:
         """More than may be uploaded."""
-        self._tell(self.context.say("trust.too_large", files=MOST_FILES, size=f"{MOST_BYTES >> 20} MiB"))
+        self._tell(self.context.say("trust.too_large", files=MOST_FILES, size=self.size))
 
     def clear(self) -> None:
         """Forgets the files."""
@@ -66,7 +81,7 @@ class OwnMeasurements:
 
     def wanted_question(self) -> Wanted:
         """A table is validated; anything else is a run, and is compared with the job that the page is about."""
-        if all(name.lower().endswith((".csv", ".parquet")) for name in self.files):
+        if are_tables(self.files):
             return Wanted("validate", {"tables": list(self.files)}, dict(self.files), SHEET)
         asked = job_arguments(self.context)
         job = asked["job"]
