@@ -96,8 +96,8 @@ _PACKED_HINT = (
 """Words for weights packed by bitsandbytes and its like, which are not a precision that is trained in."""
 
 
-LIKE_A_FIELD = 0.6
-"""Letters in common from which on an unknown field is taken for a misspelt one."""
+LIKE_A_FIELD, LIKE_A_DEGREE = 0.6, 0.5
+"""Letters in common from which on an unknown field is taken for a misspelt one; the second for names such as tp, of few letters."""
 
 
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
@@ -108,7 +108,7 @@ def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
         wanted = [meant] if meant else sorted(homes, key=lambda path: (path.count("."), path))[:3]
         if wanted:
             return f"Did you mean {' or '.join(map(repr, wanted))}?"
-    near = nearest(key, known, LIKE_A_FIELD)
+    near = nearest(key, known, LIKE_A_FIELD if len(key) > 3 else LIKE_A_DEGREE)
     return f"Did you mean {near!r}?" if near else "No such field."
 
 
