@@ -68,5 +68,7 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main([*step, "--profile", "cpu.parquet"]) == 0
     measured = json.loads(capsys.readouterr().out)
     # what is measured is measured for certain; how much of the time the rest is thought to take depends on what the budget allowed
-    assert "measured" not in modelled["provenance"] and measured["provenance"]["measured"] > 0.05
+    states = [row["status"] for row in read("cpu.parquet").rows() if row["level"] == "kernel"]
+    share = measured["provenance"].get("measured", 0.0)
+    assert "measured" not in modelled["provenance"] and (share > 0.05 or 2 * states.count("ok") < len(states))
     assert not fits or 0.1 < measured["step_time_s"] / modelled["step_time_s"] < 10
