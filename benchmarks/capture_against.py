@@ -118,11 +118,8 @@ def train_deepspeed() -> None:
 def train_megatron(kind: str) -> None:
     import torch
     from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-    from megatron.core.models.gpt import GPTModel
+    from megatron.core.distributed import DistributedDataParallelConfig
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     from megatron.core.transformer import TransformerConfig
 
@@ -148,16 +145,28 @@ def train_megatron(kind: str) -> None:
         tensor_model_parallel_size=2, pipeline_model_parallel_size=stages, sequence_parallel=True,
         gradient_accumulation_fusion=True, bias_activation_fusion=True, apply_rope_fusion=True, **more,
     )  # fmt: skip
-    ends = {"pre_process": parallel_state.is_pipeline_first_stage(), "post_process": parallel_state.is_pipeline_last_stage()}
     layer = get_gpt_layer_with_transformer_engine_spec(num_experts=8 if experts else None, moe_grouped_gemm=experts)
-    model = GPTModel(
-        settings, layer, VOCABULARY, SEQUENCE, share_embeddings_and_output_weights=False, position_embedding_type="rope", **ends
-    )
-    model = model.bfloat16().cuda()
     buckets = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=True, use_distributed_optimizer=True, check_for_nan_in_grad=False,
         overlap_param_gather=False,
     )  # fmt: skip
+    take_megatron_steps(settings, layer, buckets, MICRO_BATCHES[kind])
+
+
+def take_megatron_steps(settings: Any, layer: Any, buckets: Any, micro_batches: int) -> None:
+    """Nine steps of Megatron-Core's GPT with these layers, in the parallel state as it is."""
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.pipeline_parallel import get_forward_backward_func
+
+    ends = {"pre_process": parallel_state.is_pipeline_first_stage(), "post_process": parallel_state.is_pipeline_last_stage()}
+    model = GPTModel(
+        settings, layer, VOCABULARY, SEQUENCE, share_embeddings_and_output_weights=False, position_embedding_type="rope", **ends
+    )
+    model = model.bfloat16().cuda()
     chunk = DistributedDataParallel(settings, buckets, model)
     settings.grad_scale_func, settings.finalize_model_grads_func, settings.no_sync_func = None, finalize_model_grads, chunk.no_sync
     optimizer = get_megatron_optimizer(
@@ -173,7 +182,7 @@ def train_megatron(kind: str) -> None:
         chunk.zero_grad_buffer()
         optimizer.zero_grad()
         get_forward_backward_func()(
-            forward_step_func=forward, data_iterator=iter(()), model=[chunk], num_microbatches=MICRO_BATCHES[kind],
+            forward_step_func=forward, data_iterator=iter(()), model=[chunk], num_microbatches=micro_batches,
             seq_length=SEQUENCE, micro_batch_size=1, decoder_seq_length=SEQUENCE, forward_only=False,
         )  # fmt: skip
         optimizer.step()

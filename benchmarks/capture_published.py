@@ -18,7 +18,9 @@ import sys
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from capture_against import take_megatron_steps
 
 GIB = 2.0**30
 
@@ -42,7 +44,7 @@ MEGATRON = {
     "T1145": Llama(*LLAMA_70B, 8, 1, 28.29), "T1166": Llama(*LLAMA_405B, 1, 2, 87.08), "T1167": Llama(*LLAMA_405B, 2, 1, 81.59),
     "T1168": Llama(*LLAMA_405B, 4, 1, 52.89), "T1169": Llama(*LLAMA_405B, 8, 1, 38.57),
 }  # fmt: skip
-VOCABULARY, SEQUENCE, MICRO_BATCHES = 128256, 4096, 4
+MICRO_BATCHES = 4
 TORCHTITAN = {"T0101": (8, 82.4), "T0104": (128, 67.0)}
 """GPUs, and GiB published: FSDP2, two rows of 8,192 tokens, selective checkpointing, eager."""
 
@@ -50,11 +52,8 @@ TORCHTITAN = {"T0101": (8, 82.4), "T0104": (128, 67.0)}
 def train_megatron(run: Llama) -> None:
     import torch
     from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-    from megatron.core.models.gpt import GPTModel
+    from megatron.core.distributed import DistributedDataParallelConfig
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     from megatron.core.transformer import TransformerConfig
 
@@ -70,32 +69,9 @@ def train_megatron(run: Llama) -> None:
         sequence_parallel=run.tensor > 1, gradient_accumulation_fusion=True, bias_activation_fusion=True, apply_rope_fusion=True,
         cross_entropy_loss_fusion=True, cross_entropy_fusion_impl="te",
     )  # fmt: skip
-    ends = {"pre_process": parallel_state.is_pipeline_first_stage(), "post_process": parallel_state.is_pipeline_last_stage()}
     layer = get_gpt_layer_with_transformer_engine_spec()
-    model = GPTModel(
-        settings, layer, VOCABULARY, SEQUENCE, share_embeddings_and_output_weights=False, position_embedding_type="rope", **ends
-    )
-    model = model.bfloat16().cuda()
     buckets = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=True, check_for_nan_in_grad=False)
-    chunk = DistributedDataParallel(settings, buckets, model)
-    settings.grad_scale_func, settings.finalize_model_grads_func, settings.no_sync_func = None, finalize_model_grads, chunk.no_sync
-    optimizer = get_megatron_optimizer(
-        OptimizerConfig(optimizer="adam", lr=1e-4, bf16=True, use_distributed_optimizer=True, clip_grad=1.0), [chunk]
-    )
-    tokens = torch.zeros(1, SEQUENCE, dtype=torch.long, device="cuda")
-    places = torch.arange(SEQUENCE, device="cuda").unsqueeze(0)
-
-    def forward(_: Any, part: Any) -> tuple[Any, Any]:
-        return part(tokens, places, None, labels=tokens), lambda losses: (losses.float().mean(), {"loss": losses.detach().mean()})
-
-    for _ in range(9):
-        chunk.zero_grad_buffer()
-        optimizer.zero_grad()
-        get_forward_backward_func()(
-            forward_step_func=forward, data_iterator=iter(()), model=[chunk], num_microbatches=MICRO_BATCHES, seq_length=SEQUENCE,
-            micro_batch_size=1, decoder_seq_length=SEQUENCE, forward_only=False,
-        )  # fmt: skip
-        optimizer.step()
+    take_megatron_steps(settings, layer, buckets, MICRO_BATCHES)
 
 
 def train_torchtitan() -> None:

@@ -49,7 +49,7 @@ class SuiteOptions:
     on: Sequence[str] = option(
         "Clusters; default: six makes of GPU.", (), metavar="CLUSTER,...", reads="machines", offers="machines"
     )
-    frameworks: Sequence[str] = option("Default: nemo,torchtitan.", (), word="--framework", metavar="NAME,...", reads="machines")
+    frameworks: Sequence[str] = option("Default: nemo,torchtitan.", (), word="--framework", metavar="NAME,...", reads="words")
     gpus: Sequence[int] = option("GPUs of a job; default: 64,512.", (), metavar="N,...", commas=True, reads="counts")
     sets: Sequence[str] = shared.sets()
     processes: int | None = option("Processes; default: one for each core.", None, word="--jobs", least=1)

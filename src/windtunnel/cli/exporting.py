@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windtunnel.api.capture import read_capture
 from windtunnel.api.serving import export_server
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.options import options_of
@@ -34,6 +33,8 @@ def command(asked: ExportCommandOptions, source: JobSource) -> None:
         _write(export_server(form, _served_options(source, options)), form, source, out)
         return
     if form == "chakra" and (files := captured_files([str(source.job)])):
+        from windtunnel.api.capture import read_capture
+
         unknown = [name for name in options if name != "prefix"]
         if unknown:
             raise SpecError("--option", unknown[0], "prefix=…, which is all that a captured job takes")

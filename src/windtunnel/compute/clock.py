@@ -76,9 +76,8 @@ class ProductClock:
 def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
     """The clocks of `gpu`'s products: by the rate that it states, or by those that were published for it. Curves in a user's own
     file are those of that user's machine."""
-    shares, lost = shares_of(gpu), _table()["at_limit"].get(gpu.architecture, {})
-    slower = [float(lost.get(name, lost.get(NEAR.get(name, ""), 1.0))) for name in DTYPES]
-    activity = np.array([1.0 / phi(1.0 / each, shares.floor) for each in slower])
+    shares = shares_of(gpu)
+    activity = _activity_at_full_clock(gpu.architecture, shares.floor)
     full = clock_of(1.0 / float(activity[BF16]), shares.floor)
 
     def room_of(share: float) -> float:
@@ -94,6 +93,14 @@ def product_clock(gpu: GPU, choice: Choice, dev: Device) -> ProductClock:
         return ProductClock(activity, shares.floor)
     rates, error = large_rates(choice, dev), 0.5 * abs(math.log(other))
     return ProductClock(activity, shares.floor, rates, room_of(math.sqrt(other)), error=error)
+
+
+@lru_cache
+def _activity_at_full_clock(architecture: str, floor: float) -> Floats:
+    """Activity of the large product at full clock, by dtype code."""
+    lost = _table()["at_limit"].get(architecture, {})
+    slower = [float(lost.get(name, lost.get(NEAR.get(name, ""), 1.0))) for name in DTYPES]
+    return np.array([1.0 / phi(1.0 / each, floor) for each in slower])
 
 
 def large_clock(gpu: GPU, precision: str) -> float:

@@ -59,20 +59,24 @@ def route(
     Raises EngineError for an endpoint that does not exist, a graph that is wrong, and where nothing that is up connects the two.
     """
     flows = _flows(graph, src, dst, key, options)
-    known = graph.routes if len(flows["src"]) >= MANY else {}
-    digest = _digest(flows) if len(flows["src"]) >= MANY else b""
-    if digest in known:
-        return known[digest]
+    if len(flows["src"]) < MANY:
+        return _find_paths(graph, flows)
+    digest = _digest(flows)
+    if (known := graph.routes.get(digest)) is not None:
+        return known
+    paths = _find_paths(graph, flows)
+    if len(graph.routes) < MOST_KNOWN:
+        for column in (paths.start, paths.links):
+            column.setflags(write=False)
+        graph.routes[digest] = paths
+    return paths
+
+
+def _find_paths(graph: Graph, flows: _Flows) -> Paths:
     try:
-        start, links = _core.route(graph=graph.columns(), **flows)
+        return Paths(*_core.route(graph=graph.columns(), **flows))
     except _core.CoreError as error:
         raise EngineError(str(error)) from None
-    paths = Paths(start, links)
-    if digest and len(known) < MOST_KNOWN:
-        for column in (start, links):
-            column.setflags(write=False)
-        known[digest] = paths
-    return paths
 
 
 MANY, MOST_KNOWN = 1024, 64

@@ -113,23 +113,24 @@ def monitor_run(
     )
     dumps, devices = DumpTaker(place), DeviceWatch(tuple(counters))
     while True:
+        alarms: list[Alarm] = []
+        over = False
+        faults = devices.look(time.time())
         try:
             recorded = with_starting(read_run(str(run), FEW_STEPS, FEW_ROWS), place)
             if judge and monitor.is_judgement_due(recorded):
                 behind = min(max(monitor.steps_behind(recorded), STEPS), MOST_STEPS)
                 recorded = read_run(str(run), behind, ROWS * behind // STEPS)
-        except FileError:
+            judged = monitor.look(recorded) if judge else []
+            alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in judged]
+            over = has_ended(recorded) and not stay
+        except (
+            FileError
+        ):  # ranks that record nothing, or nothing yet: what they print, the disk and the devices are there all the same
             if not stay:
                 raise
-            # ranks that record nothing, or nothing yet: what they print, the disk and the devices are there all the same
-            yield [*disk.look(time.time()), *devices.look(time.time()), *logs.look(time.time())]
-            time.sleep(every)
-            continue
-        faults = devices.look(time.time())
-        judged = monitor.look(recorded) if judge else []
-        alarms = [devices.explain(_with_dumps(alarm, dumps, recorded)) for alarm in judged]
         yield [*disk.look(time.time()), *faults, *alarms, *logs.look(time.time())]
-        if has_ended(recorded) and not stay:
+        if over:
             return
         time.sleep(every)
 

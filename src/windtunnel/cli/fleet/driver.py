@@ -121,9 +121,8 @@ class KeptAlive:
     webhook: str = ""
     judge: bool = False
     """A monitor beside the driver judges the ranks too."""
-    log_rules: Path | None = None
-    watch_log: Sequence[str] = ()
-    counters: Sequence[str] = ()
+    of_monitor: Sequence[str] = ()
+    """Options of a monitor beside the driver."""
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -133,8 +132,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = line_printer()
-    of_monitor = monitor_options(asked.log_rules, asked.watch_log, asked.counters)
-    beside = _monitor_beside(run, of_monitor, asked.webhook, asked.judge)
+    beside = _monitor_beside(run, asked.of_monitor, asked.webhook, asked.judge)
     with _incidents_to(asked.webhook, lambda: plan.run) as tell, beside:
         driver = Driver(folder, engine_of(asked.engine), say, database=asked.store, tell=tell)
         driver.save_plan(plan)

@@ -97,17 +97,17 @@ def command(
         from windtunnel.fleet.log_watch import read_log_rules
 
         read_log_rules(log_rules)
+    of_monitor = kept.monitor_options(log_rules, watch_log or (), counters or ())
     if nodes is not None:
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store, tee, webhook, monitor is True, log_rules, watch_log or (), counters or (),
+            expect_step, driver_listen, store, tee, webhook, monitor is True, of_monitor,
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    of_monitor = kept.monitor_options(log_rules, watch_log or (), counters or ())
     raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook, of_monitor))
 
 

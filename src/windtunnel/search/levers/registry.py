@@ -14,7 +14,6 @@ from typing import Any, Literal
 from windtunnel.search.change import Change
 from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job, load_runtime, names
-from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.model import Model
 
 TRAINING = ("plan.global_batch",)
@@ -103,10 +102,8 @@ def _experts(job: Job) -> Iterator[Change]:
         yield Change.of(plan__ep=job.plan.ep // 2)
 
 
-def recompute_choices(model: Model | GraphModel) -> list[tuple[str, ...]]:
+def recompute_choices(model: Model) -> list[tuple[str, ...]]:
     """Sets of modules that selective recompute may run again, from the cheapest on; Megatron-Core's names."""
-    if not isinstance(model, Model):
-        return []
     latent = ("mla_up_proj",) if getattr(model, "kv_lora_rank", None) else ()
     if model.experts:
         return [("core_attn",), ("layernorm", *latent, "moe_act"), ("layernorm", *latent, "moe")]
