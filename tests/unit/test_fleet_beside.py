@@ -88,6 +88,19 @@ def test_time_without_a_core_is_no_python() -> None:
     assert (found.verdict, found.ranks) == (Verdict.NO_CORE, (1,)) and "waits for a core 60.0 ms of a step" in found.text
 
 
+@pytest.mark.parametrize(("wait", "first"), [(0.09, Verdict.OUTSIDE), (0.5, Verdict.NO_CORE)])
+def test_work_on_a_core_stands_before_the_wait_for_it_that_follows_from_it(wait: float, first: Verdict) -> None:
+    """Rank 1 works 40 ms in Python in each step and waits for a core. The longer wait has another cause."""
+    sections = without_section(job(4, 40, data=lambda one, step: 0.04 + wait if one == 1 else 0.001), Section.DATA)
+    steps = sections.where((sections.section == Section.STEP) & (sections.rank == 1))
+    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
+    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=np.full(len(steps), wait))
+    known = replace(waits, host_seconds=waits.seconds, names=(NO_CORE_IN_STEP,))
+    found = judge(join_sections([sections, known])).findings
+    assert {one.verdict for one in found} == {Verdict.OUTSIDE, Verdict.NO_CORE} and found[0].verdict is first
+    assert {one.ranks for one in found} == {(1,)}
+
+
 def test_a_machine_with_more_processes_than_cores_is_named() -> None:
     """The ranks of node1 wait 40 ms of each step, those of node0 2 ms."""
     sections = job(4, 40, per_host=2, data=lambda one, step: 0.041 if one > 1 else 0.003)

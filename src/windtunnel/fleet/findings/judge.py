@@ -21,7 +21,7 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.history import StepHistory
-from windtunnel.fleet.findings.no_core import starved_ranks
+from windtunnel.fleet.findings.no_core import sort_by_cost, starved_ranks
 from windtunnel.fleet.findings.rare import rare_causes
 from windtunnel.fleet.findings.rare_findings import rare_findings
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
@@ -84,7 +84,7 @@ def judge(
     falling = decline(table, transfers, named=[rank for one in found for rank in one.ranks])
     if falling is not None:
         found = [one for one in found if not (one.ranks and set(one.ranks) <= set(falling.ranks))] + [falling]
-    by_cost = sorted(found, key=lambda one: -one.cost)
+    by_cost = sort_by_cost(found)
     return Judgement(table, pace_of(table), transfers, tuple(by_cost), tuple(routine), history.times(), history.steps_ended)
 
 

@@ -6,6 +6,7 @@ between them. A thread that sleeps in a call needs no core, so what is counted l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,24 @@ from windtunnel.fleet.findings.steps import StepTable
 
 LEAST_SHARE = 0.15
 """Share of the mean step for which every rank of a machine waits for a core from which on the machine is named."""
+
+
+MOST_WAIT = 4.0
+"""Waits for a core by a second of a rank's own work that this work explains: it wants a core for longer than its equals do."""
+HOST_WORK = (Verdict.OUTSIDE, Verdict.LAUNCH_SKEW)
+"""What a rank does on its core beside the work of the step."""
+
+
+def sort_by_cost(found: Sequence[Finding]) -> list[Finding]:
+    """The dearest first. A rank's wait for a core stands behind its work on the core, which makes it wait."""
+    work = {finding.ranks: finding.cost for finding in found if finding.verdict in HOST_WORK}
+
+    def place(finding: Finding) -> tuple[float, bool]:
+        own = work.get(finding.ranks, 0.0) if finding.verdict is Verdict.NO_CORE else 0.0
+        follows = own < finding.cost <= MOST_WAIT * own
+        return -(own if follows else finding.cost), follows
+
+    return sorted(found, key=place)
 
 
 def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
