@@ -4,16 +4,23 @@ developers' machines. Skipped elsewhere. Each case says what it assumes where th
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from windtunnel.cli import app
 from windtunnel.formats.door import read_files
 from windtunnel.jobs.load import load_described_job
 from windtunnel.predict import predict
 
 FOLDER = Path(__file__).parents[3] / "shared" / "public_inputs"
+COMMANDS = Path(__file__).with_name("public_cases.toml")
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no shared/public_inputs beside the project")
 GIB = 2**30
 
@@ -121,3 +128,29 @@ def test_a_configuration_is_answered(files: tuple[str, ...], on: str, tmp_path: 
 @pytest.mark.parametrize("name", READ)
 def test_a_log_is_read(name: str) -> None:
     assert read_files([FOLDER / name]).facts
+
+
+def _marked_command(case: dict[str, Any]) -> object:
+    marks = [pytest.mark.xfail(reason=case["misses"], strict=True)] if "misses" in case else []
+    return pytest.param(case, marks=marks, id=case["id"])
+
+
+def _quantity(text: str) -> float:
+    return float(text.rstrip(" k").replace(",", "")) * (1.0 if not text.endswith("k") else 1e3)
+
+
+@pytest.mark.parametrize("case", [_marked_command(case) for case in tomllib.loads(COMMANDS.read_text("utf-8"))["case"]])
+def test_what_was_asked_in_public(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setenv("COLUMNS", "240")
+    result = CliRunner().invoke(app, shlex.split(case["run"]))
+    print(result.output)
+    assert result.exit_code == 0
+    for pattern in case.get("says", []):
+        assert re.search(pattern, result.output), pattern
+    for pattern in case.get("not", []):
+        assert not re.search(pattern, result.output), pattern
+    if "number" in case:
+        pattern, least, most = case["number"]
+        said = re.search(pattern, result.output)
+        assert said and least <= _quantity(said[1]) <= most, said
