@@ -54,4 +54,5 @@ def test_the_unit_and_the_container_start_what_is_there() -> None:
     entry = container[container.index("ENTRYPOINT") :]
     for text in (started, entry):
         assert "serve" in text and set(re.findall(r"--[a-z-]+", text)) <= options()
-    assert re.findall(r"^FROM (\S+)", container, re.MULTILINE) == ["docker.io/library/python:3.12-slim"] * 2
+    assert re.findall(r"^ARG PYTHON=(\S+)", container, re.MULTILINE) == ["docker.io/library/python:3.12-slim"]
+    assert re.findall(r"^FROM (\S+)", container, re.MULTILINE) == ["${PYTHON}"] * 2

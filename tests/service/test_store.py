@@ -73,6 +73,45 @@ def test_a_copy_is_the_same_service(tmp_path: Path) -> None:
         restore_copy(ServiceSettings(str(tmp_path / "second")), tmp_path / "copy.tar")
 
 
+@pytest.mark.parametrize("version", revisions()[:-1])
+def test_a_service_starts_on_the_database_of_an_earlier_version(version: str, tmp_path: Path) -> None:
+    """With answers, jobs and audit rows in it: all are kept, and answers are given again without being worked out."""
+    folder = tmp_path / "service"
+    with ServedProcess(folder) as service:
+        service.ready()
+        answer = service.ask("predict", job=JOB, files={"note": "x"})[2]
+    asked = _as_in_version(version, folder / "service.db", tmp_path)
+    with ServedProcess(folder) as service:
+        status, headers, data = service.ask("predict", job=JOB, files={"note": "x"})
+        assert (status, data, headers["x-windtunnel-cached"]) == (200, answer, "true")
+    with closing(sqlite3.connect(folder / "service.db")) as connection:
+        assert connection.execute("select version_num from alembic_version").fetchone()[0] == revisions()[-1]
+        assert connection.execute("select count(*) from audit").fetchone()[0] > asked > 0
+        assert connection.execute("select count(*) from jobs where state = 'done'").fetchone()[0] >= 1
+
+
+def _as_in_version(version: str, path: Path, folder: Path) -> int:
+    """Puts the rows of a database into one of an earlier version, as far as it has their columns; its number of audit rows."""
+    (folder / "earlier").mkdir()
+    earlier = Database(folder / "earlier")
+    with earlier.transaction() as connection:
+        upgrade(connection, version)
+    earlier.close()
+    with closing(sqlite3.connect(folder / "earlier" / "service.db", isolation_level=None)) as connection:
+        connection.execute("attach ? as later", (str(path),))
+        tables = [name for (name,) in connection.execute("select name from main.sqlite_master where type = 'table'")]
+        for table in set(tables) - {"alembic_version", "sqlite_sequence"}:
+            columns = ", ".join(row[1] for row in connection.execute(f"pragma main.table_info({table})"))
+            connection.execute(f"delete from main.{table}")
+            connection.execute(f"insert into main.{table} ({columns}) select {columns} from later.{table}")
+        count = int(connection.execute("select count(*) from main.audit").fetchone()[0])
+        connection.execute("pragma wal_checkpoint(truncate)")
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    (folder / "earlier" / "service.db").rename(path)
+    return count
+
+
 def test_jobs_that_ran_wait_again_in_a_copy(tmp_path: Path) -> None:
     database = open_database(tmp_path / "first", None)
     row = {"id": "a", "number": 1, "key": "k", "verb": "catalog", "asker": "x", "short": 1, "attempt": 1, "crashes": 0, "fence": 1}

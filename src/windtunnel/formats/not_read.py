@@ -35,7 +35,7 @@ _TABLES = (
 
 
 _LOG_NAMES = (".log", ".out", ".err")
-_SPOKEN = re.compile(r"--[a-z]|^\s*[{\[]|^[\w.]+\s*[:=]\s*\S+\s*$", re.MULTILINE)
+_SPOKEN = re.compile(r"--[a-z]|^[ \t]*[{\[]|^[\w.]+\s*[:=]\s*\S+\s*$", re.MULTILINE)
 """What a configuration or a command line has somewhere, and prose of a log need not have."""
 
 

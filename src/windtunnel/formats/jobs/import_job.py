@@ -38,14 +38,14 @@ _KNOWN = (
 )
 
 _MEGATRON = re.compile(
-    r"--(?:num-layers|encoder-num-layers|hidden-size|num-attention-heads|seq-length|[a-z-]*batch-size|[a-z-]+parallel-size)|megatron",
+    r"(?<!-)--(?:num-layers|encoder-num-layers|hidden-size|num-attention-heads|seq-length|[a-z-]{0,40}batch-size|[a-z-]{1,40}parallel-size)|megatron",
     re.I,
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TRAINER = re.compile(
     r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|swift[/.]cli[/.](?:sft|pt|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
     r"\btune\s+run\b|[Mm]ax[Tt]ext|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch|"
-    r"--config_name|\ballocation_mode=|\bareal[./]|\bactor\.(?:path|backend)=|\w*(?:rl|grpo|ppo)\w*\.py[\s\\]+--config\b"
+    r"--config_name|\ballocation_mode=|\bareal[./]|\bactor\.(?:path|backend)=|\b\w{0,80}(?:rl|grpo|ppo)\w{0,80}\.py[\s\\]+--config\b"
 )
 """What a script has somewhere that starts a trainer."""
 _SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_STARTS = re.compile(r"^\s*(?:from|import)\s+(?:unsloth|trl|transformers|peft)\b", re.MULTILINE)
+_STARTS = re.compile(r"^[ \t]*(?:from|import)\s+(?:unsloth|trl|transformers|peft)\b", re.MULTILINE)
 _LARGEST = 1 << 20
 _CONFIGS = re.compile(
     r"(?:Unsloth)?(?:SFT|GRPO|DPO|ORPO|KTO|Training|Seq2SeqTraining|CPO|Reward|RLOO)(?:Config|Arguments|TrainingArguments)"

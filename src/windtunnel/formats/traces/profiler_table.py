@@ -22,7 +22,7 @@ from windtunnel.records.comm_kernels import library_of
 from windtunnel.records.kernel_classes import OTHER, class_of
 
 COMMUNICATION = "communication"
-_HEADER = re.compile(r"^\W*Name\s+.*\bSelf (?:CPU|CUDA|XPU|NPU|HPU|MTIA|Device|GPU)\b.*# of Calls", re.MULTILINE)
+_HEADER = re.compile(r"^[^\w\n]*Name\s+.*\bSelf (?:CPU|CUDA|XPU|NPU|HPU|MTIA|Device|GPU)\b.*# of Calls", re.MULTILINE)
 _COLUMN = re.compile(
     r"Name|Self \w+ %|\w+ total %|Self \w+ Mem|\w+ Mem|Self \w+(?: time)?|\w+ total|\w+ time avg|# of Calls|Node ID|Input Shapes|"
     r"Source Location|Overload Name|Total [KMGTP]?FLOPs"

@@ -46,7 +46,7 @@ _SHELLS = ("bash", "sh")
 _READERS = ("source", ".", *_SHELLS)
 _LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
 _FLAG = re.compile(r"--[A-Za-z]")
-_SCRIPT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=|^\s*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
+_SCRIPT = re.compile(r"^[ \t]*(?:export\s+)?[A-Za-z_]\w*=|^[ \t]*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
 _BLOCKS = frozenset(
     {
         "program",

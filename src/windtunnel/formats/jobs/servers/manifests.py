@@ -21,7 +21,9 @@ def is_manifest(text: str, path: Path | None) -> bool:
     """Whether a text is a manifest: YAML with containers or services."""
     named = path is not None and path.suffix.lower() in (".yaml", ".yml")
     looks = (
-        re.search(r"^\s*-?\s*(image|containers|services|mainContainer|modelCommand|args|command):", text, re.MULTILINE) is not None
+        re.search(r"^[ \t]*-?\s*(image|containers|services|mainContainer|modelCommand|args|command):", text, re.MULTILINE)
+        is not None
+        is not None
     )
     return (named or re.search(r"^(apiVersion|kind|services):", text, re.MULTILINE) is not None) and looks
 

@@ -15,7 +15,7 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines, facts_of_logs
 
-_KNOWN_BY = re.compile(r"^\s*Network(?:Load)? Tests v\d", re.MULTILINE)
+_KNOWN_BY = re.compile(r"^[ \t]*Network(?:Load)? Tests v\d", re.MULTILINE)
 _SIZE = re.compile(r"Test with (\d{1,9}) MPI ranks \((\d{1,9}) nodes\)")
 _REFUSED = re.compile(r"ERROR: this application must be run on at least \d+ nodes")
 _NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,9})?)X?")

@@ -20,7 +20,7 @@ from windtunnel.formats.simulators.astrasim.first import READ_KEYS, first_system
 from windtunnel.formats.simulators.astrasim.topology import is_physical, read_physical
 from windtunnel.formats.traces.chakra.groups import groups_of, is_groups
 
-_KEY = re.compile(r"^\s*topology\s*:", re.MULTILINE)
+_KEY = re.compile(r"^[ \t]*topology\s*:", re.MULTILINE)
 _SYSTEM_KEYS = (
     "scheduling-policy",
     "preferred-dataset-splits",
