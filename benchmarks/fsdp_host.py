@@ -13,63 +13,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-RANKS, TOKENS, WIDTH, HEADS, GROUPS, FEW, MANY, STEPS = 8, 4, 16, 4, 2, 4, 12, 25
+from windtunnel.capture.presets import HEADS, TOKENS, WIDTH, Stack
 
-
-class Norm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(WIDTH))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
-
-
-class Block(nn.Module):
-    """Llama's block as torchtitan writes it, with complex rotary positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        size = WIDTH // HEADS
-        self.query, self.key, self.value, self.out = (
-            nn.Linear(WIDTH, width, bias=False) for width in (WIDTH, GROUPS * size, GROUPS * size, WIDTH)
-        )
-        self.gate, self.up = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, 2 * WIDTH, bias=False)
-        self.down, self.first, self.second = nn.Linear(2 * WIDTH, WIDTH, bias=False), Norm(), Norm()
-
-    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
-        y = self.first(x)
-        query, key, value = (part(y).view(1, TOKENS, -1, WIDTH // HEADS) for part in (self.query, self.key, self.value))
-        query, key = rotated(query, angles), rotated(key, angles)
-        key, value = (part.repeat_interleave(HEADS // GROUPS, 2) for part in (key, value))
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).contiguous().view(1, TOKENS, -1))
-        y = self.second(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-
-def rotated(x: Tensor, angles: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * angles[None, :, None, :]).flatten(3).type_as(x)
-
-
-class Stack(nn.Module):
-    def __init__(self, blocks: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
-
-    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x, angles)
-        return x
+RANKS, FEW, MANY, STEPS = 8, 4, 12, 25
 
 
 class Counter(TorchDispatchMode):

@@ -173,3 +173,21 @@ def test_a_script_that_breaks_says_its_own_line_and_reaches_nobody(tmp_path: Pat
         captured("broken", 1, tmp_path)
     assert "[4, 9] X [8, 8]" in str(raised.value)
     assert "refused: a captured script has no network" in (tmp_path / "rank-000000.log").read_text()
+
+
+@pytest.mark.parametrize(("preset", "forward", "backward"), [("fsdp2", (32, 1), (45, 2)), ("fsdp", (30, 1), (46, 2))])
+def test_the_host_of_a_preset_is_that_of_its_layers(
+    preset: str, forward: tuple[int, int], backward: tuple[int, int], tmp_path: Path
+) -> None:
+    """A block gathers its parameters forward, and backward again before their gradients are scattered. What FSDP's hooks take is
+    several times what Python takes for a launch and a call."""
+    host = wt.profile_host([preset], steps=8, out=str(tmp_path / "host.toml"))
+    assert (host.times.layers, host.times.passes) == (12, 1)
+    assert (host.times.forward.kernels, host.times.forward.calls) == forward
+    assert (host.times.backward.kernels, host.times.backward.calls) == backward
+    assert host.whole is not None
+    assert (host.whole.forward.kernels, host.whole.forward.calls) == (18, 0)
+    assert host.constants["sharded"] > 10 * host.times.call > 0
+    runtime = wt.load("llama3-8b-8xh100", [f"runtime.host={tmp_path / 'host.toml'}"]).runtime
+    assert runtime.host.sharded == host.constants["sharded"]
+    assert host.times.processor in runtime.host.source
