@@ -68,7 +68,7 @@ class FrameworkHost:
             f"measured by `windtunnel profile host {self.what}` with PyTorch {self.times.torch} on {self.times.processor}, "
             f"{speed}: a layer takes {1e3 * ahead.seconds:.2f} ms forward for {ahead.kernels:.0f} kernels and "
             f"{1e3 * back.seconds:.2f} ms backward for {back.kernels:.0f}, and the driver {1e6 * DRIVER:g} us a launch; costs of a "
-            f"launch and a call are those of {self.framework} in the catalogue"
+            f"launch and a call are those of {self.framework} in the catalogue" + "".join(f"; {note}" for note in self.times.notes)
         )
 
     def as_dict(self) -> dict[str, Any]:

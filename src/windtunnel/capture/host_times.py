@@ -36,7 +36,7 @@ class HostTimes:
 
     `forward`, `backward`: of a layer, with the hooks around it; `rest`: of a micro batch besides; `update`: from the end of the
     last backward pass to the next forward pass. `call`: seconds of a call in `torch.distributed`, before NCCL; they are part of the
-    others. Nothing holds what the driver and NCCL take.
+    others. Nothing holds what the driver and NCCL take. `notes`: what was stood in for, whose own host is not there.
     """
 
     layers: int
@@ -48,6 +48,7 @@ class HostTimes:
     call: float
     processor: str
     torch: str
+    notes: tuple[str, ...] = ()
 
 
 def host_times(rank: CapturedRank) -> HostTimes:
@@ -78,7 +79,7 @@ def host_times(rank: CapturedRank) -> HostTimes:
     rest[0] = max(0.0, rest[0] - layers * hooks)
     return HostTimes(
         layers, passes, ahead, back, HostPart(*rest), update, float(added["call_s"]), str(added["processor"]),
-        str(rank.about["torch"]),
+        str(rank.about["torch"]), tuple(map(str, rank.about["notes"])),
     )  # fmt: skip
 
 
