@@ -3,7 +3,8 @@
     python benchmarks/fsdp_host.py
 
 Needs PyTorch's build for CPUs. Tensors are tiny, so that their kernels take nothing; calls go to a process group that does nothing.
-A block's time is that of 12 blocks less that of 4, over 8: the least of 25 steps. Operators are those that reach the dispatcher.
+A block's time is that of 12 blocks less that of 4, over 8: the least of 25 steps, of the thread alone. Operators are those that
+reach the dispatcher.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from windtunnel.capture.presets import HEADS, TOKENS, WIDTH, Stack
+from windtunnel.capture.presets import HEADS, TOKENS, WIDTH, LlamaStack
 
 RANKS, FEW, MANY, STEPS = 8, 4, 12, 25
 
@@ -33,7 +34,7 @@ class Counter(TorchDispatchMode):
 
 def measure(blocks: int, sharded: bool) -> tuple[float, float, int, int]:
     """Seconds and operators of `blocks` blocks, forward and backward."""
-    model = Stack(blocks)
+    model = LlamaStack(blocks)
     if sharded:
         mesh, policy = init_device_mesh("cpu", (RANKS,)), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
         for part in (*model.blocks, model):
@@ -42,11 +43,11 @@ def measure(blocks: int, sharded: bool) -> tuple[float, float, int, int]:
     x = torch.randn(1, TOKENS, WIDTH)
     times = []
     for _ in range(STEPS):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         y = model(x, angles)
-        middle = time.perf_counter()
+        middle = time.thread_time()
         y.sum().backward()
-        times.append((middle - begin, time.perf_counter() - middle))
+        times.append((middle - begin, time.thread_time() - middle))
     with Counter() as ahead:
         y = model(x, angles)
     with Counter() as back:

@@ -43,7 +43,7 @@ def kernel(schema: str, shapes: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def unrecorded() -> Iterator[None]:
+def pause_recording() -> Iterator[None]:
     """Nothing is recorded inside: what a stand-in computes and the library does not."""
     ReplayedGraph.device.record(False)
     try:

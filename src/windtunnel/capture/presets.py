@@ -18,7 +18,7 @@ from torch import Tensor, nn
 TOKENS, WIDTH, HEADS, GROUPS, LAYERS, STEPS = 4, 16, 4, 2, 12, 1000
 
 
-class Norm(nn.Module):
+class RmsNorm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(WIDTH))
@@ -27,7 +27,7 @@ class Norm(nn.Module):
         return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     """Llama's block as torchtitan writes it, with complex rotary positions."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Block(nn.Module):
             nn.Linear(WIDTH, width, bias=False) for width in (WIDTH, GROUPS * size, GROUPS * size, WIDTH)
         )
         self.gate, self.up = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, 2 * WIDTH, bias=False)
-        self.down, self.first, self.second = nn.Linear(2 * WIDTH, WIDTH, bias=False), Norm(), Norm()
+        self.down, self.first, self.second = nn.Linear(2 * WIDTH, WIDTH, bias=False), RmsNorm(), RmsNorm()
 
     def forward(self, x: Tensor, angles: Tensor) -> Tensor:
         y = self.first(x)
         query, key, value = (part(y).view(1, TOKENS, -1, WIDTH // HEADS) for part in (self.query, self.key, self.value))
-        query, key = rotated(query, angles), rotated(key, angles)
+        query, key = rotate_pairs(query, angles), rotate_pairs(key, angles)
         key, value = (part.repeat_interleave(HEADS // GROUPS, 2) for part in (key, value))
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -51,15 +51,15 @@ class Block(nn.Module):
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-def rotated(x: Tensor, angles: Tensor) -> Tensor:
+def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * angles[None, :, None, :]).flatten(3).type_as(x)
 
 
-class Stack(nn.Module):
+class LlamaStack(nn.Module):
     def __init__(self, blocks: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+        self.blocks = nn.ModuleList(LlamaBlock() for _ in range(blocks))
 
     def forward(self, x: Tensor, angles: Tensor) -> Tensor:
         for block in self.blocks:
@@ -74,13 +74,13 @@ def train_fsdp(newer: bool, whole: bool) -> None:
 
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    model: Any = Stack(LAYERS).cuda()
+    model: Any = LlamaStack(LAYERS).cuda()
     if not whole and newer:
         for part in (*model.blocks, model):
             fully_shard(part, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
     elif not whole:
         low = MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16)
-        wrapped = ModuleWrapPolicy({Block})
+        wrapped = ModuleWrapPolicy({LlamaBlock})
         model = FullyShardedDataParallel(model, auto_wrap_policy=wrapped, mixed_precision=low, use_orig_params=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     angles = torch.polar(*(torch.ones(TOKENS, WIDTH // HEADS // 2),) * 2).cuda()

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from deep_ep.utils import EventHandle, EventOverlap
-from windtunnel.capture.fused import add_note, kernel, unrecorded
+from windtunnel.capture.fused import add_note, kernel, pause_recording
 
 _NOTE = "DeepEP is not installed: dispatch and combine are all-to-alls of the bytes that it sends, other ranks route as this one"
 _PEERS = 8  # GPUs of a node
@@ -24,7 +24,7 @@ _layout = kernel(
 )  # fmt: skip
 
 
-class Config:
+class BufferConfig:
     """Buffers of the kernels. Their memory is outside of PyTorch's, and in no capture."""
 
     def __init__(self, num_sms: int = 24, *chunks: int) -> None:
@@ -59,8 +59,8 @@ class Buffer:
         return EventOverlap(EventHandle())
 
     @staticmethod
-    def get_dispatch_config(num_ranks: int) -> Config:
-        return Config(Buffer.num_sms)
+    def get_dispatch_config(num_ranks: int) -> BufferConfig:
+        return BufferConfig(Buffer.num_sms)
 
     get_combine_config = get_dispatch_config
 
@@ -79,7 +79,7 @@ class Buffer:
         allocate_on_comm_stream: bool = False,
     ) -> Any:  # fmt: skip
         per_rank, per_expert, there = _layout(topk_idx, num_experts, self.group_size)
-        with unrecorded():  # the kernel's values: by experts, an expert less than 0 being none
+        with pause_recording():  # the kernel's values: by experts, an expert less than 0 being none
             ranks = torch.where(topk_idx < 0, self.group_size, topk_idx // (num_experts // self.group_size))
             wide = torch.zeros((len(topk_idx), self.group_size + 1), dtype=torch.int32, device=topk_idx.device)
             hit = wide.scatter_(1, ranks.long(), 1)[:, :-1]
@@ -99,7 +99,7 @@ class Buffer:
         counts, given = None, handle
         if handle is None:
             sent = num_tokens_per_rank.tolist()  # the host waits for what arrives, too
-            with unrecorded():
+            with pause_recording():
                 own = num_tokens_per_expert.view(self.group_size, -1)[self.rank].tolist()
             counts = [-(-self.group_size * count // expert_alignment) * expert_alignment for count in own]
             handle = (sent, len(parts[0]), self.group_size * sent[self.rank])
@@ -112,7 +112,7 @@ class Buffer:
         experts = weights = None
         if topk_idx is not None:
             experts = made[len(parts)]
-            with unrecorded():  # of this rank's experts by their number here: they are on it evenly
+            with pause_recording():  # of this rank's experts by their number here: they are on it evenly
                 experts.copy_(torch.arange(experts.numel(), device=experts.device).view_as(experts) % max(len(own), 1))
         if topk_weights is not None:
             weights = made[-1]
@@ -162,12 +162,12 @@ class Buffer:
 
     def _copies(self, topk_idx: Any, num_experts: int) -> list[int]:
         """Copies of tokens for the experts of each rank."""
-        with unrecorded():
+        with pause_recording():
             copies = torch.bincount((topk_idx.flatten() + 1).long(), minlength=num_experts + 1)[1:]
             return [int(count) for count in copies.view(self.group_size, -1).sum(1).tolist()]
 
     def _send(self, width: int, sent: list[int], received: list[int]) -> Any:
-        with unrecorded():
+        with pause_recording():
             given, taken = (torch.empty((sum(rows), width), dtype=torch.uint8, device="cuda") for rows in (sent, received))
         return dist.all_to_all_single(taken, given, received, sent, group=self.group, async_op=True)
 

@@ -27,14 +27,17 @@ def jit(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
     return jit if fn is None else JITFunction(fn)
 
 
-class Config:
+class TunedConstants:
     """Constants of a kernel to try."""
 
     def __init__(self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, **_: Any) -> None:
         self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
 
 
-def autotune(configs: list[Config], key: Any = (), **_: Any) -> Callable[[JITFunction], JITFunction]:
+Config = TunedConstants
+
+
+def autotune(configs: list[TunedConstants], key: Any = (), **_: Any) -> Callable[[JITFunction], JITFunction]:
     """The first configuration is taken."""
     first = configs[0].kwargs if configs else {}
     return heuristics({name: lambda _, value=value: value for name, value in first.items()})
