@@ -210,3 +210,5 @@ def test_the_host_of_a_layer_is_what_lies_between_two(tmp_path: Path, capsys: py
     assert load_job("llama3-8b-8xh100", [f"runtime.host={file}"]).runtime.host.layer == pytest.approx(layer, rel=0.01)
     assert main(["profile", "host", str(captured(tmp_path / "old"))]) == 2
     assert "Capture it again" in capsys.readouterr().err
+    assert main(["profile", "host", "fsdp3"]) == 2
+    assert "Did you mean 'fsdp" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.base.options import asks
 from windtunnel.capture.host_times import HostPart, HostTimes, host_times
 from windtunnel.capture.options import HostOptions
@@ -105,6 +105,8 @@ def profile_host(asked: HostOptions) -> FrameworkHost:
     elif preset is not None:
         command = ["torchrun", "-m", "windtunnel.capture.presets", what[0]]
         times, whole = _run(command, asked), _run([*command, "--whole"], asked)
+    elif len(what) == 1 and not what[0].endswith(".py"):
+        raise UnknownName("WHAT", what[0], (*FRAMEWORKS, "a folder of `windtunnel capture`", "a command after --"))
     else:
         times = _run(what, asked)
     found = FrameworkHost(" ".join(what), framework, times, whole, known.launch, known.collective, asked.host_speed)
