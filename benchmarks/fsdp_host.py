@@ -3,7 +3,8 @@
     python benchmarks/fsdp_host.py
 
 Needs PyTorch's build for CPUs. Tensors are tiny, so that their kernels take nothing; calls go to a process group that does nothing.
-A block's time is that of 12 blocks less that of 4, over 8: the least of 25 steps. Operators are those that reach the dispatcher.
+A block's time is that of 12 blocks less that of 4, over 8: the least of 25 steps, of the thread alone. Operators are those that
+reach the dispatcher.
 """
 
 from __future__ import annotations
@@ -13,63 +14,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-RANKS, TOKENS, WIDTH, HEADS, GROUPS, FEW, MANY, STEPS = 8, 4, 16, 4, 2, 4, 12, 25
+from windtunnel.capture.presets import HEADS, TOKENS, WIDTH, LlamaStack
 
-
-class Norm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(WIDTH))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
-
-
-class Block(nn.Module):
-    """Llama's block as torchtitan writes it, with complex rotary positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        size = WIDTH // HEADS
-        self.query, self.key, self.value, self.out = (
-            nn.Linear(WIDTH, width, bias=False) for width in (WIDTH, GROUPS * size, GROUPS * size, WIDTH)
-        )
-        self.gate, self.up = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, 2 * WIDTH, bias=False)
-        self.down, self.first, self.second = nn.Linear(2 * WIDTH, WIDTH, bias=False), Norm(), Norm()
-
-    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
-        y = self.first(x)
-        query, key, value = (part(y).view(1, TOKENS, -1, WIDTH // HEADS) for part in (self.query, self.key, self.value))
-        query, key = rotated(query, angles), rotated(key, angles)
-        key, value = (part.repeat_interleave(HEADS // GROUPS, 2) for part in (key, value))
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).contiguous().view(1, TOKENS, -1))
-        y = self.second(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-
-def rotated(x: Tensor, angles: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * angles[None, :, None, :]).flatten(3).type_as(x)
-
-
-class Stack(nn.Module):
-    def __init__(self, blocks: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
-
-    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x, angles)
-        return x
+RANKS, FEW, MANY, STEPS = 8, 4, 12, 25
 
 
 class Counter(TorchDispatchMode):
@@ -82,7 +34,7 @@ class Counter(TorchDispatchMode):
 
 def measure(blocks: int, sharded: bool) -> tuple[float, float, int, int]:
     """Seconds and operators of `blocks` blocks, forward and backward."""
-    model = Stack(blocks)
+    model = LlamaStack(blocks)
     if sharded:
         mesh, policy = init_device_mesh("cpu", (RANKS,)), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
         for part in (*model.blocks, model):
@@ -91,11 +43,11 @@ def measure(blocks: int, sharded: bool) -> tuple[float, float, int, int]:
     x = torch.randn(1, TOKENS, WIDTH)
     times = []
     for _ in range(STEPS):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         y = model(x, angles)
-        middle = time.perf_counter()
+        middle = time.thread_time()
         y.sum().backward()
-        times.append((middle - begin, time.perf_counter() - middle))
+        times.append((middle - begin, time.thread_time() - middle))
     with Counter() as ahead:
         y = model(x, angles)
     with Counter() as back:

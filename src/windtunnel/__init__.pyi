@@ -49,6 +49,8 @@ from .base.errors import PlanError as PlanError
 from .base.errors import SpecError as SpecError
 from .base.errors import UnknownName as UnknownName
 from .base.errors import WindtunnelError as WindtunnelError
+from .capture.host import FrameworkHost as FrameworkHost
+from .capture.host import profile_host as profile_host
 from .exports.exporters import Written as Written
 from .formats.jobs.import_job import import_job as import_job
 from .formats.jobs.imported import Imported as Imported

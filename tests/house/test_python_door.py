@@ -37,7 +37,8 @@ FUNCTIONS = {
     "import FILE...": "read", "import aiconfigurator": "read_measured", "import torch": "import_torch", "runs show": "runs.show",
     "measure plan": "measure.plan", "measure run": "measure.run", "measure check": "measure.check", "measure use": "measure.use",
     "measure list": "measure.list_cells", "measure from": "measure.from_trace",
-    "profile run": "profile.run", "profile sweep": "profile.sweep", "profile import": "read_kernel_times",
+    "profile run": "profile.run", "profile sweep": "profile.sweep", "profile host": "profile_host",
+    "profile import": "read_kernel_times",
     "profile export": "profile.export", "profile fit": "fit.kernels", "profile show": "profile.show",
     "profile gains": "profile.gains", "profile transfer": "fit.transfer",
     "fit kernels": "fit.kernels", "fit published": "fit.published", "fit engines": "fit.engines", "fit forward": "fit.forward",
@@ -59,7 +60,7 @@ PROCESSES = {
 }
 """Verbs without a function: they are a process of their own. Why."""
 
-WITH_TORCH = ("capture",)
+WITH_TORCH = ("capture", "profile_host")
 """Functions that need torch and a compiler; tests/pytorch calls them."""
 
 SMALL = [word for text in user_script.SMALL for word in ("--set", text)]

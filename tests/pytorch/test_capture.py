@@ -173,3 +173,56 @@ def test_a_script_that_breaks_says_its_own_line_and_reaches_nobody(tmp_path: Pat
         captured("broken", 1, tmp_path)
     assert "[4, 9] X [8, 8]" in str(raised.value)
     assert "refused: a captured script has no network" in (tmp_path / "rank-000000.log").read_text()
+
+
+@pytest.mark.parametrize(("preset", "forward", "backward"), [("fsdp2", (32, 1), (45, 2)), ("fsdp", (30, 1), (46, 2))])
+def test_the_host_of_a_preset_is_that_of_its_layers(
+    preset: str, forward: tuple[int, int], backward: tuple[int, int], tmp_path: Path
+) -> None:
+    """A block gathers its parameters forward, and backward again before their gradients are scattered. What FSDP's hooks take is
+    several times what Python takes for a launch and a call."""
+    host = wt.profile_host([preset], steps=8, out=str(tmp_path / "host.toml"))
+    assert (host.times.layers, host.times.passes) == (12, 1)
+    assert (host.times.forward.kernels, host.times.forward.calls) == forward
+    assert (host.times.backward.kernels, host.times.backward.calls) == backward
+    assert host.whole is not None
+    assert (host.whole.forward.kernels, host.whole.forward.calls) == (18, 0)
+    assert host.constants["sharded"] > 10 * host.times.call > 0
+    runtime = wt.load("llama3-8b-8xh100", [f"runtime.host={tmp_path / 'host.toml'}"]).runtime
+    assert runtime.host.sharded == host.constants["sharded"]
+    assert host.times.processor in runtime.host.source
+
+
+def test_tokens_of_deep_ep_travel_once_to_each_rank(tmp_path: Path) -> None:
+    """256 tokens go to experts 2t and 2t + 1 of 8 on 4 ranks, which are on one rank. A row has 128 numbers of 16 bits; there,
+    also 2 numbers of experts and 2 weights, and back in the backward pass the weights."""
+    job = captured("deep_ep_experts", 4, tmp_path, ranks=[1])
+    calls = {calls.op: (calls.count, calls.bytes) for calls in job.calls}
+    assert calls == {"all_to_all": (4, 256 * (4 * 256 + 2 * (8 + 4) + 2 * 4))}
+    assert job.operators["deep_ep::get_dispatch_layout"] == 1
+    assert not job.values
+    assert "DeepEP is not installed" in " ".join(job.ranks[0].about["notes"])
+
+
+def test_low_latency_kernels_send_each_expert_a_copy_in_8_bits(tmp_path: Path) -> None:
+    job = captured("deep_ep_experts", 4, tmp_path, "low", ranks=[1])
+    calls = {calls.op: (calls.count, calls.bytes) for calls in job.calls}
+    assert calls == {"all_to_all": (2, 2 * 256 * (128 + 4 + 256))}  # a scale for 128 numbers there, 16 bits back
+
+
+def test_a_triton_kernel_is_recorded_with_its_grid_and_takes_its_arrays_once_through_memory(tmp_path: Path) -> None:
+    job = captured("triton_kernels", 1, tmp_path)
+    assert job.operators["triton::add_kernel"] == job.operators["triton::softmax_kernel"] == 1
+    rank = job.ranks[0]
+    launched = rank.entries[steps_of(rank)[-1]]
+    grids = {
+        rank.texts[entry["name"]]: json.loads(rank.texts[entry["signature"]].partition(">")[0])[1]
+        for entry in launched
+        if rank.texts[entry["name"]].startswith("triton::")
+    }
+    assert grids == {"triton::add_kernel": [4096 * 512 // 1024], "triton::softmax_kernel": [4096 // 4, 1]}
+    graph = job.replayed.graph
+    named = {graph.names[number]: float(size) for number, size in zip(graph.name, graph.bytes, strict=True)}
+    sizes = {name: size for name, size in named.items() if name.startswith("triton::")}
+    assert sizes == {"triton::add_kernel": 3 * 4096 * 512 * 4, "triton::softmax_kernel": 2 * 4096 * 512 * 4}
+    assert any("2 Triton kernels" in said and "assumed" in said for said in job.replayed.assumed)

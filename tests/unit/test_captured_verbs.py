@@ -148,3 +148,67 @@ def test_a_capture_beside_our_graph_lists_calls_products_and_memory(tmp_path: Pa
     assert {row.what: row.size for row in found.memory}["all tensors"] == WEIGHTS + ACTIVATIONS + TEMPORARY + CUBLAS
     with pytest.raises(SpecError, match="as many as were captured"):
         against(job, load_job("llama2-70b-64xh100"))
+
+
+def host_of_layers(folder: Path, layers: int = 4, steps: int = 4) -> Path:
+    """A layer takes 3 us forward for 2 operators and a call, 4 us backward for 2; an embedding 5 us; an update 7 us. One step in
+    three takes twice as long."""
+    texts = (
+        STEP,
+        OPTIMIZER,
+        OPTIMIZER_END,
+        "aten::mm",
+        MM,
+        "all_gather",
+        "embed",
+        *(f"model.layers.{i}.mlp" for i in range(layers)),
+    )
+    entries: list[np.void] = []
+    for step in range(steps):
+        slow, node = 2 if step % 3 == 0 else 1, 100 * step
+        product = {"name": texts.index("aten::mm"), "signature": texts.index(MM)}
+        entries += [entry(EntryKind.MARK, name=0, host=0), entry(EntryKind.OPERATOR, **product, module=6, host=5000 * slow)]
+        for layer in range(layers):
+            own = {"module": 7 + layer, "sequence": node + layer, "host": 1000 * slow}
+            call = entry(EntryKind.CALL, name=5, a=step * layers + layer, c=0, stream=1, **own | {"signature": 0})
+            entries += [call, *[entry(EntryKind.OPERATOR, **product, **own)] * 2]
+        for layer in reversed(range(layers)):
+            back = {"sequence": node + layer, "host": 2000 * slow, "backward": 1}
+            entries += [entry(EntryKind.OPERATOR, **product, **back)] * 2
+        entries += [entry(EntryKind.MARK, name=1, host=0), entry(EntryKind.OPERATOR, **product, host=7000 * slow)]
+        entries.append(entry(EntryKind.MARK, name=2, host=0))
+    about = {
+        "rank": 0, "world": 8, "steps": steps, "groups": [{"number": 0, "name": "0", "ranks": list(range(8))}], "notes": [],
+        "command": ["train.py"], "cluster": "h100-ib", "peak_bytes": 0, "live_bytes": 0, "torch": "2.13.0",
+        "host": {"processor": "a CPU", "operator_s": 1e-7, "module_s": 2e-7, "call_s": 4e-7},
+        "module_calls": {f"model.layers.{i}{part}": steps for i in range(layers) for part in ("", ".mlp")},
+    }  # fmt: skip
+    folder.mkdir()
+    write_captured(CapturedRank(np.array(entries, ENTRY), texts, about), folder / "rank-000000.parquet")
+    return folder
+
+
+def test_the_host_of_a_layer_is_what_lies_between_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Less 0.1 us an operator and 0.2 us for each of 2 modules, which the recorder takes. A launch costs 6 us of which the driver
+    has 2.5, so a layer has nothing beyond its launches at a host_speed of 1, and something at 10."""
+    folder, file = str(host_of_layers(tmp_path / "captured")), tmp_path / "host.toml"
+    assert main(["profile", "host", folder, "--host-speed", "10", "-o", str(file), "--json", "-"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    measured = answer["measured"]
+    assert (measured["layers"], measured["passes"]) == (4, 1)
+    assert measured["forward"] == pytest.approx({"seconds": 3e-6 - 2e-7 - 4e-7, "kernels": 2, "calls": 1})
+    assert measured["backward"] == pytest.approx({"seconds": 4e-6 - 2e-7, "kernels": 2, "calls": 0})
+    assert measured["rest"] == pytest.approx({"seconds": 5e-6 - 1e-7, "kernels": 1, "calls": 0})
+    assert measured["update"] == pytest.approx({"seconds": 7e-6 - 1e-7, "kernels": 1, "calls": 0})
+    layer = ((2.4e-6 - 4e-7) * 10 - 7e-6 + 3.8e-5 - 7e-6) / 2
+    assert answer["host"] == pytest.approx(
+        {"launch": 6e-6, "layer": layer, "sharded": 0.0, "micro_batch": 2.28e-5, "step": 6.55e-5, "collective": 2e-5}, rel=0.01
+    )
+    assert main(["predict", "llama3-8b-8xh100", "--set", f"runtime.host={file}", "--json", "-"]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    assert any("a CPU, with a host_speed of 10" in said for said in predicted["assumptions"])
+    assert load_job("llama3-8b-8xh100", [f"runtime.host={file}"]).runtime.host.layer == pytest.approx(layer, rel=0.01)
+    assert main(["profile", "host", str(captured(tmp_path / "old"))]) == 2
+    assert "Capture it again" in capsys.readouterr().err
+    assert main(["profile", "host", "fsdp3"]) == 2
+    assert "Did you mean 'fsdp" in capsys.readouterr().err

@@ -29,6 +29,7 @@ FUNCTIONS = {
     "catalog add": "add_entry",
     "import torch": "import_torch",
     "import aiconfigurator": "read_measured",
+    "profile host": "profile_host",
     "profile import": "read_kernel_times",
     "profile fit": "fit.kernels",
     "profile transfer": "fit.transfer",

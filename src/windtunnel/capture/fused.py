@@ -5,12 +5,15 @@ Stand-ins of packages (`packages/`) call them in the place of the library's own;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from windtunnel.base.errors import SpecError
+from windtunnel.capture.torch_cuda import ReplayedGraph
 
 notes: list[str] = []
 """What was stood in for: the session's notes."""
@@ -32,11 +35,45 @@ def kernel(schema: str, shapes: Callable[..., Any]) -> Callable[..., Any]:
     """An operator `library::name(…) -> …` of which only the shapes of its results are known."""
     space, _, rest = schema.partition("::")
     if space not in _libraries:
-        _libraries[space] = torch.library.Library(space, "DEF")
+        _libraries[space] = torch.library.Library(space, "FRAGMENT")
     library, name = _libraries[space], rest.partition("(")[0]
     library.define(rest)
     library.impl(name, shapes, "Meta")
     return getattr(getattr(torch.ops, space), name)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def pause_recording() -> Iterator[None]:
+    """Nothing is recorded inside: what a stand-in computes and the library does not."""
+    ReplayedGraph.device.record(False)
+    try:
+        yield
+    finally:
+        ReplayedGraph.device.record(True)
+
+
+_triton: dict[str, Any] = {}
+
+
+def launch_triton(
+    function: Callable[..., Any], grid: Any, given: tuple[Any, ...], named: dict[str, Any],
+    settings: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:  # fmt: skip
+    """A launch of a Triton kernel as an operator `triton::NAME(arrays, grid)`. Which of the arrays it writes is not known: all may
+    be other than before. `settings`: constants that follow from its arguments."""
+    known = inspect.signature(function)
+    bound = known.bind_partial(*given, **{name: value for name, value in named.items() if name in known.parameters})
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    arguments |= settings(arguments) if settings is not None else {}
+    blocks = grid(arguments) if callable(grid) else grid
+    arrays = [value.detach() for value in arguments.values() if isinstance(value, torch.Tensor)]
+    name = function.__name__
+    if name not in _triton:
+        _triton[name] = kernel(f"triton::{name}(Tensor(a!)[] arrays, int[] grid) -> ()", lambda *_: None)
+    add_note("Triton: a kernel is its arrays, of which each goes through memory once")
+    if arrays:
+        _triton[name](arrays, [int(size) for size in (blocks if isinstance(blocks, (tuple, list)) else (blocks,))])
 
 
 def gather(tensor: Any, group: Any) -> Any:

@@ -35,3 +35,22 @@ class CaptureCommandOptions(CaptureOptions):
 
     sets: Sequence[str] = option("Change a field of the cluster.", (), word="--set", metavar="KEY=VALUE")
     against: str | None = option("Show what the framework does beside our graph of a job of as many GPUs.", None, metavar="JOB")
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """What a framework's process spends on a step, measured on this machine without a GPU."""
+
+    what: Sequence[str] = argument("A preset (fsdp, fsdp2, deepspeed, huggingface), a folder of `capture`, or a command after --.",
+                                   metavar="PRESET|CAPTURED|-- COMMAND...")  # fmt: skip
+    _: KW_ONLY
+    framework: str | None = option("Framework whose costs of a launch and a call are kept; default: the preset's.", None,
+                                   metavar="NAME")  # fmt: skip
+    host_speed: float = option("This machine's cluster.node.host_speed, to which seconds are scaled.", 1.0, least=0.01)
+    steps: int = option("Optimizer steps to run; the shortest parts count.", 30, least=4)
+    cluster: str = option("The cluster that the command believes in.", "h100-ib", word="--on", metavar="CLUSTER", offers="machines")
+    gpus: int = option("Its GPUs.", 8, least=1)
+    out: str | None = option(
+        "Write it for --set runtime.host=FILE.", None, word="--out", short="-o", metavar="FILE.toml", writes=True
+    )
+    progress: Callable[[str], object] | None = option("Called with what is done.", None, shown=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.capture.added import measure_added
 from windtunnel.capture.torch_cuda import ReplayedGraph
 from windtunnel.records.capture_file import ENTRY, OPTIMIZER, OPTIMIZER_END, STEP, CapturedRank, write_captured
 
@@ -25,6 +26,7 @@ class CaptureSession:
         self._out, self._wanted, self._about = out, steps, about
         self._stacks = threading.local()
         self._paths: dict[int, str] = {}
+        self._times_called: dict[str, int] = {}
         self._steps = self._forwards = self._updates = 0
         self._begun = self._stepped = self._optimizers = False
         self.notes: list[str] = []
@@ -53,6 +55,7 @@ class CaptureSession:
         if path is None:
             self._name(module)
             path = self._paths[id(module)]
+        self._times_called[path] = self._times_called.get(path, 0) + 1
         stack.append(self._device.current_module())
         self._device.set_module(self._device.number_of(path))
 
@@ -121,5 +124,9 @@ class CaptureSession:
         live, peak = self._device.memory()
         about = self._about | {
             "steps": done, "groups": self._groups, "notes": self.notes, "live_bytes": live, "peak_bytes": peak,
+            "module_calls": self._times_called,
         }  # fmt: skip
-        write_captured(CapturedRank(entries, tuple(self._device.texts()), json.loads(json.dumps(about))), self._out)
+        texts = tuple(self._device.texts())
+        self._stacks.__dict__.setdefault("stack", []).append(-1)  # what is measured begins no pass
+        about["host"] = measure_added(self._torch, self._device)
+        write_captured(CapturedRank(entries, texts, json.loads(json.dumps(about))), self._out)

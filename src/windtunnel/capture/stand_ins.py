@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import wraps
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ class _Packages(PathFinder):
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        if "." not in name and path is None:
+        if "." not in name and path is None and name != "triton":
             return super().find_spec(name, [str(PACKAGES)], target)
         return None
 
@@ -51,12 +52,71 @@ class _WithoutMegatron(_Packages):
         return None if name in _OF_MEGATRON else super().find_spec(name, path, target)
 
 
+class _TritonOfScripts(PathFinder):
+    """Finds what stands in for Triton, for scripts: packages that are installed only look whether it is there."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "triton" or _is_installed_package(_importer()):
+            return None
+        return super().find_spec(name, [str(PACKAGES)], target)
+
+
+class _Launches(PathFinder):
+    """Finds the true Triton's launcher, and lets it record: nothing is compiled."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in ("triton.runtime.jit", "triton.runtime.autotuner"):
+            return None
+        spec = super().find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_replace(module: Any) -> None:
+                run(module)
+                _record_launches(module)
+
+            spec.loader.exec_module = run_and_replace  # type: ignore[method-assign]
+        return spec
+
+
+def _record_launches(module: Any) -> None:
+    from windtunnel.capture.fused import launch_triton
+
+    def run(self: Any, *given: Any, grid: Any, warmup: bool = False, **named: Any) -> None:
+        launch_triton(self.fn, grid, given, named)
+
+    def run_first(self: Any, *given: Any, **named: Any) -> Any:
+        return self.fn.run(*given, **named | (self.configs[0].all_kwargs() if self.configs else {}))
+
+    if hasattr(module, "JITFunction"):
+        module.JITFunction.run = run
+    if hasattr(module, "Autotuner"):
+        module.Autotuner.run = run_first
+
+
+def _importer() -> str:
+    """The file whose import is being looked up."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith("<frozen") or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+def _is_installed_package(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file or file == find_spec.__code__.co_filename
+
+
 def _offer_packages(notes: list[str]) -> None:
     from windtunnel.capture import fused
 
     fused.notes = notes
+    sys.meta_path.insert(0, _Launches)
+    if find_spec("triton") is None:
+        import_module("torch.utils._triton").has_triton_package()  # torch keeps the answer, and does not ask for the stand-in
     with_megatron = find_spec("megatron") is not None and find_spec("megatron.core") is not None
-    sys.meta_path.append(_Packages if with_megatron else _WithoutMegatron)
+    sys.meta_path += [_Packages if with_megatron else _WithoutMegatron, _TritonOfScripts]
 
 
 def _add_note(notes: list[str], note: str) -> None:

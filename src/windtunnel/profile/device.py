@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.processor import processor_name
 from windtunnel.spec import match_gpu
 
 CHOICES = ("auto", "cuda", "rocm", "cpu")
@@ -41,7 +42,7 @@ class Device:
     @cached_property
     def name(self) -> str:
         """Name printed by the driver."""
-        return str(self.torch.cuda.get_device_name(self.index)) if self.cuda else _cpu_name()
+        return str(self.torch.cuda.get_device_name(self.index)) if self.cuda else processor_name()
 
     @cached_property
     def gpu(self) -> str:
@@ -204,16 +205,6 @@ def open_device(name: str = "auto") -> Device:
     if word == "rocm" and device.backend != "rocm":
         raise SpecError("--device", name, "cuda", "This PyTorch is built for CUDA.")
     return device
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("model name", "Hardware", "CPU implementer")):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _cpu_cores() -> int:

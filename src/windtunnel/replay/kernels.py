@@ -51,6 +51,8 @@ def kernel_seconds(graph: TraceGraph, gpu: GPU, rows: Bools) -> tuple[Floats, li
     operators = len(np.unique(fused[:, 1]))
     shaped = f"{int(product.sum()):,} products and {operators:,} attention operators ({len(fused):,} kernels)"
     notes = [f"by their shapes: {shaped}; by their bytes: {int(moves.sum()):,} other kernels; on {gpu.name}", *assumed_of(fused)]
+    if tuned := int((moves & _tasks_named(graph, ("triton::",), start=True)).sum()):
+        notes.append(f"{tuned:,} Triton kernels by the bytes of their arrays, each once: half to twice that time, assumed")
     rest = left & ~copies & ~named & ~moves
     kept = [(int(which.sum()), what) for which, what in ((named, "of attention"), (copies, "copies"), (rest, "others"))]
     if any(count for count, _ in kept):

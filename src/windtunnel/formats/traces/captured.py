@@ -83,6 +83,8 @@ def shapes_of(name: str, signature: str) -> Shapes:
     read, written = _bytes(inputs), _bytes(outputs)
     if plain in _READS_ROWS:
         read = written + _bytes(inputs[1:])
+    elif plain.startswith("triton::"):  # which arrays are read and which are written is not known: each is taken once
+        written = 0.0
     elif plain.startswith(_FUSED_UPDATES):  # gradients are written where they are scaled alone
         written -= _bytes(inputs[1])
     elif plain in _WRITES or overload.endswith("out"):

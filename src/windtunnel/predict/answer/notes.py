@@ -20,6 +20,9 @@ from windtunnel.spec.unequal import Unequal
 LONG_START = 60.0
 """Seconds of setting up groups above which a warning is shown."""
 
+MEASURED_HOST = "by `windtunnel profile host"
+"""Of the source of the host's constants that were measured."""
+
 
 def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
     """Sentences that hold for this job's prediction."""
@@ -67,6 +70,8 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
         notes.append(
             f"--network {network} does not read {', '.join(f'cluster.fabric.{name}' for name in unread)}; --network packet does."
         )
+    if MEASURED_HOST in runtime.host.source:
+        notes.append(f"The host's seconds are {runtime.host.source}.")
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
     return tuple(notes)

@@ -23,6 +23,7 @@ NOT_OFFERED = {
     "measure from": "it writes a file of the machine that it runs on",
     "profile run": "it measures the machine that it runs on",
     "profile sweep": "it measures the machine that it runs on",
+    "profile host": "it measures the machine that it runs on",
     "capture": "it runs the script that it is given",
     "fleet run": "it starts a training command",
     "fleet trace": "it asks a job of the machine that it runs on",

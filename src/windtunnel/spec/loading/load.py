@@ -67,6 +67,10 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
     if isinstance(named := table.get("model"), str) and _looks_like_file(named):
         beside = folder / named
         table["model"] = _table("models", beside if beside.is_file() else Path(named), "model")
+    runtime = table.get("runtime")
+    if isinstance(runtime, dict) and isinstance(named := runtime.get("host"), str) and _looks_like_file(named):
+        beside = folder / named
+        table["runtime"] = {**runtime, "host": read_table(beside if beside.is_file() else Path(named))}
     resolved = resolve("jobs", table, "job")
     if stated and isinstance(resolved, dict):
         paths = stated_in(stated)
