@@ -55,11 +55,19 @@ def answer_serve(asked: ServeOptions) -> Served:
         calibration = read_server_calibration(asked.calibration)
         server, front = calibration.apply(server), None if front is None else calibration.apply(front)
         notes = (*notes, f"calibrated: {calibration.in_words()}")
-    load = _load_of(asked)
+    load, times = _load_of(asked), None
+    if asked.passes is not None:
+        from windtunnel.base.errors import SpecError
+        from windtunnel.serving.measured_passes import measured_times
+
+        if front is not None:
+            raise SpecError("--passes", str(asked.passes), "a server whose copies compute prompts and tokens", "Leave out --prefill.")
+        times = measured_times(server, asked.passes)
+        notes = (*notes, times.law.in_words())
     if front is not None:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
-        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, times=times, record=asked.record)
     if server.tiers:
         plain, other = replace(server, tiers=()), None if front is None else replace(front, tiers=())
         without = serve(plain, load) if other is None else serve_apart(other, plain, load)
@@ -173,7 +181,8 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
         return server_of(
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
             kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
-            speculation=drafted, context=asked.max_model_len, eager=asked.eager, release=asked.release, overrides=changes,
+            speculation=drafted, context=asked.max_model_len, eager=asked.eager, sync=asked.sync, release=asked.release,
+            overrides=changes,
         )  # fmt: skip
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)

@@ -87,6 +87,9 @@ class ServeOptions:
     measured: str | Path | None = option(
         "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
     )
+    passes: str | Path | None = option(
+        "Measured passes of the server in place of its engine's kernels: CSV of seconds and what each computed.", None, metavar="FILE"
+    )
     calibration: str | Path | None = option("Host and client time that `windtunnel calibrate RESULT` wrote.", None, metavar="FILE")
     ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
     tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
@@ -96,6 +99,7 @@ class ServeOptions:
     memory: float | None = option("Share of GPU memory that the engine may use.", None)
     max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
+    sync: bool = option("Nothing is scheduled ahead of the pass that runs (--no-async-scheduling).", False)
     release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)

@@ -28,7 +28,7 @@ _RATE = 0.7
 """Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
 _INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = ("expert_parallel", "eager", "dp_attention", "prefill_worker", "decode_worker")
+_SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "prefill_worker", "decode_worker")
 
 
 @dataclass(frozen=True)
@@ -370,6 +370,8 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         fields["memory"] = read["memory_after_weights"]
     if read.get("eager"):
         fields["eager"] = True
+    if read.get("sync"):
+        fields["sync"] = True
     _take_ranks(tool, read, made)
     _take_formats(read, made)
     _take_drafts(read, made)
