@@ -122,6 +122,37 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+BALANCED = (
+    "cat > extra.yaml <<EOF\nenable_attention_dp: true\nattention_dp_config:\n  enable_balance: {balance}\n{more}EOF\n"
+    "trtllm-serve " + QWEN + " --tp_size 4 --extra_llm_api_options extra.yaml\n"
+)
+
+
+@pytest.mark.parametrize(
+    "balance, more, polls", [("true", "  timeout_iters: 60\n", 60), ("true", "", 50), ("false", "  timeout_iters: 60\n", None)]
+)
+def test_ranks_that_balance_prompts_wait_for_them(balance: str, more: str, polls: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(BALANCED.format(balance=balance, more=more))
+    found = read_launch(path)
+    assert found is not None and found.fields["dp"] == 4 and found.fields.get("polls") == polls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"vllm serve {QWEN} -tp 4 --no-async-scheduling\n",
+        f"python3 -m sglang.launch_server --model-path {QWEN} --tp 4 --disable-overlap-schedule\n",
+        f"cat > extra.yaml <<EOF\ndisable_overlap_scheduler: true\nEOF\ntrtllm-serve {QWEN} --tp_size 4 --config extra.yaml\n",
+    ],
+)
+def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(text)
+    found = read_launch(path)
+    assert found is not None and found.fields["sync"] is True and not any("overlap" in line for line in found.ignored)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_read(form: str, tmp_path: Path) -> None:
     text, tool, expected = FORMS[form]

@@ -26,9 +26,13 @@ STARTS = re.compile(
 """What a text has somewhere that starts a server."""
 _RATE = 0.7
 """Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
-_INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy")
+BALANCE_WAIT = 50
+"""Passes that TensorRT-LLM's DP-attention ranks with `attention_dp_config.enable_balance` decode before new prompts start, unless
+every rank has one: the default of `timeout_iters` (llmapi/llm_args.py). The count runs whether requests wait or not
+(`_balance_adp_requests` of py_executor.py), as `ServeEngine.polls` does."""
+_INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy", "balance_wait")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "prefill_worker", "decode_worker")
+_SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
 
 
 @dataclass(frozen=True)
@@ -328,7 +332,8 @@ _CONFIG = {
     "kv_cache_config.dtype": "kv", "kv_cache_config.free_gpu_memory_fraction": "memory", "enable_attention_dp": "dp_attention",
     "cuda_graph_config": "no_graph", "moe_expert_parallel_size": "ep", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
     "max_batch_size": "running", "max_num_tokens": "step_tokens", "max_seq_len": "context",
-    "quant_config.quant_algo": "quantization",
+    "quant_config.quant_algo": "quantization", "attention_dp_config.enable_balance": "balance",
+    "attention_dp_config.timeout_iters": "balance_wait", "disable_overlap_scheduler": "sync",
 }  # fmt: skip
 """Keys of TensorRT-LLM's options -> field."""
 
@@ -368,6 +373,8 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
             f"--memory {read['memory_after_weights']}: a share of what weights leave is taken for one of all memory"
         )
         fields["memory"] = read["memory_after_weights"]
+    if read.get("balance") and read.get("dp_attention"):
+        fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
     if read.get("eager"):
         fields["eager"] = True
     if read.get("sync"):
