@@ -57,15 +57,18 @@ class PassLaw:
         return f"passes: {self.passes:,} measured ones{host}; half of them within {100 * self.error:.0f} % of the law that is used"
 
 
+NOTHING = PassLaw((0.0,) * 9, 0, 0.0, True)
+"""Passes that take no time."""
+
+
 @dataclass
 class MeasuredTimes(StepTimes):
     """Seconds of forward passes by a law of measured ones."""
 
-    law: PassLaw | None = None
+    law: PassLaw = NOTHING
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one`, with the host's between passes: as measured, else the engine's."""
-        assert self.law is not None
         engine = self.server.engine
         host = 0.0 if self.law.has_gaps else engine.gap + engine.request_gap * one.decodes
         return max(self.law.seconds(one) + host, engine.sent * one.decodes)
