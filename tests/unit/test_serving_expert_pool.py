@@ -36,9 +36,7 @@ def decoding(requests: int) -> Passing:
         (0.5, 3.0, 2, 7.5, 3.0),  # bound by the network
     ],
 )
-def test_layers_by_hand(
-    experts: float, way: float, micro: int, layer: float, fill: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_by_hand(experts: float, way: float, micro: int, layer: float, fill: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten layers; a micro batch has 1 s of attention, `experts` on the pool and `way` each way."""
     times = PooledTimes(attention(), pool=ExpertPool(8, micro))
     monkeypatch.setattr(PooledTimes, "experts_seconds", lambda self, tokens: experts)

@@ -1,10 +1,10 @@
 """Experts on GPUs of their own: attention ranks compute attention and dense layers, a pool of GPUs the routed experts.
 
-A pass is cut into micro batches that go to and fro between both pools (MegaScale-Infer, arXiv 2504.02263, 4: ping-pong pipeline; StepFun's
-Step-3, arXiv 2507.19427, AFD): while one is on the experts another one is on attention. With T_a, T_e and T_c of a micro batch on
-attention, on the experts and on each way, F the longest of them and m micro batches, a layer takes the longer of m F and
-T_a + T_e + 2 T_c; what the pipeline's fill adds once is the shorter of T_a + T_e + 2 T_c - F and (m - 1) F. For a full pipeline this
-is the paper's equation 5. Layers without experts compute all tokens at once.
+A pass is cut into micro batches that go to and fro between both pools (MegaScale-Infer, arXiv 2504.02263: ping-pong pipeline;
+Step-3, arXiv 2507.19427: AFD; recalled): while one is on the experts another one is on attention. With T_a, T_e and T_c of a micro
+batch on attention, on the experts and on each way, F the longest of them and m micro batches, a layer takes the longer of m F and
+T_a + T_e + 2 T_c; what the pipeline's fill adds once is the shorter of T_a + T_e + 2 T_c - F and (m - 1) F. With a full pipeline
+these are T_a + T_e + 2 T_c + F (m L - 1) over L layers, as in that paper. Layers without experts compute all tokens at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from windtunnel.serving.disaggregated import NIC_SHARE
 from windtunnel.serving.graph import ExpertsCall, ServedBlock
 from windtunnel.serving.lengths import Mixing, Passing
 from windtunnel.serving.room import context_bytes, usable_bytes
-from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.ops import Axis, Kind
 
 MOST_MICRO = 4
-"""Micro batches that are tried: three hide transfers that take half of a side's time (MegaScale-Infer, equation 3)."""
+"""Micro batches that are tried: three hide transfers that take half of a side's time, m >= 2 (1 + T_c / F)."""
 
 WAY = 10e-6
 """Seconds until the first byte of a micro batch is on the other side: a message over a NIC; assumed, as between stages."""
@@ -85,9 +84,7 @@ class PooledTimes(StepTimes):
         captured = all(self.is_captured(one) for one, _, _ in ones)
         return self._with_host(spent, max(one.decodes for one, _, _ in ones), captured)
 
-    def _layers_seconds(
-        self, layers: Sequence[tuple[LayerKind, int, float]], tokens: float, everyone: float, micro: int
-    ) -> float:
+    def _layers_seconds(self, layers: Sequence[tuple[LayerKind, int, float]], tokens: float, everyone: float, micro: int) -> float:
         """Seconds of the layers with experts, in `micro` micro batches: (kind, how many, seconds of what mixes all tokens), tokens
         of the fullest rank and of all."""
         total, fill = 0.0, 0.0
@@ -128,7 +125,7 @@ class PooledTimes(StepTimes):
 
     @cached_property
     def _rows(self) -> dict[LayerKind, Floats]:
-        """[sizes] seconds of each kind's rows on attention ranks: all but experts and the calls that bring tokens there and back."""
+        """[sizes] seconds of each kind's rows on attention ranks: all but experts and the calls that bring tokens to them."""
         return {kind: self._curve([self._left_block(kind, int(size)) for size in self.sizes]) for kind, _, _ in self.kinds}
 
     @cached_property
@@ -184,8 +181,8 @@ class PooledTimes(StepTimes):
             raise PlanError("--experts", self.pool.gpus, f"a divisor of {model.experts} experts: {fits}")
         room = server.engine.memory * usable_bytes(server) - context_bytes(server)
         if self.pool_bytes > room:
-            least = next((n for n in range(1, model.experts + 1) if model.experts % n == 0 and self._expert_bytes / n <= room), None)
-            hint = "" if least is None else f"Write --experts gpus={least}."
+            fits = [n for n in range(1, model.experts + 1) if model.experts % n == 0 and self._expert_bytes / n <= room]
+            hint = f"Write --experts gpus={fits[0]}." if fits else ""
             raise PlanError("--experts", f"{self.pool_bytes / 1e9:.0f} GB of experts a GPU", f"at most {room / 1e9:.0f} GB", hint)
         return self
 

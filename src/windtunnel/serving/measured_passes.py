@@ -1,9 +1,9 @@
 """Seconds of passes by a record of a server's own ones, in place of those of its engine's kernels on a GPU.
 
-A record has a row for each pass: its seconds and what it computed. A law of few terms is fitted to it, all of them growing: a start,
-tokens by ranges of the pass's size, prompts, requests that decode, pairs of a prompt token and a token that it sees, tokens that the
-cache is read for. So a machine whose kernels nobody measured, such as a CPU, is predicted from what it does itself; scheduler,
-cache and front end are those of the engine as ever.
+A record has a row for each pass: its seconds and what it computed. A law of few terms is fitted to it, none of them negative: a
+start, tokens by ranges of the pass's size, prompts, requests that decode, pairs of a prompt token and a token that it sees, and
+cached tokens that are read. So a machine whose kernels nobody measured, such as a CPU, is predicted from what it does itself;
+scheduler, cache and front end are those of the engine as ever.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
 
 COLUMNS = ("seconds", "prompt", "chunks", "pairs", "decodes", "cached")
-"""Seconds of a pass, and the fields of `lengths.Passing` that it computed. With a column `begin`, seconds at which passes began, the
-host's time between them is measured too."""
+"""Seconds of a pass, and the fields of `lengths.Passing` that it computed. With a column `begin`, seconds at which passes began,
+the host's time between them is measured too."""
 
 KNOTS = (0.0, 16.0, 128.0, 1024.0, math.inf)
 """Tokens of a pass between which each further one costs the same: padded rows of small products, then arithmetic."""
@@ -138,7 +138,5 @@ def _terms_of(sizes: Floats) -> Floats:
     tokens. `sizes`: [n, 5] as of `fit_passes`."""
     prompt, chunks, pairs, decodes, cached = sizes.T
     tokens = prompt + decodes
-    ranges: Sequence[Floats] = [
-        np.clip(tokens - low, 0.0, high - low) for low, high in zip(KNOTS[:-1], KNOTS[1:], strict=True)
-    ]
+    ranges: Sequence[Floats] = [np.clip(tokens - low, 0.0, high - low) for low, high in zip(KNOTS[:-1], KNOTS[1:], strict=True)]
     return np.stack([np.ones(len(tokens)), *ranges, chunks, decodes, pairs, cached], axis=1)

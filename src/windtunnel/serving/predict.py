@@ -41,8 +41,8 @@ def serve(
 
     Requests are dealt to lanes (replicas, DP-attention ranks, pipeline stages) in turn; lanes with the same requests are simulated
     once. DP-attention ranks begin each pass together. Requests beyond the model's context are cut, and said in the notes. `times`:
-    those of the same server, from a call before; `record`: the answer has what passes did; `beside`: GPUs that it needs further, such
-    as those of experts. SpecError for limits that are none, PlanError for a model or a request that does not fit.
+    those of the same server, from a call before; `record`: the answer has what passes did; `beside`: GPUs that it needs further,
+    those of experts. SpecError for limits that are none, PlanError for a model or a request that does not fit.
     """
     check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)

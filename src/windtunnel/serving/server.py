@@ -143,9 +143,9 @@ def server_of(
     """A checked server of `model` on `gpus` of `cluster`.
 
     Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. Without `weights` and `kv`, the formats of
-    the model's checkpoint. `release`: the engine's, else a recent one; `sync`: its scheduler does not work ahead. `attention_weights`:
-    format of attention's projections where it differs; NVFP4 checkpoints with latent attention keep them in bf16 (NVIDIA's
-    DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
+    the model's checkpoint. `release`: the engine's, else a recent one; `sync`: its scheduler does not work ahead.
+    `attention_weights`: format of attention's projections where it differs; NVFP4 checkpoints with latent attention keep them in
+    bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
     """
     for path, value in (("weights", weights), ("attention_weights", attention_weights), ("kv", kv)):
         allowed: tuple[str, ...] = CACHES if path == "kv" else STATED

@@ -30,7 +30,9 @@ BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's DP-attention ranks with `attention_dp_config.enable_balance` decode before new prompts start, unless
 every rank has one: the default of `timeout_iters` (llmapi/llm_args.py). The count runs whether requests wait or not
 (`_balance_adp_requests` of py_executor.py), as `ServeEngine.polls` does."""
-_INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy", "balance_wait")
+_INTEGERS = (
+    "tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "balance_wait", "steps", "draft_tokens", "policy",
+)  # fmt: skip
 _NUMBERS = ("memory", "memory_after_weights")
 _SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
 
