@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,7 @@ def pool_of(text: str) -> ExpertPool:
 class PooledTimes(StepTimes):
     """Seconds of forward passes whose experts are on a pool. The server's GPUs are those of attention."""
 
+    source: ClassVar[str] = "pooled"
     pool: ExpertPool = ExpertPool(1)
 
     def seconds(self, one: Passing, sampled: int) -> float:

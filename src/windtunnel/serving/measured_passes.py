@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,7 @@ NOTHING = PassLaw((0.0,) * 9, 0, 0.0, True)
 class MeasuredTimes(StepTimes):
     """Seconds of forward passes by a law of measured ones."""
 
+    source: ClassVar[str] = "measured"
     law: PassLaw = NOTHING
 
     def seconds(self, one: Passing, sampled: int) -> float:

@@ -231,6 +231,7 @@ def _answer(
         tiers=_tier_hits(server, results),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
         users=0 if load.is_open else -(-load.concurrency // server.replicas),
+        passes=times.source,
     )
 
 
