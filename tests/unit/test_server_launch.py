@@ -296,11 +296,11 @@ PLANS = st.sampled_from([(1, 1, 1, 1), (2, 1, 1, 1), (4, 2, 1, 1), (4, 1, 1, 4),
     tool=st.sampled_from(list(TOOLS)), engine=st.sampled_from(["vllm", "sglang", "trtllm"]), plan=PLANS,
     kv=st.sampled_from(["bf16", "fp8"]), running=st.sampled_from([None, 32]), tokens=st.sampled_from([None, 4096]),
     memory=st.sampled_from([None, 0.8]), eager=st.booleans(), context=st.sampled_from([None, 16384]),
-    drafts=st.sampled_from([0, 3]),
+    drafts=st.sampled_from([0, 3]), sync=st.booleans(), polls=st.sampled_from([None, 30]),
 )  # fmt: skip
 def test_a_plan_comes_back(
     tool: str, engine: str, plan: tuple[int, ...], kv: str, running: int | None, tokens: int | None, memory: float | None,
-    eager: bool, context: int | None, drafts: int,
+    eager: bool, context: int | None, drafts: int, sync: bool, polls: int | None,
 ) -> None:  # fmt: skip
     """What is written and read is the same served job, for every tool, plan and limit."""
     engine = engine if tool == "dynamo" else tool
@@ -309,7 +309,7 @@ def test_a_plan_comes_back(
     degrees = ServePlan(*plan)
     server = server_of(
         model, "h200-ib", degrees.gpus, engine, degrees, kv=kv, step_tokens=tokens, running=running, memory=memory, eager=eager,
-        speculation=drafted,
+        speculation=drafted, sync=sync, polls=polls,
     )  # fmt: skip
     try:
         written = launch_script(server, "deepseek-ai/DeepSeek-V3", tool, context=context)
@@ -321,7 +321,8 @@ def test_a_plan_comes_back(
     assert found is not None and found.tool.engine == engine and not any("not known" in line for line in found.ignored)
     fields = found.fields
     back = ServePlan(*(int(fields.get(name, 1)) for name in ("tp", "pp", "dp", "ep")))
-    assert back == degrees and fields.get("kv", "bf16") == kv
+    assert back == degrees and fields.get("kv", "bf16") == kv and fields.get("sync", False) is sync
+    assert fields.get("polls") == (polls if engine == "sglang" or (engine == "trtllm" and degrees.dp > 1) else None)
     assert (fields.get("running"), fields.get("step_tokens"), fields.get("memory"), fields.get("max_model_len")) == (
         running, tokens, memory, context,
     )  # fmt: skip
@@ -343,7 +344,7 @@ def test_the_search_says_how_to_start_its_best(capfd: pytest.CaptureFixture[str]
     assert f"tp{found.fields['tp']}" in shown.partition(" best ")[2].partition("with")[0]
 
 
-@pytest.mark.parametrize("words", [["--option", "foo=1"], ["--option", "running=many"], []])
+@pytest.mark.parametrize("words", [["--option", "foo=1"], ["--option", "running=many"], ["--option", "experts=gpus=2"], []])
 def test_an_export_that_cannot_be_is_told(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     machine = ["--on", "h100-ib"] if words else []
     assert main(["export", "vllm", "Qwen/Qwen3-8B", *machine, *words]) != 0

@@ -171,6 +171,10 @@ def export_server(tool: str, options: ServeOptions) -> Written:
 
     asked = with_launch(options)[0]
     asked = asked if tool == "dynamo" else replace(asked, engine=tool)
+    if asked.experts is not None:
+        from windtunnel.base.errors import SpecError
+
+        raise SpecError("--option experts", asked.experts, "none: no line starts a server whose experts have GPUs of their own")
     server, front = servers_of(asked)
     named, assumed = hub_name(str(asked.model), server.model)
     prefill = None if front is None else (front.plan, front.replicas)
