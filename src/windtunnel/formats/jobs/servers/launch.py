@@ -27,12 +27,10 @@ STARTS = re.compile(
 _RATE = 0.7
 """Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
 BALANCE_WAIT = 50
-"""Passes that TensorRT-LLM's DP-attention ranks with `attention_dp_config.enable_balance` decode before new prompts start, unless
-every rank has one: the default of `timeout_iters` (llmapi/llm_args.py). The count runs whether requests wait or not
-(`_balance_adp_requests` of py_executor.py), as `ServeEngine.polls` does."""
-_INTEGERS = (
-    "tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "balance_wait", "steps", "draft_tokens", "policy",
-)  # fmt: skip
+"""Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
+`timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
+_COUNTS = ("tp", "pp", "dp", "ep", "running", "polls")
+_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "policy")
 _NUMBERS = ("memory", "memory_after_weights")
 _SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
 
@@ -361,9 +359,7 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
     if "model" in read:
         fields["model"] = str(read["model"])
     fields["engine"] = tool.engine
-    for key in ("tp", "pp", "dp", "ep", "running", "polls"):
-        if key in read:
-            fields[key] = read[key]
+    fields.update({key: read[key] for key in _COUNTS if key in read})
     if read.get("step_tokens", 0) > 0:
         fields["step_tokens"] = read["step_tokens"]
     if "context" in read and read["context"] > 0:
@@ -377,10 +373,7 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         fields["memory"] = read["memory_after_weights"]
     if read.get("balance") and read.get("dp_attention"):
         fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
-    if read.get("eager"):
-        fields["eager"] = True
-    if read.get("sync"):
-        fields["sync"] = True
+    fields.update({key: True for key in ("eager", "sync") if read.get(key)})
     _take_ranks(tool, read, made)
     _take_formats(read, made)
     _take_drafts(read, made)
