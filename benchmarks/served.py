@@ -40,6 +40,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.compute.engines.file import choose_carried
+from windtunnel.formats.jobs.servers.launch import BALANCE_WAIT
 from windtunnel.serving import Served, ServePlan, answer, serve, server_of, step_times
 from windtunnel.serving.drafting import times_of as drafting_times
 from windtunnel.serving.load import drawn_load
@@ -167,11 +168,14 @@ def times_of(
     )  # fmt: skip
 
 
-def launched(engine: str, model: str, weights: str, users: int) -> tuple[str, int, int | None]:
-    """(cache, passes between looks at new requests, tokens of a chunk) of a public run, as its launch scripts have them
-    (SemiAnalysisAI/InferenceX benchmarks/single_node: dsr1_fp8_b200.sh, dsr1_fp4_b200.sh, dsr1_fp4_b200_trt.sh,
-    qwen3.5_fp8_b200.sh, gptoss_fp4_b200.sh). NVIDIA's checkpoints in NVFP4 state a cache in FP8."""
+def launched(engine: str, model: str, weights: str, users: int, ranks: int) -> tuple[str, int, int | None]:
+    """(cache, passes between looks at new requests, tokens of a chunk) of a public run with `ranks` of DP attention, as its launch
+    scripts have them (SemiAnalysisAI/InferenceX benchmarks/single_node: dsr1_fp8_b200.sh, dsr1_fp4_b200.sh, dsr1_fp4_b200_trt.sh,
+    dsr1_fp8_b200_trt.sh, qwen3.5_fp8_b200.sh, gptoss_fp4_b200.sh, gptoss_fp4_b200_trt.sh: attention_dp_config). NVIDIA's
+    checkpoints in NVFP4 state a cache in FP8."""
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
+    if engine == "trtllm" and ranks > 1:
+        return "fp8" if narrow else "bf16", BALANCE_WAIT if model == "gpt-oss-120b" else 60, None
     if engine != "sglang":
         return "fp8" if narrow else "bf16", 1, None
     return "fp8" if narrow else "bf16", 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768
@@ -187,7 +191,8 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     isl, osl = int(row["isl"]), int(row["osl"])
     lengths = [f"{round(0.8 * n)}-{n}" if is_public(row) else n for n in (isl, osl)]
     users = users_of(row)
-    kv, polls, chunk = launched(row["backend"], model, weights, users) if is_public(row) else ("bf16", 1, None)
+    ranks = plan_of(row).dp if row["mode"] == "agg" else 1
+    kv, polls, chunk = launched(row["backend"], model, weights, users, ranks) if is_public(row) else ("bf16", 1, None)
     formats = (weights, attention, kv)
     longest = isl if isl > 8192 else 0
     release = row["backend_version"] if row["backend_version"][:1].isdigit() else None

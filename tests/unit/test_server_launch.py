@@ -122,6 +122,37 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+BALANCED = (
+    "cat > extra.yaml <<EOF\nenable_attention_dp: true\nattention_dp_config:\n  enable_balance: {balance}\n{more}EOF\n"
+    "trtllm-serve " + QWEN + " --tp_size 4 --extra_llm_api_options extra.yaml\n"
+)
+
+
+@pytest.mark.parametrize(
+    "balance, more, polls", [("true", "  timeout_iters: 60\n", 60), ("true", "", 50), ("false", "  timeout_iters: 60\n", None)]
+)
+def test_ranks_that_balance_prompts_wait_for_them(balance: str, more: str, polls: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(BALANCED.format(balance=balance, more=more))
+    found = read_launch(path)
+    assert found is not None and found.fields["dp"] == 4 and found.fields.get("polls") == polls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"vllm serve {QWEN} -tp 4 --no-async-scheduling\n",
+        f"python3 -m sglang.launch_server --model-path {QWEN} --tp 4 --disable-overlap-schedule\n",
+        f"cat > extra.yaml <<EOF\ndisable_overlap_scheduler: true\nEOF\ntrtllm-serve {QWEN} --tp_size 4 --config extra.yaml\n",
+    ],
+)
+def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(text)
+    found = read_launch(path)
+    assert found is not None and found.fields["sync"] is True and not any("overlap" in line for line in found.ignored)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_read(form: str, tmp_path: Path) -> None:
     text, tool, expected = FORMS[form]
@@ -265,11 +296,11 @@ PLANS = st.sampled_from([(1, 1, 1, 1), (2, 1, 1, 1), (4, 2, 1, 1), (4, 1, 1, 4),
     tool=st.sampled_from(list(TOOLS)), engine=st.sampled_from(["vllm", "sglang", "trtllm"]), plan=PLANS,
     kv=st.sampled_from(["bf16", "fp8"]), running=st.sampled_from([None, 32]), tokens=st.sampled_from([None, 4096]),
     memory=st.sampled_from([None, 0.8]), eager=st.booleans(), context=st.sampled_from([None, 16384]),
-    drafts=st.sampled_from([0, 3]),
+    drafts=st.sampled_from([0, 3]), sync=st.booleans(), polls=st.sampled_from([None, 30]),
 )  # fmt: skip
 def test_a_plan_comes_back(
     tool: str, engine: str, plan: tuple[int, ...], kv: str, running: int | None, tokens: int | None, memory: float | None,
-    eager: bool, context: int | None, drafts: int,
+    eager: bool, context: int | None, drafts: int, sync: bool, polls: int | None,
 ) -> None:  # fmt: skip
     """What is written and read is the same served job, for every tool, plan and limit."""
     engine = engine if tool == "dynamo" else tool
@@ -278,7 +309,7 @@ def test_a_plan_comes_back(
     degrees = ServePlan(*plan)
     server = server_of(
         model, "h200-ib", degrees.gpus, engine, degrees, kv=kv, step_tokens=tokens, running=running, memory=memory, eager=eager,
-        speculation=drafted,
+        speculation=drafted, sync=sync, polls=polls,
     )  # fmt: skip
     try:
         written = launch_script(server, "deepseek-ai/DeepSeek-V3", tool, context=context)
@@ -290,7 +321,8 @@ def test_a_plan_comes_back(
     assert found is not None and found.tool.engine == engine and not any("not known" in line for line in found.ignored)
     fields = found.fields
     back = ServePlan(*(int(fields.get(name, 1)) for name in ("tp", "pp", "dp", "ep")))
-    assert back == degrees and fields.get("kv", "bf16") == kv
+    assert back == degrees and fields.get("kv", "bf16") == kv and fields.get("sync", False) is sync
+    assert fields.get("polls") == (polls if engine == "sglang" or (engine == "trtllm" and degrees.dp > 1) else None)
     assert (fields.get("running"), fields.get("step_tokens"), fields.get("memory"), fields.get("max_model_len")) == (
         running, tokens, memory, context,
     )  # fmt: skip
@@ -312,7 +344,7 @@ def test_the_search_says_how_to_start_its_best(capfd: pytest.CaptureFixture[str]
     assert f"tp{found.fields['tp']}" in shown.partition(" best ")[2].partition("with")[0]
 
 
-@pytest.mark.parametrize("words", [["--option", "foo=1"], ["--option", "running=many"], []])
+@pytest.mark.parametrize("words", [["--option", "foo=1"], ["--option", "running=many"], ["--option", "experts=gpus=2"], []])
 def test_an_export_that_cannot_be_is_told(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     machine = ["--on", "h100-ib"] if words else []
     assert main(["export", "vllm", "Qwen/Qwen3-8B", *machine, *words]) != 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from windtunnel.serving.replicas.answer import FleetServed
     from windtunnel.serving.replicas.curve import RateCurve
     from windtunnel.serving.speculation import Speculation
+    from windtunnel.serving.step_times import StepTimes
     from windtunnel.spec import Model
 
 
@@ -56,10 +57,12 @@ def answer_serve(asked: ServeOptions) -> Served:
         server, front = calibration.apply(server), None if front is None else calibration.apply(front)
         notes = (*notes, f"calibrated: {calibration.in_words()}")
     load = _load_of(asked)
+    times, beside, said = _times_of(asked, server)
+    notes = (*notes, *said)
     if front is not None:
         served = serve_apart(front, server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
     else:
-        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, record=asked.record)
+        served = serve(server, load, ttft=asked.ttft, tpot=asked.tpot, times=times, record=asked.record, beside=beside)
     if server.tiers:
         plain, other = replace(server, tiers=()), None if front is None else replace(front, tiers=())
         without = serve(plain, load) if other is None else serve_apart(other, plain, load)
@@ -67,6 +70,28 @@ def answer_serve(asked: ServeOptions) -> Served:
     if asked.requests_out is not None and served.records is not None:
         served.records.write(asked.requests_out)
     return replace(served, notes=(*notes, *served.notes), measured=found) if notes or found else served
+
+
+def _times_of(asked: ServeOptions, server: Server) -> tuple[StepTimes | None, int, tuple[str, ...]]:
+    """Passes that are not those of the engine's kernels on the server's GPUs alone: measured ones, or with experts on GPUs of their
+    own; how many GPUs these are, and notes. SpecError and PlanError for a server that cannot have them."""
+    from windtunnel.base.errors import SpecError
+
+    said = {"--passes": asked.passes, "--experts": asked.experts, "--prefill": asked.prefill}
+    given = [name for name, value in said.items() if value is not None]
+    if len(given) > 1:
+        raise SpecError(given[0], str(said[given[0]]), f"one of {' and '.join(given)}", f"Leave out {given[-1]}.")
+    if asked.passes is not None:
+        from windtunnel.serving.measured_passes import measured_times
+
+        measured = measured_times(server, asked.passes)
+        return measured, 0, (measured.law.in_words(),)
+    if asked.experts is not None:
+        from windtunnel.serving.expert_pool import PooledTimes, pool_of
+
+        pooled = PooledTimes(server, pool=pool_of(asked.experts)).check_pool()
+        return pooled, pooled.pool.gpus, (pooled.in_words(),)
+    return None, 0, ()
 
 
 def answer_server_calibration(
@@ -146,6 +171,10 @@ def export_server(tool: str, options: ServeOptions) -> Written:
 
     asked = with_launch(options)[0]
     asked = asked if tool == "dynamo" else replace(asked, engine=tool)
+    if asked.experts is not None:
+        from windtunnel.base.errors import SpecError
+
+        raise SpecError("--option experts", asked.experts, "none: no line starts a server whose experts have GPUs of their own")
     server, front = servers_of(asked)
     named, assumed = hub_name(str(asked.model), server.model)
     prefill = None if front is None else (front.plan, front.replicas)
@@ -173,7 +202,8 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
         return server_of(
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
             kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
-            speculation=drafted, context=asked.max_model_len, eager=asked.eager, release=asked.release, overrides=changes,
+            speculation=drafted, context=asked.max_model_len, eager=asked.eager, sync=asked.sync, release=asked.release,
+            overrides=changes,
         )  # fmt: skip
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)

@@ -82,6 +82,8 @@ def _vllm(server: Server, model: str, plan: ServePlan, context: int | None, star
     line.add("--max-model-len", context)
     if not server.engine.graph_tokens:
         line.words.append("--enforce-eager")
+    if not server.engine.ahead:
+        line.words.append("--no-async-scheduling")
     drafted = server.speculation
     if drafted is not None:
         method = {"mtp": "mtp", "eagle": "eagle3", "draft": "draft_model"}[drafted.method]
@@ -110,6 +112,8 @@ def _sglang(server: Server, model: str, plan: ServePlan, context: int | None, st
     line.add("--context-length", context)
     if not server.engine.graph_tokens:
         line.words.append("--disable-cuda-graph")
+    if not server.engine.ahead:
+        line.words.append("--disable-overlap-schedule")
     drafted = server.speculation
     if drafted is not None:
         line.add("--speculative-algorithm", {"mtp": "NEXTN", "eagle": "EAGLE3", "draft": "STANDALONE"}[drafted.method])
@@ -131,6 +135,8 @@ def _trtllm(server: Server, model: str, plan: ServePlan, context: int | None, st
             raise PlanError("tp", plan.tp, "1 with dp: TensorRT-LLM's attention DP has a rank for each group")
         line.table["enable_attention_dp"] = True
     limits = _changed_limits(server)
+    if plan.dp > 1 and "polls" in limits:
+        line.table["attention_dp_config"] = {"enable_balance": True, "timeout_iters": limits["polls"]}
     line.add("--max_batch_size", limits.get("running"))
     line.add("--max_num_tokens", limits.get("step_tokens"))
     line.add("--max_seq_len", context)
@@ -139,6 +145,8 @@ def _trtllm(server: Server, model: str, plan: ServePlan, context: int | None, st
         line.table["kv_cache_config"] = {"dtype": server.kv}
     if not server.engine.graph_tokens:
         line.table["cuda_graph_config"] = None
+    if not server.engine.ahead:
+        line.table["disable_overlap_scheduler"] = True
     _say_format(line, server)
     drafted = server.speculation
     if drafted is not None:

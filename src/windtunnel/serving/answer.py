@@ -120,7 +120,7 @@ class Served:
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
     printed. `records`: what each request did. `tiers`: what tiers of
     the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each
-    have a request at a time.
+    have a request at a time. `passes`: what their seconds are of, as `StepTimes.source` says.
     """
 
     server: Server
@@ -155,6 +155,7 @@ class Served:
     tiers: tuple[TierHits, ...] = ()
     ttft_without: float | None = None
     users: int = 0
+    passes: str = "kernels"
 
     @cached_property
     def kind(self) -> ServerKind:
@@ -164,8 +165,8 @@ class Served:
     @cached_property
     def published_servers(self) -> PublishedServers | None:
         """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none
-        was compared."""
-        found = servers_like(self.kind)
+        was compared, or where passes are measured ones, which say nothing of the machine's kernels."""
+        found = servers_like(self.kind) if self.passes != "measured" else None
         return found.widen_errors() if found is not None and self.unlike else found
 
     @cached_property
@@ -176,6 +177,7 @@ class Served:
         reasons = {
             "kernels carried from another maker's GPUs": is_carried(gpu) and gpu.vendor != load_gpu(DEFAULT).vendor,
             "a group of ranks over NICs": plan.dp == 1 and plan.tp > server.job.cluster.node.domain,
+            "experts on GPUs of their own": self.passes == "pooled",
             "more users than any of them had": found is not None and self.users > found.users,
         }
         return tuple(reason for reason, holds in reasons.items() if holds)

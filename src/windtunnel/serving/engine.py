@@ -110,9 +110,7 @@ class InferenceEngine(ABC):
 
     def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
         """`limits` as of a release, such as 0.11.0: before `schedules_ahead` nothing hides the host's work between passes."""
-        if release_numbers(release) >= self.schedules_ahead:
-            return limits
-        return replace(limits, gap=UNHIDDEN, request_gap=REQUEST, ahead=False)
+        return limits if release_numbers(release) >= self.schedules_ahead else unhidden(limits)
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Bytes of the cache on a GPU of `usable` ones: what weights and a profile run of the largest pass leave of its share."""
@@ -138,6 +136,11 @@ ENGINES: Registry[InferenceEngine] = Registry(
 def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     """The engine with its defaults on `gpu`. UnknownName for another name."""
     return ENGINES.find(name).limits(gpu, tp)
+
+
+def unhidden(limits: ServeEngine) -> ServeEngine:
+    """`limits` of an engine that chooses a pass when the one before it has ended: the host's work between them shows."""
+    return replace(limits, gap=UNHIDDEN, request_gap=REQUEST, ahead=False)
 
 
 def release_numbers(release: str) -> tuple[int, ...]:

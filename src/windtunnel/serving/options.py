@@ -87,17 +87,24 @@ class ServeOptions:
     measured: str | Path | None = option(
         "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
     )
+    passes: str | Path | None = option(
+        "Measured passes in place of the engine's kernels: CSV of seconds and what each computed.", None, metavar="FILE"
+    )
     calibration: str | Path | None = option("Host and client time that `windtunnel calibrate RESULT` wrote.", None, metavar="FILE")
     ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
     tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
     step_tokens: int | None = option("Most tokens of a forward pass; default: the engine's.", None, least=1)
     running: int | None = option("Most requests that run at once.", None, least=1)
-    polls: int | None = option("Decoding passes between two looks at new requests (SGLang); default 1.", None, least=1)
+    polls: int | None = option("Decoding passes between two looks at new requests; default 1.", None, least=1)
     memory: float | None = option("Share of GPU memory that the engine may use.", None)
     max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
+    sync: bool = option("Nothing is scheduled ahead of the pass that runs (--no-async-scheduling).", False)
     release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
+    experts: str | None = option(
+        "Experts have GPUs of their own beside --gpus, which compute attention.", None, metavar="gpus=N[,micro=N]"
+    )
     speculate: str | None = option(_SPECULATE, None, metavar=_DRAFTED)
     tier: Sequence[str] = option(
         "A tier of the cache behind the GPUs' of a copy, the fastest first; may be repeated.",

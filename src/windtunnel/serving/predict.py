@@ -35,20 +35,21 @@ def serve(
     tpot: float | None = None,
     times: StepTimes | None = None,
     record: bool = False,
+    beside: int = 0,
 ) -> Served:
     """How `server` answers `load`. `ttft`, `tpot`: limits in seconds, of which the answer says how many requests keep them.
 
     Requests are dealt to lanes (replicas, DP-attention ranks, pipeline stages) in turn; lanes with the same requests are simulated
     once. DP-attention ranks begin each pass together. Requests beyond the model's context are cut, and said in the notes. `times`:
-    those of the same server, from a call before; `record`: the answer has what passes did. SpecError for limits that are none,
-    PlanError for a model or a request that does not fit.
+    those of the same server, from a call before; `record`: the answer has what passes did; `beside`: GPUs that it needs further,
+    those of experts. SpecError for limits that are none, PlanError for a model or a request that does not fit.
     """
     check_latency_limits(ttft, tpot)
     load = within_context(load, server.model.max_seq)
     times = times or times_of(server)
     room = room_of(server, times)
     results = _run_all(times, load, room.lane_tokens, record)
-    return _answer(server, load, times, room, results, (ttft, tpot))
+    return _answer(server, load, times, room, results, (ttft, tpot), beside)
 
 
 def _run_all(times: StepTimes, load: ServeLoad, tokens: int, record: bool) -> list[tuple[ServeLoad, LaneResult]]:
@@ -182,6 +183,7 @@ def _answer(
     room: CacheRoom,
     results: list[tuple[ServeLoad, LaneResult]],
     limits: tuple[float | None, float | None],
+    beside: int = 0,
 ) -> Served:
     sent, first, last = (np.concatenate([getattr(r, name) for _, r in results]) for name in ("sent", "first", "last"))
     prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
@@ -192,11 +194,11 @@ def _answer(
     seconds = float(last.max() - sent.min())
     if client and not load.is_open:  # each user's round is longer by it
         seconds *= float(e2e.mean()) / (float(e2e.mean()) - client)
-    tokens, gpus = float(output.sum()), server.job.cluster.gpus
+    tokens, gpus = float(output.sum()), server.job.cluster.gpus + beside
     busy = sum(r.busy for _, r in results)
     batch = sum(r.mean_batch for _, r in results) / len(results) * server.plan.dp
     share = tokens / max(seconds, 1e-12)
-    dollars, joules = _price(server, seconds, tokens, results)
+    dollars, joules = _price(with_gpus(server, gpus) if beside else server, seconds, tokens, results)
     mean_length = float((prompt + output / 2.0).mean())
     each = sum(r.mean_batch for _, r in results) / len(results)
     return Served(
@@ -229,6 +231,7 @@ def _answer(
         tiers=_tier_hits(server, results),
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
         users=0 if load.is_open else -(-load.concurrency // server.replicas),
+        passes=times.source,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,8 +63,9 @@ def _part_of(op: Op) -> str:
 
 @dataclass
 class StepTimes:
-    """Seconds of forward passes of `server`."""
+    """Seconds of forward passes of `server`. `source`: what they are of: kernels, measured passes, or two pools of GPUs."""
 
+    source: ClassVar[str] = "kernels"
     server: Server
     on_core: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
     """What `serving.core` has made of these passes for the core, with and without other ranks."""

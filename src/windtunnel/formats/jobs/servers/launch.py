@@ -26,9 +26,13 @@ STARTS = re.compile(
 """What a text has somewhere that starts a server."""
 _RATE = 0.7
 """Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
-_INTEGERS = ("tp", "pp", "dp", "ep", "running", "step_tokens", "context", "polls", "steps", "draft_tokens", "policy")
+BALANCE_WAIT = 50
+"""Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
+`timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
+_COUNTS = ("tp", "pp", "dp", "ep", "running", "polls")
+_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "policy")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = ("expert_parallel", "eager", "dp_attention", "prefill_worker", "decode_worker")
+_SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
 
 
 @dataclass(frozen=True)
@@ -328,7 +332,8 @@ _CONFIG = {
     "kv_cache_config.dtype": "kv", "kv_cache_config.free_gpu_memory_fraction": "memory", "enable_attention_dp": "dp_attention",
     "cuda_graph_config": "no_graph", "moe_expert_parallel_size": "ep", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
     "max_batch_size": "running", "max_num_tokens": "step_tokens", "max_seq_len": "context",
-    "quant_config.quant_algo": "quantization",
+    "quant_config.quant_algo": "quantization", "attention_dp_config.enable_balance": "balance",
+    "attention_dp_config.timeout_iters": "balance_wait", "disable_overlap_scheduler": "sync",
 }  # fmt: skip
 """Keys of TensorRT-LLM's options -> field."""
 
@@ -354,9 +359,7 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
     if "model" in read:
         fields["model"] = str(read["model"])
     fields["engine"] = tool.engine
-    for key in ("tp", "pp", "dp", "ep", "running", "polls"):
-        if key in read:
-            fields[key] = read[key]
+    fields.update({key: read[key] for key in _COUNTS if key in read})
     if read.get("step_tokens", 0) > 0:
         fields["step_tokens"] = read["step_tokens"]
     if "context" in read and read["context"] > 0:
@@ -368,8 +371,9 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
             f"--memory {read['memory_after_weights']}: a share of what weights leave is taken for one of all memory"
         )
         fields["memory"] = read["memory_after_weights"]
-    if read.get("eager"):
-        fields["eager"] = True
+    if read.get("balance") and read.get("dp_attention"):
+        fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
+    fields.update({key: True for key in ("eager", "sync") if read.get(key)})
     _take_ranks(tool, read, made)
     _take_formats(read, made)
     _take_drafts(read, made)
