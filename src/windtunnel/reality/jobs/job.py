@@ -314,6 +314,9 @@ class _Candidates:
             return ((layers + 2) // pp,)
         if pp == 1 or not self.habits.interleaves or "1f1b" in _words(self.row) or self.habits.prints_virtual_stages:
             return (1,)
+        if self.row.mbs is not None and self.row.recompute is not None and "interleaved" not in _words(self.row):
+            self.assumed.append("no virtual stages, the framework's default: the row prints the rest of its plan")
+            return (1,)
         blank.append("virtual stages")
         if layers % pp and (layers + 2) % pp:
             return (1,)
@@ -350,7 +353,8 @@ def _modules(model: Model) -> tuple[Any, ...]:
 
 
 def _words(row: TrainingRow) -> str:
-    return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved")
+    """The notes. PTD-P, the combination of Narayanan et al. 2021, has the interleaved schedule."""
+    return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved").replace("ptd-p", "interleaved")
 
 
 def _sequence_parallel(row: TrainingRow, tp: int, habits: FrameworkHabits, assumed: list[str]) -> bool:
