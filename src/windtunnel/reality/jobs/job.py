@@ -353,8 +353,8 @@ def _modules(model: Model) -> tuple[Any, ...]:
 
 
 def _words(row: TrainingRow) -> str:
-    """The notes. PTD-P, the combination of Narayanan et al. 2021, has the interleaved schedule."""
-    return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved").replace("ptd-p", "interleaved")
+    """What row and source call the run. PTD-P, the combination of Narayanan et al. 2021, has the interleaved schedule."""
+    return f"{row.notes or ''} {row.source}".lower().replace("interleaved 1f1b", "interleaved").replace("ptd-p", "interleaved")
 
 
 def _sequence_parallel(row: TrainingRow, tp: int, habits: FrameworkHabits, assumed: list[str]) -> bool:
