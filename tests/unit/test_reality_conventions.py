@@ -40,5 +40,14 @@ def test_llama3_has_one_layer_a_virtual_stage() -> None:
 
 def test_layouts_with_embedding_and_head_as_layers_have_virtual_stages() -> None:
     """94 layers and two on 8 stages: 12 a stage, so 1, 2, 3, 4 or 6 virtual ones."""
-    made = draft(replace(ROWS["T0508"], vpp=None, framework="megatron"))  # NeMo's tables print it wherever there is one
+    row = replace(ROWS["T0508"], vpp=None, framework="megatron", mbs=None)  # NeMo's tables print it wherever there is one
+    made = draft(row)
     assert isinstance(made, Draft) and {job.plan.vpp for job in made.jobs} == {1, 2, 3, 4, 6}
+
+
+@pytest.mark.parametrize(("notes", "more"), [("", False), ("interleaved schedule", True)])
+def test_a_row_that_prints_the_rest_of_its_plan_has_no_virtual_stages(notes: str, more: bool) -> None:
+    row = replace(ROWS["T0508"], vpp=None, framework="megatron", mbs=1, recompute="full", notes=notes)
+    made = draft(row)
+    assert isinstance(made, Draft) and ({job.plan.vpp for job in made.jobs} != {1}) is more
+    assert any("no virtual stages, the framework's default" in text for text in made.assumed) is not more
