@@ -26,7 +26,7 @@ from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.search.reasons import front_lines, reason_lines
 from windtunnel.search.result import MOST
-from windtunnel.search.sheet import _coordinates, front_shown, search_sheet, space_sheet
+from windtunnel.search.sheet import _coordinates, _plans, front_shown, search_sheet, space_sheet
 from windtunnel.search.space import WITH_TP, Space
 from windtunnel.search.workers import Here, Processes
 from windtunnel.sheet.blocks import Plot
@@ -330,6 +330,14 @@ def test_a_front_says_what_each_plan_is_for():
     assert front_shown(result, 2) == [0, cheapest]
     assert "$ a million tokens" in _text(search_sheet(result))
     assert "days" in _text(search_sheet(result)) and "$ in all" in _text(search_sheet(result))
+
+
+def test_what_the_first_plan_alone_sets_is_said_of_the_others(result):
+    """The first plan has stages of its own, which the second one, the same but for them, has not."""
+    best = result.ranked[0]
+    first = replace(best, change=best.change + Change.of(plan__stages=(result.jobs[0].model.layers,)))
+    table = _plans(replace(result, ranked=(first, best), front=1), (0, 1), brief=True)
+    assert "stages of equally many layers" in str(table.rows[1][-1])
 
 
 def test_lines_of_plans_go_through_the_fields_that_differ_with_values_in_order(result):

@@ -144,7 +144,9 @@ def plan_words(fields: Mapping[str, Any], than: Mapping[str, Any] | None = None)
         if than is not None and than.get(path, value) == value and path in than:
             continue
         name = short_name(path)
-        if value is None or isinstance(value, bool):
+        if path == "plan.stages" and value is None:
+            words.append("stages of equally many layers")
+        elif value is None or isinstance(value, bool):
             words.append(name if value else f"no {name}")
         else:
             words.append(f"{name} {value_text(value)}")

@@ -9,7 +9,7 @@ from typing import Any
 from windtunnel.predict import predict
 from windtunnel.predict.category import StepGroup
 from windtunnel.predict.sheet.parts import COLOUR, group_sums
-from windtunnel.search.change import plan_words, short_name, value_text
+from windtunnel.search.change import plan_words, short_name, value_of, value_text
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate
 from windtunnel.search.objective import OBJECTIVES, Objective, number_of, values_of
@@ -153,7 +153,8 @@ def _plans(result: SearchResult, places: Sequence[int], brief: bool) -> Table:
         fields, outcome = result.fields(candidate), candidate.outcome
         words = quote(plan_words(fields))
         if brief and number:
-            differs = plan_words(fields, first)
+            unsaid = {path: value_of(result.job_of(candidate), path) for path in first if path not in fields}
+            differs = plan_words({**fields, **unsaid}, first)
             words = quote(differs) if differs else Sentence("the same")
         if label := result.labels[candidate.frame]:
             words = Sentence("{machine}: {plan}", machine=label, plan=words)
