@@ -1,8 +1,8 @@
-"""`python tests/pytorch/recovery_ranks.py FOLDER --world N --fault STEP:RANK:KIND …`: ranks of data-parallel training that fail once at
-each fault, under a parent that starts a rank anew which was killed. The parent forks: torch is imported once.
+"""`python tests/pytorch/recovery_ranks.py FOLDER --world N --fault STEP:RANK:KIND …`: data-parallel ranks that fail once
+at each fault, under a parent that starts a rank anew which was killed. The parent forks: torch is imported once.
 
-KIND: `kill` in the step, `raise` in the step, `late` (raised after the optimizer has changed the weights), `connect` (killed while the
-ranks meet again), `always` (raised at each try). Each rank writes when it failed and when it finished steps.
+KIND: `kill` in the step, `raise` in the step, `late` (raised after the optimizer has changed the weights), `connect` (killed while
+the ranks meet again), `always` (raised at each try). Each rank writes when it failed and when it finished steps.
 """
 
 from __future__ import annotations
@@ -86,7 +86,14 @@ class Rank:
         peers = [self.rank] if self.given.sharded else None
         state = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
         train_through_faults(
-            self.connect, state, self.given.steps, seed=3, every=self.given.every, peers=peers, timeout=self.given.timeout, backend="gloo"
+            self.connect,
+            state,
+            self.given.steps,
+            seed=3,
+            every=self.given.every,
+            peers=peers,
+            timeout=self.given.timeout,
+            backend="gloo",
         )
         weights = b"".join(one.detach().numpy().tobytes() for one in self.model.parameters())
         self.say(f"weights {hashlib.md5(weights).hexdigest()}", self.given.steps)

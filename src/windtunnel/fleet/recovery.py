@@ -1,23 +1,21 @@
-"""Steps of data-parallel training that go on when a rank raises or dies: survivors stay, and take what they lost from a peer's memory.
+"""Steps of data-parallel training that go on when a rank raises or dies: survivors stay, and what is lost comes from a peer.
 
-All ranks meet in a *generation*: each says in a store which finished steps it holds in memory, they make a process group, and go on from
-the newest step that every shard of the state has a holder of. Whoever cannot go on, because its step raised or a peer is gone, writes the
-fault of the generation into the store. That ends the generation for all: their connections are cut, and they meet in the next one. A rank
-that was started anew finds that its predecessor had joined, which is a fault too. A restart of a whole job takes seconds for each rank's
-process; this takes a process group and a copy.
+All ranks meet in a *generation*: each says in a store which finished steps it holds in memory, they make a process group, and go
+on from the newest step that every shard of the state has a holder of. Whoever cannot go on, because its step raised or a peer is
+gone, writes the fault of the generation into the store. That ends the generation for all: their connections are cut, and they meet
+in the next one. A rank that was started anew finds that its predecessor had joined, which is a fault too.
 """
 
 from __future__ import annotations
 
 import copy
-import gc
 import os
 import random
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,12 +31,13 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.checkpoint.checkpointer import arrange_buckets, bucket_layouts, wrapped_modules
 from windtunnel.fleet.checkpoint.states import PerRank
+from windtunnel.fleet.event_log import append_event
 from windtunnel.fleet.fence import describe, tell
 from windtunnel.fleet.startup.counting_store import CountingStore
 
 Step = Callable[[int], object]
 LOOK_SECONDS = 0.1
-"""Between two looks of a training rank at the store. A rank that waits in a call of gloo hears of a fault at once, by its connection."""
+"""Between two looks of a training rank at the store. One that waits in a call of gloo hears of a fault by its connections."""
 POLL_SECONDS = 0.01
 """Between two looks of a rank that waits for its peers."""
 CONNECT_SECONDS = 30.0
@@ -143,7 +142,7 @@ class _Memory:
         self.copies = {held: kept for held, kept in self.copies.items() if held <= step}
         values = tree_map_only(torch.Tensor, torch.clone, tree_unflatten(copy.copy(self.copies[step][0]), self.copies[step][1]))
         for key, value in values.items():
-            target = self.state.get(key)
+            target: Any = self.state.get(key)
             if isinstance(target, torch.nn.Module):
                 target.zero_grad(set_to_none=True)
             if hasattr(target, "load_state_dict"):
@@ -235,8 +234,8 @@ class _Recovery:
                 away = [rank for rank in range(self.world) if not self.store.check([f"{key}/{rank}"])]
                 who = ", ".join(map(str, away[:16])) or "some"
                 raise RecoveryError(
-                    f"ranks {who} {what} within {self.timeout:g} s. Start the job from its checkpoint; `windtunnel fleet run --nodes N"
-                    " --rejoin` starts a rank that died anew by itself."
+                    f"ranks {who} {what} within {self.timeout:g} s. Start the job from its checkpoint;"
+                    " `windtunnel fleet run --nodes N --rejoin` starts a rank that died anew by itself."
                 )
             time.sleep(POLL_SECONDS)
             count = self.store.add(f"{key}/count", 0)
@@ -314,27 +313,32 @@ def train_through_faults(
     connect: Callable[[], Step], state: dict[str, Any], steps: int, *, load: Callable[[], int] = lambda: 0, seed: int | None = None,
     every: int = 1, peers: Sequence[int] | None = None, retries: int = 3, backend: str | None = None, timeout: float = 300.0,
 ) -> int:  # fmt: skip
-    """Runs `steps` steps of data-parallel training, and goes on bit-equal when a rank raises, or dies and is started anew. Returns the
-    number of faults that this rank went through.
+    """Runs `steps` steps of data-parallel training, and goes on bit-equal when a rank raises, or dies and is started anew. Returns
+    the number of faults that this rank went through.
 
     Every rank calls it instead of `init_process_group`, with torch's `env://` variables; the process group stays when it returns.
     `connect`: called with each new process group; makes what belongs to the group, such as a DDP over the model, and returns the
-    function of a step, which gets the number of steps before it. Nothing else may keep such objects. `state`: as for a `Checkpointer`;
-    modules and optimizers that all ranks hold alike, and all that a step changes. `load`: called if no rank has the state in memory; puts
-    the newest checkpoint into `state` and returns its number of steps. `seed`: random numbers of a step follow from it, the step and the
-    rank. `every`: steps between two copies into host memory; others are repeated after a fault. `peers`: ranks with this one's state;
-    default all. `retries`: faults in a row without a step until ranks give up. `timeout`: seconds to wait for a rank, or in a collective.
+    function of a step, which gets the number of steps before it. Nothing else may keep such objects. `state`: as for a
+    `Checkpointer`; modules and optimizers that all ranks hold alike, and all that a step changes. `load`: called if no rank has the
+    state in memory; puts the newest checkpoint into `state` and returns its number of steps. `seed`: random numbers of a step
+    follow from it, the step and the rank. `every`: steps between two copies into host memory; those since are repeated after a
+    fault. `peers`: ranks with this one's state; default all. `retries`: faults in a row without a step until ranks give up.
+    `timeout`: seconds to wait for a rank, or in a collective.
 
-    SpecError for a state that it cannot keep; RecoveryError if the state of a lost rank has no replica, or a rank does not come back.
-    After `retries`, the error of the step itself on the rank that raised it.
+    SpecError for a state that it cannot keep; RecoveryError if the state of a lost rank has no replica, or a rank does not come
+    back. After `retries`, the error of the step itself on the rank that raised it.
     """
     wrong = [key for key, value in state.items() if isinstance(value, PerRank)]
     if wrong:
-        raise SpecError("state", f"PerRank {wrong[0]}", "state that peers hold too", "Give seed=N: random numbers follow from the step.")
+        raise SpecError(
+            "state", f"PerRank {wrong[0]}", "state that peers hold too", "Give seed=N: random numbers follow from the step."
+        )
     store, rank, world = next(iter(dist.rendezvous("env://", timeout=timedelta(seconds=timeout))))
     same = tuple(sorted(peers)) if peers is not None else tuple(range(world))
     if rank not in same or every < 1:
-        raise SpecError("peers" if rank not in same else "every", same if every > 0 else every, "ranks with this one; 1 or more steps")
+        raise SpecError(
+            "peers" if rank not in same else "every", same if every > 0 else every, "ranks with this one; 1 or more steps"
+        )
     chosen = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     memory = _Memory(state, 1 if len(same) == world else 2)
     recovery = _Recovery(dist.PrefixStore("recovery", store), rank, world, memory, same, chosen, timeout)
@@ -343,7 +347,9 @@ def train_through_faults(
         try:
             joined = recovery.join()
             if max(info.fruitless for info in joined) > retries:
-                raise raised or RecoveryError(f"{retries + 1} faults in a row, and no step between them. See the other ranks' logs.")
+                raise raised or RecoveryError(
+                    f"{retries + 1} faults in a row, and no step between them. See the other ranks' logs."
+                )
             choose_step(joined)  # a lost shard is said by all ranks, before they connect
             raised = None
             _run_generation(recovery, joined, connect, steps, load, seed, every)
@@ -365,7 +371,8 @@ def train_through_faults(
 
 
 def _run_generation(
-    recovery: _Recovery, joined: list[Joined], connect: Callable[[], Step], steps: int, load: Callable[[], int], seed: int | None, every: int,
+    recovery: _Recovery, joined: list[Joined], connect: Callable[[], Step], steps: int, load: Callable[[], int], seed: int | None,
+    every: int,
 ) -> None:  # fmt: skip
     """Steps until the last one is done on all ranks. Raises what a step raises, or what a lost peer causes."""
     began = time.monotonic()
@@ -381,10 +388,8 @@ def _run_generation(
             else:
                 number = found
                 memory.restore(number)
-                if recovery.buckets:
-                    gc.collect()  # DDPs of the generation before
-                    arrange_buckets(memory.state, recovery.buckets)
-            _tell_return(recovery, number, source, began)
+                arrange_buckets(memory.state, recovery.buckets)
+            _tell_return(recovery, joined, number, source, began)
             first = number
             while number < steps:
                 if seed is not None:
@@ -401,16 +406,22 @@ def _run_generation(
         is_own = not recovery.has_ended()
         recovery.end(f"rank {recovery.rank} raised {describe(error)}")  # before the others lose their connections to this one
         watch.cut()
+        if dist.is_initialized():
+            for module in wrapped_modules(memory.state).values():
+                module.reducer = None  # it refers to the group, and must not be taken for that of the next DDP
         if not is_own:
             raise _EndedGeneration from None
         raise
 
 
-def _tell_return(recovery: _Recovery, step: int, source: int | None, began: float) -> None:
-    """Says on rank 0, and on a rank that got its state, what the generation before ended with."""
+def _tell_return(recovery: _Recovery, joined: list[Joined], step: int, source: int | None, began: float) -> None:
+    """Says on rank 0, and on a rank that got its state, what the generation before ended with; tells the driver what was loaded."""
+    if source is not None:
+        append_event(recovery.rank, "load", step, seconds=time.monotonic() - began, source=f"memory of rank {source}")
     if recovery.generation == 0 or (recovery.rank != 0 and source is None):
         return
-    why = recovery.store.get(f"fault/{recovery.generation - 1}").decode()
+    anew = ", ".join(str(rank) for rank, info in enumerate(joined) if not info.held)
+    why = f"started anew: rank {anew}" if anew else recovery.store.get(f"fault/{recovery.generation - 1}").decode()
     whence = "" if source is None else f", with the state of rank {source}"
     tell(f"{why}; rank {recovery.rank} goes on after step {step:,}{whence}, {time.monotonic() - began:.2f} s after all had come")
 
