@@ -78,7 +78,7 @@ def choose_step(joined: Sequence[Joined]) -> tuple[int | None, dict[int, int]]:
         return None, {}
     common = set.intersection(*steps)
     if not common:
-        lost = [rank for rank, info in enumerate(joined) if not info.held]
+        lost = [rank for ranks, held in zip(shards.values(), steps, strict=True) if not held for rank in ranks]
         whose = f"of ranks {', '.join(map(str, lost))} is gone" if lost else "is not of one step"
         raise RecoveryError(
             f"the state {whose}, and no replica peer holds it in memory. End the job and start it from its checkpoint;"

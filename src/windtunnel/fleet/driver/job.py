@@ -228,7 +228,7 @@ class DriverJob:
             begin = max(loaded, 0)
             state.base = min(state.base, begin) if anew else begin  # survivors count on
             known = loaded >= 0 or (state.attempt == 0 and not anew)
-            if loaded == 0 and state.reached > 0:
+            if loaded == 0 and state.reached > 0 and not anew:
                 again = f"{state.reached:,} step{'' if state.reached == 1 else 's'} are repeated"
                 self.say(f"attempt {state.attempt} began again at step 0: {again}; no checkpoint was loaded")
             if state.open:
@@ -473,8 +473,6 @@ class DriverJob:
         nodes = [node for node in self.roster.nodes if self.roster.is_connected(node)]
         orders = [Leave(self.roster.fence, self.roster.next_order()) for _ in nodes]
         await asyncio.gather(*(self.roster.send_order(node, order, 5.0) for node, order in zip(nodes, orders, strict=True)))
-
-    # -- helpers
 
     def _monotonic(self) -> float:
         return self.roster.clock.monotonic()
