@@ -21,7 +21,7 @@ from tests.faults.recovery.rejoin import events, rejoining_job, seconds_to_step
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet import PerRank, RandomState, RecoveryError, train_through_faults
 from windtunnel.fleet.driver.policy import FRUITLESS_REJOINS, RecoveryDecision, ranks_to_rejoin
-from windtunnel.fleet.recovery import Joined, _Memory, _Recovery, choose_step
+from windtunnel.fleet.recovery import HeldSteps, _Memory, _Recovery, choose_step
 from windtunnel.fleet.wire.messages import RankReport
 
 pytestmark = pytest.mark.torch
@@ -82,8 +82,8 @@ def test_a_killed_rank_comes_back_alone(words: tuple[str, ...], tmp_path: Path, 
 
 
 def test_a_second_fault_while_ranks_recover(tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
-    """With DDP, whose buckets must be arranged as they were."""
-    job = Ended(tmp_path, "--ddp", "--fault", "5:2:kill", "--fault", "0:1:connect")
+    """With DDP, whose buckets must be arranged as they were: anew after its first step, and not before."""
+    job = Ended(tmp_path, "--ddp", "--every", "4", "--fault", "2:3:raise", "--fault", "7:2:kill", "--fault", "0:1:connect")
     assert job.codes == [[0], [-signal.SIGKILL, 0], [-signal.SIGKILL, 0], [0]]
     assert job.weights() == wanted("--ddp")
 
@@ -113,8 +113,8 @@ def test_a_rank_that_does_not_come_back_is_named() -> None:
 
 
 def test_the_step_to_go_on_from() -> None:
-    def joined(peers: tuple[int, ...], *held: int) -> Joined:
-        return Joined(held, peers, 0, {})
+    def joined(peers: tuple[int, ...], *held: int) -> HeldSteps:
+        return HeldSteps({step: {} for step in held}, peers, 0)
 
     assert choose_step([joined(ALL)] * 4) == (None, {})
     assert choose_step([joined(ALL, 5), joined(ALL, 6), joined(ALL), joined(ALL, 6)]) == (6, {0: 1, 2: 1})
@@ -143,6 +143,18 @@ def test_which_ranks_are_started_anew_alone() -> None:
     assert ranks_to_rejoin(keep, reports(-9, 1, 1, 1), 4, 0) == (), "no survivor"
     assert ranks_to_rejoin(keep, reports(None, -9, None, 0), 4, 0) == (), "a rank that is done does not come back"
     assert ranks_to_rejoin(keep, reports(None, -9, None, None), 4, FRUITLESS_REJOINS) == ()
+
+
+def test_all_ranks_start_again_where_a_keeper_ended(tmp_path: Path) -> None:
+    """Rank 0's, with which the store of the attempt ended."""
+    with rejoining_job(tmp_path / "job", 60, 30.0, 2) as job:
+        job.drive()
+        assert job.until(job.training)
+        os.kill(job.keeper_of(0), signal.SIGKILL)
+        assert job.ended() == 0, job.said()
+        assert job.attempts() == 2
+        assert [(one.action, one.outcome) for one in job.incidents()] == [("retry", "recovered")]
+        assert "its keeper ended" in job.incidents()[0].evidence
 
 
 def test_a_driver_starts_one_rank_anew(tmp_path: Path) -> None:

@@ -52,20 +52,18 @@ class _EndedGeneration(Exception):
     """Another rank has ended the generation."""
 
 
-class Joined(msgspec.Struct, frozen=True):
+class HeldSteps(msgspec.Struct, frozen=True):
     """What a rank says when it joins a generation."""
 
-    held: tuple[int, ...]
-    """Finished steps whose state it holds."""
+    held: dict[int, dict[str, str]]
+    """Finished steps whose state it holds, with how its DDPs arranged their gradients then (`bucket_layouts`)."""
     peers: tuple[int, ...]
     """Ranks with the same state, itself included."""
     fruitless: int
     """Faults that it has seen since it last finished a step."""
-    buckets: dict[str, str]
-    """How its DDPs arranged their gradients (`bucket_layouts`)."""
 
 
-def choose_step(joined: Sequence[Joined]) -> tuple[int | None, dict[int, int]]:
+def choose_step(joined: Sequence[HeldSteps]) -> tuple[int | None, dict[int, int]]:
     """(newest step of which every shard has a holder, rank that lacks it → rank that sends it); (None, {}) where no rank holds any.
 
     RecoveryError if shards are lost: no living rank has the same state.
@@ -118,8 +116,10 @@ class _Memory:
     keep: int
     """Copies that are kept: two where ranks have different states, since they may be a step apart."""
     copies: dict[int, tuple[list[Any], TreeSpec]] = field(default_factory=dict)
+    buckets: dict[int, dict[str, str]] = field(default_factory=dict)
+    """How DDPs arranged their gradients after each step that is kept."""
 
-    def store(self, step: int) -> None:
+    def store(self, step: int, buckets: dict[str, str]) -> None:
         """Copies the state. The oldest copy's buffers are used again."""
         live, spec = tree_flatten({key: _values(value) for key, value in self.state.items()})
         if any(isinstance(leaf, DTensor) for leaf in live):
@@ -136,6 +136,7 @@ class _Memory:
             else:
                 kept.append(torch.empty(leaf.shape, dtype=leaf.dtype).copy_(leaf.detach()))
         self.copies[step] = kept, spec
+        self.buckets = {held: self.buckets.get(held, buckets) for held in self.copies}
 
     def restore(self, step: int) -> None:
         """Puts the copy of `step` into the objects of the state, and forgets later ones."""
@@ -210,7 +211,7 @@ class _Recovery:
         """Ends the generation for all ranks; the first reason stays."""
         self.store.compare_set(f"fault/{self.generation}", "", why)
 
-    def join(self) -> list[Joined]:
+    def join(self) -> list[HeldSteps]:
         """Joins the newest generation and waits for all ranks. RecoveryError if one does not come."""
         while self.has_ended():
             self.generation += 1
@@ -218,10 +219,10 @@ class _Recovery:
         if self.store.check([f"{key}/{self.rank}"]):
             self.end(f"rank {self.rank} ended and was started anew")
             return self.join()
-        told = Joined(tuple(sorted(self.memory.copies)), self.peers, self.fruitless, self.buckets)
+        told = HeldSteps({step: self.memory.buckets[step] for step in self.memory.copies}, self.peers, self.fruitless)
         self.await_all(key, msgspec.json.encode(told).decode(), "did not come")
         raw = self.store.multi_get([f"{key}/{rank}" for rank in range(self.world)])
-        return [msgspec.json.decode(text, type=Joined) for text in raw]
+        return [msgspec.json.decode(text, type=HeldSteps) for text in raw]
 
     def await_all(self, key: str, value: str, what: str) -> None:
         """Says `value` under `key` and waits until all ranks have. RecoveryError after `timeout` seconds."""
@@ -251,7 +252,7 @@ class _Recovery:
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=self.timeout), dist.group.WORLD)
         return [one for one in _connections() if one not in before]
 
-    def exchange(self, joined: list[Joined]) -> tuple[int | None, int | None]:
+    def exchange(self, joined: list[HeldSteps]) -> tuple[int | None, int | None]:
         """(step from which all go on or None, rank that sent this one the state or None), once those that lacked it have it."""
         step, sources = choose_step(joined)
         for receiver, source in sources.items():
@@ -259,7 +260,9 @@ class _Recovery:
                 self.memory.send(step, receiver)
             if step is not None and self.rank == receiver:
                 self.memory.receive(step, source)
-        self.buckets = next((info.buckets for info in joined if step in info.held and info.buckets), {})
+        self.buckets = next((info.held[step] for info in joined if step is not None and step in info.held), {})
+        if step is not None:
+            self.memory.buckets[step] = self.buckets
         return step, sources.get(self.rank)
 
 
@@ -371,7 +374,7 @@ def train_through_faults(
 
 
 def _run_generation(
-    recovery: _Recovery, joined: list[Joined], connect: Callable[[], Step], steps: int, load: Callable[[], int], seed: int | None,
+    recovery: _Recovery, joined: list[HeldSteps], connect: Callable[[], Step], steps: int, load: Callable[[], int], seed: int | None,
     every: int,
 ) -> None:  # fmt: skip
     """Steps until the last one is done on all ranks. Raises what a step raises, or what a lost peer causes."""
@@ -384,7 +387,7 @@ def _run_generation(
             run_step = connect()
             if found is None:
                 number = load()
-                memory.store(number)
+                memory.store(number, {})
             else:
                 number = found
                 memory.restore(number)
@@ -400,7 +403,7 @@ def _run_generation(
                     recovery.buckets = bucket_layouts(wrapped_modules(memory.state))
                 recovery.fruitless = 0
                 if number % every == 0 or number == steps:
-                    memory.store(number)
+                    memory.store(number, recovery.buckets)
             recovery.await_all(f"done/{recovery.generation}", "", "did not finish")
     except Exception as error:
         is_own = not recovery.has_ended()
@@ -414,7 +417,7 @@ def _run_generation(
         raise
 
 
-def _tell_return(recovery: _Recovery, joined: list[Joined], step: int, source: int | None, began: float) -> None:
+def _tell_return(recovery: _Recovery, joined: list[HeldSteps], step: int, source: int | None, began: float) -> None:
     """Says on rank 0, and on a rank that got its state, what the generation before ended with; tells the driver what was loaded."""
     if source is not None:
         append_event(recovery.rank, "load", step, seconds=time.monotonic() - began, source=f"memory of rank {source}")

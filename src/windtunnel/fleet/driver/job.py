@@ -405,7 +405,8 @@ class DriverJob:
         placed = [(state.nodes[rank // self.plan.per_node], rank) for rank in ranks]
         only = {node: tuple(rank for place, rank in placed if place == node) for node, _ in placed}
         if refused := await self._order_ranks(only):
-            self.say(f"all ranks start again: {'; '.join(refused.values())}")
+            self.incident_log.record_action("retry", why := f"all ranks start again: {'; '.join(refused.values())}")
+            self.say(why)
             return False
         self._set_phase("LOAD")
         self.say(f"attempt {state.attempt}: rank {', '.join(map(str, ranks))} is started anew, the others stay")
