@@ -374,8 +374,8 @@ def train_through_faults(
 
 
 def _run_generation(
-    recovery: _Recovery, joined: list[HeldSteps], connect: Callable[[], Step], steps: int, load: Callable[[], int], seed: int | None,
-    every: int,
+    recovery: _Recovery, joined: list[HeldSteps], connect: Callable[[], Step], steps: int, load: Callable[[], int],
+    seed: int | None, every: int,
 ) -> None:  # fmt: skip
     """Steps until the last one is done on all ranks. Raises what a step raises, or what a lost peer causes."""
     began = time.monotonic()
