@@ -150,7 +150,13 @@ class WorldNode:
             self._obey(channel, message)
 
     def _obey(self, channel: Channel, command: Command) -> None:
-        if isinstance(command, StartRanks):
+        if isinstance(command, StartRanks) and command.only:
+            ended = [rank for rank, one in self.ranks.items() if one.code is not None and one.attempt == command.attempt]
+            if not set(command.only) <= set(ended):
+                channel.send(OrderAnswer(command.order, refused="ranks that run, or of another attempt"))
+                return
+            self.world.rejoins(self, command)
+        elif isinstance(command, StartRanks):
             if command.attempt <= self.attempt or self.living():
                 channel.send(OrderAnswer(command.order, refused="an attempt that was started here, or ranks that run"))
                 return
@@ -327,6 +333,16 @@ class World:
             self._pid += 1
             node.ranks[rank] = WorldRank(rank, command.attempt, now, self.checkpoint, self._pid)
 
+    def rejoins(self, node: WorldNode, command: StartRanks) -> None:
+        """Ranks come to life beside others, from whose memory they load."""
+        others = [one for _, one in self.living() if one.attempt == command.attempt]
+        step = max((max(0, one.loaded) + max(0, one.step) for one in others), default=-1)
+        if not others or command.attempt != self.newest or not self.plan.rejoin:
+            self.broken.append(f"ranks {command.only} of {node.name} rejoin attempt {command.attempt}, and nobody is there")
+        for rank in command.only:
+            self._pid += 1
+            node.ranks[rank] = WorldRank(rank, command.attempt, self.unix(), step, self._pid)
+
     def living(self) -> Iterator[tuple[WorldNode, WorldRank]]:
         """All ranks that live."""
         for node in self.nodes.values():
@@ -339,6 +355,8 @@ class World:
         for attempt in attempts:
             ranks = [(node, one) for node, one in self.living() if one.attempt == attempt]
             failed = any(one.code for node in self.nodes.values() for one in node.ranks.values() if one.attempt == attempt)
+            if failed and self.plan.rejoin:
+                continue
             if failed:  # peers notice, each other one; the rest waits
                 for node, one in ranks:
                     if one.rank % 2 and one.process != "T":
@@ -352,7 +370,7 @@ class World:
                 self.broken.append(f"attempt {attempt} makes a step after {self.newest} was begun")
             for _, one in ranks:
                 one.step += 1 if one.step >= 0 else 2
-            real = max(0, ranks[0][1].loaded) + ranks[0][1].step
+            real = max(max(0, one.loaded) + one.step for _, one in ranks)
             if real % self.saves == 0:
                 self.checkpoint = real
             if real >= self.target:

@@ -26,9 +26,10 @@ FAULTS = st.lists(
 )
 
 
-def _world(folder: Path, **policy: object) -> World:
+def _world(folder: Path, rejoin: bool = False, **policy: object) -> World:
     plan = JobPlan(
         ("train",), 2, 2, 2, "job", str(folder), preload=("torch",), load_seconds=60.0, start_seconds=20.0, adopt_seconds=5.0,
+        rejoin=rejoin,
         policy=RecoveryPolicy(**{"retries": 6, "tests": (("memory-copy",),), **policy}),  # type: ignore[arg-type]
     )  # fmt: skip
     return World(plan, folder)
@@ -66,13 +67,15 @@ def _parts(world: World, incidents: dict[int, Incident]) -> None:
 
 
 @examples(35)
-@example([(0.0, "driver-killed", 0), (1.75, "crash", 0), (0.0, "agent-killed", 1)], False, False, 1)
-@given(FAULTS, st.booleans(), st.booleans(), st.sampled_from([1, 2, 6]))
-def test_any_faults_in_any_order(faults: list[tuple[float, str, int]], shrink: bool, after: bool, retries: int) -> None:
+@example([(0.0, "driver-killed", 0), (1.75, "crash", 0), (0.0, "agent-killed", 1)], False, False, 1, False)
+@given(FAULTS, st.booleans(), st.booleans(), st.sampled_from([1, 2, 6]), st.booleans())
+def test_any_faults_in_any_order(
+    faults: list[tuple[float, str, int]], shrink: bool, after: bool, retries: int, rejoin: bool
+) -> None:
     """One generation of ranks at a time; no restart twice for one fault; bounded; blocked nodes stay out; every incident ends and
     its parts add up; the job ends done or with a reason."""
     with tempfile.TemporaryDirectory() as place:
-        world = _world(Path(place), shrink=shrink, after=after, retries=retries)
+        world = _world(Path(place), rejoin, shrink=shrink, after=after, retries=retries)
         try:
             code = virtual(world.run(faults))
         finally:
@@ -87,6 +90,16 @@ def test_one_fault_costs_at_most_one_restart(kind: str, tmp_path: Path) -> None:
     incidents = list(read_incidents(tmp_path))
     _laws(world, 0, [(12.0, kind, 1)], incidents)
     assert sum(one.action in RESTARTS for one in incidents) == (0 if kind.startswith(("agent", "driver")) else 1)
+
+
+@pytest.mark.parametrize("kind", ["crash", "two"])
+def test_ranks_that_die_rejoin_the_attempt(kind: str, tmp_path: Path) -> None:
+    world = _world(tmp_path, rejoin=True)
+    assert virtual(world.run([(12.0, kind, 1), (22.0, kind, 2)])) == 0, world.history
+    incidents = list(read_incidents(tmp_path))
+    _laws(world, 0, [(12.0, kind, 1), (22.0, kind, 2)], incidents)
+    assert [(one.action, one.outcome, one.lost_steps) for one in incidents] == [("rejoin", "recovered", 0)] * 2, world.history
+    assert world.newest == 0
 
 
 def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:

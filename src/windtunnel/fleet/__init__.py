@@ -17,6 +17,7 @@
 | `batch/` | the message that a shipper sends to the collector |
 | `wire/` | messages and encrypted connections between driver and agents |
 | `api.py` | `windtunnel fleet` as functions; `__init__.pyi` lists them with the classes for training scripts |
+| `recovery.py` | steps that go on through faults of a rank, from a peer's memory |
 | `sources.py` | the records of a run wherever they are, on one clock |
 | `monitor.py` | periodic check of a running job; raises alarms |
 | `log_watch.py`, `device_watch.py`, `dumps.py` | alarms from lines of a job and from counters; dumps of ranks that hang |

@@ -31,6 +31,8 @@ from .loading.loader import place_in_mesh as place_in_mesh
 from .monitor import Alarm as Alarm
 from .recorded import Recorded as Recorded
 from .recorded import recorded_of_rings as recorded_of_rings
+from .recovery import RecoveryError as RecoveryError
+from .recovery import train_through_faults as train_through_faults
 from .ship.policy import ShipPolicy as ShipPolicy
 from .ship.shipper import NodeShipper as NodeShipper
 from .sources import read_run as read_run

@@ -39,7 +39,7 @@ Class = Literal[
     "gpu",
     "planned",
 ]
-Action = Literal["retry", "replace", "shrink", "stop", "none"]
+Action = Literal["retry", "rejoin", "replace", "shrink", "stop", "none"]
 Outcome = Literal["recovered", "stopped", "ignored", "open"]
 
 
@@ -98,7 +98,7 @@ class Incident:
     def is_replay_unknown(self) -> bool:
         """Whether steps may have been repeated and nothing tells how many: the job was started again, and what it loaded is not
         known."""
-        restarted = self.action in ("retry", "replace", "shrink") and self.outcome != "open"
+        restarted = self.action in ("retry", "rejoin", "replace", "shrink") and self.outcome != "open"
         return restarted and self.lost_steps is None and self.seconds.replay is None
 
     @property

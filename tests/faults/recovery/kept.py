@@ -39,7 +39,7 @@ class KeptJob:
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
-        per_node: int = PER_NODE, store: str = "", networks: bool = False, memory: int = 0,
+        per_node: int = PER_NODE, store: str = "", networks: bool = False, memory: int = 0, rejoin: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -54,7 +54,7 @@ class KeptJob:
             variables["GLOO_SOCKET_IFNAME"] = links.DATA
         self.plan = JobPlan(
             argv, NODES, per_node, spares, folder.name, str(folder), f"{host}:{self.port}", variables=variables,
-            preload=preload,
+            preload=preload, rejoin=rejoin,
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip

@@ -123,6 +123,7 @@ class KeptAlive:
     """A monitor beside the driver judges the ranks too."""
     of_monitor: Sequence[str] = ()
     """Options of a monitor beside the driver."""
+    rejoin: bool = False
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -167,13 +168,14 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
         raise FileError(str(run), error.strerror, "a folder that can be made", "Say another with --dir and --run.") from error
     base: dict[str, str] = {}
     variables = environment(run.parent, run.name, detail, base=base)
-    preload = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch") if is_python(argv) else ()
+    modules = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch")
+    preload = (*modules, *(["windtunnel.fleet.recovery"] if asked.rejoin else [])) if is_python(argv) else ()
     checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
     return JobPlan(
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
         preload=preload, limits=limits,
         policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests, after=asked.tests_after),
-        tee=asked.tee,
+        rejoin=asked.rejoin, tee=asked.tee,
     )  # fmt: skip
 
 

@@ -75,6 +75,7 @@ def command(
     driver_dir: kept.DriverDir = None,
     retries: kept.Retries = 10,
     shrink: kept.Shrink = False,
+    rejoin: kept.Rejoin = False,
     engine: kept.EngineName = "local",
     driver_listen: kept.DriverListen = "127.0.0.1:0",
     test: kept.Tests = None,
@@ -103,7 +104,7 @@ def command(
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store, tee, webhook, monitor is True, of_monitor,
+            expect_step, driver_listen, store, tee, webhook, monitor is True, of_monitor, rejoin,
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)

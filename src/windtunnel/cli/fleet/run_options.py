@@ -20,6 +20,7 @@ PerNode = Annotated[int, _option("--nproc-per-node", "P", "processes on each nod
 Spares = Annotated[int, _option("--spares", "S", "tested nodes that wait.", 0)]
 DriverDir = Annotated[Path | None, _option("--driver-dir", "DIR", "the driver's state; default RUN/driver.")]
 Retries = Annotated[int, _option("--retries", None, "restarts in a row before the driver gives up.", 0)]
+Rejoin = Annotated[bool, _option("--rejoin", None, "start a rank that died anew alone; for scripts with train_through_faults.")]
 Shrink = Annotated[bool, _option("--shrink", None, "continue with fewer nodes if no spare is left.")]
 EngineName = Annotated[str, _option("--engine", None, "what starts agents: local, slurm, ray, waiting.")]
 DriverListen = Annotated[str, _option("--driver-listen", "HOST:PORT", "the driver's address for agents.")]

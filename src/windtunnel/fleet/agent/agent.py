@@ -82,6 +82,8 @@ class Agent:
     """(order, attempt) of kill commands that are not answered yet."""
     _kill_ordered: int = -1
     """Last attempt whose ranks the driver had ended."""
+    _keeperless: int = -1
+    """Last attempt whose keeper has ended."""
     _pids_with_steps: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _gpus: tuple[str, ...] = ()
@@ -164,6 +166,7 @@ class Agent:
         if state is None:
             if not self._left.is_set():
                 LOG.info("the keeper is gone, and the ranks with it")
+                self._keeperless = self._state["attempt"]
                 ranks = [{**one, "code": -9 if one["code"] is None else one["code"], "ended": one["ended"] or time.time()}
                          for one in self._state["ranks"]]  # fmt: skip
                 self._state = {**self._state, "ranks": ranks, "warm": False}
@@ -247,22 +250,32 @@ class Agent:
             self._keeper.send_command("leave")
 
     def _start(self, command: StartRanks) -> None:
-        if command.attempt <= self._state["attempt"]:
+        states = {one["rank"]: one for one in self._state["ranks"] if one["attempt"] == command.attempt}
+        if command.only and (self._keeperless >= command.attempt or any(rank not in states for rank in command.only)):
+            self._send_answer(OrderAnswer(command.order, refused="its keeper ended, and the ranks with it"))
+            return
+        if command.only and any(states[rank]["code"] is None for rank in command.only):
+            self._send_answer(OrderAnswer(command.order, refused="ranks that are to start anew still run here"))
+            return
+        if not command.only and command.attempt <= self._state["attempt"]:
             self._send_answer(
                 OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here")
             )
             return
-        if any(one["code"] is None for one in self._state["ranks"]):
+        if not command.only and any(one["code"] is None for one in self._state["ranks"]):
             self._send_answer(OrderAnswer(command.order, refused=f"ranks of attempt {self._state['attempt']} still run here"))
             return
         ranks = {}
         for local in range(command.count):
             rank = command.first + local
+            if command.only and rank not in command.only:
+                continue
             own = {
                 "RANK": rank, "WORLD_SIZE": command.world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": command.count,
                 "GROUP_RANK": command.node_rank, "MASTER_ADDR": command.address, "MASTER_PORT": command.port,
                 "TORCHELASTIC_RESTART_COUNT": command.attempt, "TORCHELASTIC_RUN_ID": command.run,
                 "WINDTUNNEL_FLEET_NODE": self.node, "WINDTUNNEL_FLEET_CHECKPOINT": command.checkpoint,
+                "TORCHELASTIC_USE_AGENT_STORE": "True" if command.rejoin else "",
             }  # fmt: skip
             ranks[rank] = {
                 **_rank_environment(),
@@ -270,7 +283,8 @@ class Agent:
                 **{name: str(value) for name, value in own.items() if value != ""},
             }
         logs = self.folder / "logs" / f"attempt-{command.attempt:04d}"
-        self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd())
+        store = command.port if command.rejoin and command.node_rank == 0 and not command.only else 0
+        self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd(), store, bool(command.only))
         self._send_answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
 
     async def _run_test(self, command: RunTest) -> None:

@@ -56,6 +56,8 @@ class Keeper:
     ranks: dict[int, RankProcess] = field(default_factory=dict)
     attempt: int = -1
     warm: bool = False
+    store: int = 0
+    """Process id of the store in which the ranks of the attempt meet; 0 where they have none of ours."""
     _agent: socket.socket | None = None
     _read: bytes = b""
     _idle_since: float = field(default_factory=time.monotonic)
@@ -149,16 +151,41 @@ class Keeper:
     def _running_ranks(self) -> list[RankProcess]:
         return [one for one in self.ranks.values() if one.code is None]
 
-    def _start(self, attempt: int, argv: list[str], logs: str, ranks: Mapping[str, dict[str, str]], cwd: str) -> None:
-        """Starts the ranks of an attempt once. An attempt that was started before, or a start while ranks run, has no effect."""
-        if attempt <= self.attempt or self._running_ranks():
+    def _start(
+        self, attempt: int, argv: list[str], logs: str, ranks: Mapping[str, dict[str, str]], cwd: str, store: int, anew: bool
+    ) -> None:
+        """Starts the ranks of an attempt once. An attempt that was started before, or a start while ranks run, has no effect; but
+        ranks of the attempt that have ended are started `anew`. `store`: port of the ranks' store, where this node has it."""
+        if anew and (attempt != self.attempt or any(self.ranks[int(name)].code is None for name in ranks)):
             return
-        self.attempt, self.ranks = attempt, {}
+        if not anew and (attempt <= self.attempt or self._running_ranks()):
+            return
+        if not anew:
+            self.attempt, self.ranks = attempt, {}
+            self._end_store()
+            command = [sys.executable, "-m", "windtunnel.fleet.agent.store_host", str(store)]
+            plain = {
+                name: value for name, value in next(iter(ranks.values())).items() if not name.startswith(("RANK", "WINDTUNNEL_"))
+            }
+            self.store = self._start_process(command, plain, _log_that_opens(os.path.join(logs, "store.log")), cwd) if store else 0
         for name, variables in ranks.items():
-            log = _log_that_opens(os.path.join(logs, f"rank-{int(name):06d}.log"))
+            earlier = sum(file.startswith(f"rank-{int(name):06d}.") for file in os.listdir(logs)) if anew else 0
+            log = _log_that_opens(
+                os.path.join(logs, f"rank-{int(name):06d}.{earlier}.log" if anew else f"rank-{int(name):06d}.log")
+            )
             began = time.time()
-            pid = _fork_rank(argv, variables, log, cwd) if self.warm and is_python(argv) else _spawn_rank(argv, variables, log, cwd)
-            self.ranks[int(name)] = RankProcess(int(name), pid, attempt, began, log)
+            self.ranks[int(name)] = RankProcess(int(name), self._start_process(argv, variables, log, cwd), attempt, began, log)
+
+    def _start_process(self, argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
+        start = _fork_rank if self.warm and is_python(argv) else _spawn_rank
+        return start(argv, variables, log, cwd)
+
+    def _end_store(self) -> None:
+        if self.store:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self.store, signal.SIGKILL)
+                os.waitpid(self.store, 0)
+            self.store = 0
 
     def _kill(self, attempt: int, grace: float) -> None:
         self.attempt = max(self.attempt, attempt)  # a killed attempt must not be started later
@@ -173,6 +200,8 @@ class Keeper:
         for when, attempt in [one for one in self._kills if one[0] <= now]:
             self._kills.remove((when, attempt))
             self._signal(signal.SIGKILL, attempt)
+            if attempt >= self.attempt:
+                self._end_store()
 
     def _signal(self, number: int, attempt: int) -> None:
         for one in self._running_ranks():
@@ -199,6 +228,8 @@ class Keeper:
             if pid == 0:
                 break
             one = by_pid.pop(pid, None)
+            if pid == self.store:
+                self.store = 0
             if one is not None:
                 one.code, one.ended, changed = os.waitstatus_to_exitcode(status), time.time(), True
                 with contextlib.suppress(ProcessLookupError):
@@ -207,6 +238,7 @@ class Keeper:
             self._send_state()
 
     def _leave(self) -> None:
+        self._end_store()
         self._signal(signal.SIGKILL, self.attempt)
         for one in self._running_ranks():
             with contextlib.suppress(ChildProcessError):

@@ -44,11 +44,21 @@ class KeeperClient:
         if self._writer is not None:
             self._writer.write(json.dumps({"do": do, **what}).encode() + b"\n")
 
-    def start(self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str) -> None:
-        """Sends the command to start the ranks of an attempt, with the environment of each."""
+    def start(
+        self,
+        attempt: int,
+        argv: Sequence[str],
+        logs: Path,
+        ranks: Mapping[int, Mapping[str, str]],
+        cwd: str,
+        store: int,
+        anew: bool,
+    ) -> None:
+        """Sends the command to start the ranks of an attempt, with the environment of each (`Keeper._start`)."""
         self.send_command(
-            "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd
-        )
+            "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd,
+            store=store, anew=anew,
+        )  # fmt: skip
 
     async def _start_keeper(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}

@@ -12,24 +12,22 @@ from typing import Protocol
 
 from windtunnel.fleet.driver.detect import detect, errors_at_exit
 from windtunnel.fleet.driver.incident_log import IncidentLog
+from windtunnel.fleet.driver.node_tests import ORDER_SECONDS, NodeTests
 from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, decide
+from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, decide, ranks_to_rejoin
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.save_watch import SaveWatch
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_faulty_node, name_stall_culprits
-from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, StartRanks
 from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class
 
-ORDER_SECONDS = 20.0
 AGENT_SECONDS = 1.0  # between two looks at agents that have not come
 FOLLOWERS_SECONDS = 2.0
 """To wait, if only ranks have ended that follow another one, for the other one to appear."""
-STANDS_SECONDS = 5.0
-"""Timeout of a request for the status of the ranks."""
-BEATS_SECONDS = 2.0
-"""Largest age of an agent's report: one heartbeat and its delay."""
+STANDS_SECONDS = 5.0  # timeout of a request for the status of the ranks
+BEATS_SECONDS = 2.0  # largest age of an agent's report: one heartbeat and its delay
 QUIET_START = 60.0
 """Seconds after which a job whose ranks have no rings counts as running: rings are created when torch is imported."""
 SAVE_SECONDS = 600.0
@@ -66,6 +64,7 @@ class DriverJob:
 
     def __post_init__(self) -> None:
         self.saves = SaveWatch(Path(self.plan.folder))
+        self.tests = NodeTests(self.plan, self.state, self.roster, self.save, self.say)
 
     async def run(self, resumed: bool) -> int:
         """Runs until the job has ended; returns its exit status."""
@@ -96,7 +95,7 @@ class DriverJob:
                 for node, words in (await asyncio.to_thread(self.ended_agents, [one for one in away if one not in told])).items():
                     told.add(node)
                     self.say(f"the agent of {node} has ended: {words}")
-        await asyncio.gather(*(self._warm_node(node) for node in [*self.state.nodes, *self.state.spares]))
+        await asyncio.gather(*(self.tests.warm(node) for node in [*self.state.nodes, *self.state.spares]))
 
     async def _start_first(self) -> DetectedFault | None:
         missing = [node for node in self.state.nodes if not self.roster.is_responsive(node)]
@@ -220,19 +219,21 @@ class DriverJob:
             if state.phase == "RUN" and self.roster.step > 0:
                 state.reached = max(state.reached, state.base + self.roster.step)
             return
-        loaded = max((rank.loaded for rank in ranks), default=-1)
+        anew = [rank for rank in ranks if rank.rank in self.roster.rejoining]
+        loaded = max((rank.loaded for rank in anew or ranks), default=-1)
         since = self._monotonic() - self._start_ordered_at
         ringless = bool(ranks) and all(rank.silent < 0 for rank in ranks) and since > QUIET_START
-        if state.phase == "LOAD" and (self.roster.step >= 1 or ringless):
-            load = max((rank.load_seconds for rank in ranks), default=0.0)
-            state.base = max(loaded, 0)
-            known = loaded >= 0 or state.attempt == 0
-            if loaded == 0 and state.reached > 0:
+        if state.phase == "LOAD" and (self.roster.has_stepped() or ringless):
+            load = max((rank.load_seconds for rank in anew or ranks), default=0.0)
+            begin = max(loaded, 0)
+            state.base = min(state.base, begin) if anew else begin  # survivors count on
+            known = loaded >= 0 or (state.attempt == 0 and not anew)
+            if loaded == 0 and state.reached > 0 and not anew:
                 again = f"{state.reached:,} step{'' if state.reached == 1 else 's'} are repeated"
                 self.say(f"attempt {state.attempt} began again at step 0: {again}; no checkpoint was loaded")
             if state.open:
                 self.incident_log.extend("start", self._unix_time(), load)
-                self.incident_log.record_steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
+                self.incident_log.record_steps(begin if known else None, max(0, state.reached - begin) if known else None)
             state.fruitless = 0
             self._set_phase("REPLAY")
         if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
@@ -260,7 +261,9 @@ class DriverJob:
             await self._restart_agents(unheard)
             decision = await self._decide_with_tested_spares(fault)
         self._count_fault(fault)
-        self.incident_log.record_action(decision.action, decision.why)
+        ranks = self.roster.rank_reports() if self.plan.rejoin else []
+        dead = ranks_to_rejoin(decision, ranks, len(self.state.nodes) * self.plan.per_node, self.state.fruitless)
+        self.incident_log.record_action("rejoin" if dead else decision.action, decision.why)
         self.incident_log.extend("diagnose", self._unix_time())
         if decision.out_of_nodes and self.requeue_job:
             self.say(f"{decision.why}: Slurm requeues job {self.requeue_job}")
@@ -272,6 +275,8 @@ class DriverJob:
             self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.incident_log.close("stopped")
             return None, os.EX_IOERR if fault.what == "checkpoint" else 1
+        if dead and await self._rejoin(dead):
+            return None, None
         old = list(self.state.nodes)
         self._apply_decision(decision)
         self._set_phase("WAIT")
@@ -305,7 +310,7 @@ class DriverJob:
             stale = [node for node in decision.nodes if node in self.state.spares and self.state.tested.get(node, 0.0) < since]
             if not stale or not self.plan.policy.tests:
                 return decision
-            await self._test_nodes(stale)
+            await self.tests.test(stale)
 
     async def _recover_lost_agents(self, fault: DetectedFault) -> DetectedFault | None:
         """Restarts the agents. If an agent still has its ranks, only the agent was lost; otherwise the node is."""
@@ -338,7 +343,7 @@ class DriverJob:
         if not (self.plan.policy.after and fault.separable):
             return
         for node in fault.nodes:
-            if self.roster.is_responsive(node) and not await self._passes_tests(node):
+            if self.roster.is_responsive(node) and not await self.tests.passes(node):
                 self.state.counts[f"{fault.what}@{node}"] = self.plan.policy.same
 
     async def _kill_ranks(self, nodes: Sequence[str]) -> DetectedFault | None:
@@ -381,60 +386,57 @@ class DriverJob:
         place = await self.roster.send_order(nodes[0], Pick(fence, self.roster.next_order()), ORDER_SECONDS)
         if place.refused:
             return self._fault_of_nodes("node-lost", [nodes[0]], place.refused)
-        plan = self.plan
-        orders = [
-            StartRanks(
-                fence, self.roster.next_order(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
-                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint,
-                plan.variables,
-            ) for index in range(len(nodes))
-        ]  # fmt: skip
-        answers: list[OrderAnswer] = await asyncio.gather(
-            *(self.roster.send_order(node, order, ORDER_SECONDS) for node, order in zip(nodes, orders, strict=True))
-        )
-        lost = [node for node, answer in zip(nodes, answers, strict=True) if answer.refused]
-        if lost:
-            why = "; ".join(answer.refused for answer in answers if answer.refused)
-            return self._fault_of_nodes("node-lost", lost, why)
+        state.store = (place.address, place.port)
+        refused = await self._order_ranks({node: () for node in nodes})
+        if refused:
+            return self._fault_of_nodes("node-lost", list(refused), "; ".join(refused.values()))
         self._set_phase("LOAD")
-        self.say(f"attempt {state.attempt}: {len(nodes) * plan.per_node} ranks on {', '.join(nodes)}")
+        self.say(f"attempt {state.attempt}: {len(nodes) * self.plan.per_node} ranks on {', '.join(nodes)}")
         return None
 
-    # -- spares, tests, end
+    async def _rejoin(self, ranks: tuple[int, ...]) -> bool:
+        """Starts ranks that have died anew in this attempt, beside those that live; whether their agents did."""
+        state = self.state
+        state.fruitless += 1
+        self.incident_log.extend("wait", self._unix_time())
+        self._set_phase("START")
+        self._start_ordered_at = self._monotonic()
+        self.roster.begin_rejoin(ranks)
+        placed = [(state.nodes[rank // self.plan.per_node], rank) for rank in ranks]
+        only = {node: tuple(rank for place, rank in placed if place == node) for node, _ in placed}
+        if refused := await self._order_ranks(only):
+            self.incident_log.record_action("retry", why := f"all ranks start again: {'; '.join(refused.values())}")
+            self.say(why)
+            return False
+        self._set_phase("LOAD")
+        self.say(f"attempt {state.attempt}: rank {', '.join(map(str, ranks))} is started anew, the others stay")
+        return True
 
-    async def _warm_node(self, node: str) -> None:
-        if self.plan.preload and self.roster.is_connected(node) and not self.roster.nodes[node].warm:
-            await self.roster.send_order(node, Warm(self.roster.fence, self.roster.next_order(), self.plan.preload), ORDER_SECONDS)
+    async def _order_ranks(self, only: dict[str, tuple[int, ...]]) -> dict[str, str]:
+        """Has the agents of these nodes start ranks: all of the node in a new attempt, or those named; why nodes refused."""
+        plan, state, roster = self.plan, self.state, self.roster
+        orders = [
+            StartRanks(
+                roster.fence, roster.next_order(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
+                len(state.nodes) * plan.per_node, index, *state.store, plan.run, plan.folder, plan.checkpoint, plan.variables,
+                plan.rejoin, only[node],
+            ) for index, node in enumerate(state.nodes) if node in only
+        ]  # fmt: skip
+        nodes = [node for node in state.nodes if node in only]
+        answers: list[OrderAnswer] = await asyncio.gather(
+            *(roster.send_order(node, order, ORDER_SECONDS) for node, order in zip(nodes, orders, strict=True))
+        )
+        return {node: answer.refused for node, answer in zip(nodes, answers, strict=True) if answer.refused}
+
+    # -- spares, tests, end
 
     async def _test_spares(self) -> None:
         until = self._monotonic() + self.plan.start_seconds
         while self._monotonic() < until and not all(self.roster.is_responsive(node) for node in self.state.spares):
             await self._wait_for_change(0.1)
         able = [node for node in self.state.spares if self.roster.is_responsive(node) and node not in self.state.blocked]
-        await asyncio.gather(*(self._warm_node(node) for node in able))
-        await self._test_nodes(able)
-
-    async def _test_nodes(self, spares: list[str]) -> None:
-        """Tests spares concurrently; one that fails is blocked."""
-        passed = await asyncio.gather(*(self._passes_tests(node) for node in spares))
-        for node, right in zip(spares, passed, strict=True):
-            if right:
-                self.state.tested[node] = self._unix_time()
-            else:
-                self.state.tested.pop(node, None)
-                self.state.blocked.append(node)
-                self.state.spares.remove(node)
-        self.save()
-
-    async def _passes_tests(self, node: str) -> bool:
-        policy = self.plan.policy
-        for name, *options in policy.tests:
-            order = RunTest(self.roster.fence, self.roster.next_order(), name, tuple(options), policy.test_seconds)
-            answer = await self.roster.send_order(node, order, policy.test_seconds + 5.0)
-            if answer.refused or answer.passed is False:
-                self.say(f"{node} fails {name}: {answer.refused or answer.why}")
-                return False
-        return True
+        await asyncio.gather(*(self.tests.warm(node) for node in able))
+        await self.tests.test(able)
 
     async def _finish(self, code: int) -> int:
         if code == 0:
@@ -472,8 +474,6 @@ class DriverJob:
         nodes = [node for node in self.roster.nodes if self.roster.is_connected(node)]
         orders = [Leave(self.roster.fence, self.roster.next_order()) for _ in nodes]
         await asyncio.gather(*(self.roster.send_order(node, order, 5.0) for node, order in zip(nodes, orders, strict=True)))
-
-    # -- helpers
 
     def _monotonic(self) -> float:
         return self.roster.clock.monotonic()

@@ -44,6 +44,8 @@ class JobPlan:
     grace: float = 0.0
     """Seconds between SIGTERM and SIGKILL."""
 
+    rejoin: bool = False
+    """Whether ranks that die are started anew alone, while the others stay: the script calls `train_through_faults`."""
     tee: bool = False
     """Whether the driver prints the ranks' output."""
 
@@ -84,6 +86,8 @@ class JobState(msgspec.Struct):
     open: list[Incident] = []
     """Incidents that are not closed yet."""
     code: int = 0
+    store: tuple[str, int] = ("", 0)
+    """Address and port of the store of this attempt's ranks."""
     gpus: dict[str, list[str]] = {}
     """What was told of the GPUs of each node."""
     unsaved: Incident | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.wire.messages import RankReport
 from windtunnel.records.incidents import Action
 
 ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
@@ -33,6 +34,10 @@ ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
 
 NOT_OF_THE_PROGRAM = ("node-lost", "traffic-gone", "hang", "agent-lost", "slow", "planned")
 """Faults that are not caused by a program that fails before its first step."""
+
+
+FRUITLESS_REJOINS = 2
+"""Rejoins in a row without a step until all ranks are started again."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,14 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
     if not fault.separable and context.counts.get(fault.what, 0) >= policy.same and then == "replace":
         bad = list(fault.nodes)  # the whole group, because the culprit is one of its nodes
     return _replace_nodes(list(dict.fromkeys([*gone, *bad])), set(gone), context, policy)
+
+
+def ranks_to_rejoin(decision: RecoveryDecision, ranks: Sequence[RankReport], world: int, fruitless: int) -> tuple[int, ...]:
+    """The ranks that have died, if they are to be started anew alone: the decision keeps the nodes, others live, none is done, and
+    no two rejoins in a row came to no step."""
+    dead = tuple(rank.rank for rank in ranks if rank.code is not None)
+    alone = decision.action == "retry" and len(ranks) == world and 0 < len(dead) < world and fruitless < FRUITLESS_REJOINS
+    return dead if alone and all(rank.code != 0 for rank in ranks) else ()
 
 
 def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:

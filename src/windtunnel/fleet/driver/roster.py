@@ -87,6 +87,10 @@ class Roster:
     step: int = -1
     step_seconds: float = 0.0
     steps_seen: int = 0
+    rejoining: frozenset[int] = frozenset()
+    """Ranks that were last started anew in this attempt."""
+    replaced: set[tuple[int, int]] = field(default_factory=set)
+    """(rank, process id) of this attempt's processes that others have replaced."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
     clock: DriverClock = field(default_factory=DriverClock)
@@ -102,10 +106,25 @@ class Roster:
         asyncio.get_running_loop().call_later(HELLO_SECONDS, self._close_stranger, made)
         return made
 
+    def begin_rejoin(self, ranks: Iterable[int]) -> None:
+        """The processes of these ranks have ended, and are started anew in this attempt: what is still reported of them is old."""
+        self.rejoining = frozenset(ranks)
+        self.replaced |= {(rank.rank, rank.pid) for rank in self.rank_reports() if rank.rank in self.rejoining}
+        for name in self.assigned:
+            node = self.nodes[name]
+            node.ranks = tuple(rank for rank in node.ranks if (rank.rank, rank.pid) not in self.replaced)
+            self._unusual.discard(name)
+
+    def has_stepped(self) -> bool:
+        """Whether the attempt has finished a step, and the ranks that were started anew have."""
+        anew = [rank for rank in self.rank_reports() if rank.rank in self.rejoining]
+        return self.step >= 1 and len(anew) == len(self.rejoining) and all(rank.step >= 1 for rank in anew)
+
     def begin_attempt(self, attempt: int, assigned: Iterable[str]) -> None:
         """Makes `attempt` the current one and discards reports of earlier attempts."""
         self.attempt, self.assigned = attempt, tuple(assigned)
         self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
+        self.rejoining, self.replaced = frozenset(), set()
         self._unusual.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
@@ -260,6 +279,7 @@ class Roster:
         if attempt != self.attempt or node.name not in self.nodes:
             node.ranks = ()
             return
+        ranks = tuple(rank for rank in ranks if (rank.rank, rank.pid) not in self.replaced) if self.replaced else ranks
         node.ranks = ranks
         progress, step, odd = 0, -1, False
         for rank in ranks:

@@ -43,6 +43,8 @@ def _start_refusal(command: StartRanks, folders: tuple[str, ...]) -> str:
         return f"a checkpoint folder that is not the job's: {command.checkpoint[:200]!r}"
     if not 0 <= command.first < command.first + command.count <= command.world:
         return f"ranks {command.first} … {command.first + command.count - 1} of {command.world}"
+    if any(not command.first <= rank < command.first + command.count for rank in command.only):
+        return f"ranks {command.only[:4]} of another node"
     for name, value in command.variables.items():
         if not _VARIABLE.fullmatch(name) or name in _FORBIDDEN or "\0" in value:
             return f"a variable that is not passed on: {name[:80]!r}"

@@ -186,6 +186,10 @@ class StartRanks(msgspec.Struct, frozen=True, tag=True):
     checkpoint: str = ""
     """Checkpoint folder for the script, or empty."""
     variables: dict[str, str] = {}
+    rejoin: bool = False
+    """Whether ranks that die are started anew alone: the store in which ranks meet is a process of the first node."""
+    only: tuple[int, ...] = ()
+    """Ranks that have ended and are started anew in this attempt, beside those that run; empty: all, in a new attempt."""
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
