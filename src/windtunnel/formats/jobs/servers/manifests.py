@@ -23,7 +23,6 @@ def is_manifest(text: str, path: Path | None) -> bool:
     looks = (
         re.search(r"^[ \t]*-?\s*(image|containers|services|mainContainer|modelCommand|args|command):", text, re.MULTILINE)
         is not None
-        is not None
     )
     return (named or re.search(r"^(apiVersion|kind|services):", text, re.MULTILINE) is not None) and looks
 
