@@ -14,7 +14,10 @@ import pytest
 
 import windtunnel as wt
 
-TORCH = {"Checkpointer", "PerRank", "RandomState", "ProcessMesh", "init_mesh", "open_store", "StorePlace", "export_weights"}
+TORCH = {
+    "Checkpointer", "PerRank", "RandomState", "ProcessMesh", "init_mesh", "open_store", "StorePlace", "export_weights",
+    "RecoveryError", "train_through_faults",
+}  # fmt: skip
 """Names of `windtunnel.fleet` that need torch."""
 VERBS_AND_ROOMS = ("calibrate", "goodput", "memory", "predict", "replay", "search")
 """Functions that have the name of a room."""
