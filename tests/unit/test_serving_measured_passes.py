@@ -1,7 +1,7 @@
 """A server by its own measured passes: the law that is fitted to them, what users see by it, and vLLM's own server beside it.
 
 `vllm_server_passes.csv` and `vllm_server_loads.json` were measured by `benchmarks/vllm_server.py`: vLLM 0.32's own server in its
-build for CPUs, all of it real but the weights, on two cores of a busy Xeon, the quickest of nine rounds.
+build for CPUs, all of it real but the weights, on two cores of a Xeon, the quickest of four rounds.
 Passes are those of loads that are not predicted.
 """
 
