@@ -48,5 +48,5 @@ def _parts(name: str, times: HostTimes) -> Table:
         )
         for said, part in named
     )  # fmt: skip
-    heads = (Column("part", wraps=True), Column("seconds", True), Column("kernels", True), Column("calls", True))
+    heads = (Column(name, wraps=True), Column("seconds", True), Column("kernels", True), Column("calls", True))
     return Table(f"parts of {name}", heads, rows, Sentence("Of {layers} layers, {how}", layers=times.layers, how=Sentence(name)))
