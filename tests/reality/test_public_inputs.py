@@ -101,12 +101,12 @@ def _job(files: tuple[str, ...], on: str, sets: tuple[str, ...], folder: Path): 
     return load_parts(paths, list(sets), on).job
 
 
-def _marked(case: Case) -> object:
-    marks = [pytest.mark.xfail(reason=case.misses, strict=True)] if case.misses else []
-    return pytest.param(case, marks=marks, id=case.name)
+def _marked(case: object, name: str, misses: str) -> object:
+    marks = [pytest.mark.xfail(reason=misses, strict=True)] if misses else []
+    return pytest.param(case, marks=marks, id=name)
 
 
-@pytest.mark.parametrize("case", [_marked(case) for case in CASES])
+@pytest.mark.parametrize("case", [_marked(case, case.name, case.misses) for case in CASES])
 def test_a_job_that_people_ran(case: Case, tmp_path: Path) -> None:
     answer = predict(_job(case.files, case.on, case.sets, tmp_path))
     peak, reserved = (max(getattr(stage, name) for stage in answer.memory) / GIB for name in ("allocated", "reserved"))
@@ -130,16 +130,13 @@ def test_a_log_is_read(name: str) -> None:
     assert read_files([FOLDER / name]).facts
 
 
-def _marked_command(case: dict[str, Any]) -> object:
-    marks = [pytest.mark.xfail(reason=case["misses"], strict=True)] if "misses" in case else []
-    return pytest.param(case, marks=marks, id=case["id"])
-
-
 def _quantity(text: str) -> float:
-    return float(text.rstrip(" k").replace(",", "")) * (1.0 if not text.endswith("k") else 1e3)
+    return float(text.rstrip(" k").replace(",", "")) * (1e3 if text.endswith("k") else 1.0)
 
 
-@pytest.mark.parametrize("case", [_marked_command(case) for case in tomllib.loads(COMMANDS.read_text("utf-8"))["case"]])
+@pytest.mark.parametrize(
+    "case", [_marked(case, case["id"], case.get("misses", "")) for case in tomllib.loads(COMMANDS.read_text("utf-8"))["case"]]
+)
 def test_what_was_asked_in_public(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     monkeypatch.setenv("COLUMNS", "240")

@@ -29,6 +29,14 @@ def without_section(sections: Sections, section: Section) -> Sections:
     return sections.where(sections.section != section)
 
 
+def waits_in_steps(sections: Sections, rank: int, seconds: float) -> Sections:
+    """Waits of a rank for a core, `seconds` in each of its steps."""
+    steps = sections.where((sections.section == Section.STEP) & (sections.rank == rank))
+    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
+    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=np.full(len(steps), seconds))
+    return replace(waits, host_seconds=waits.seconds, names=(NO_CORE_IN_STEP,))
+
+
 @pytest.mark.parametrize("rank", [0, 3])
 def test_a_rank_that_waits_for_data_is_named_with_its_cost(rank: int) -> None:
     found = judge(job(4, 40, data=lambda one, step: 0.08 if one == rank else 0.0005)).findings
@@ -77,10 +85,7 @@ def test_a_little_time_more_in_small_sections_is_not_named() -> None:
 def test_time_without_a_core_is_no_python() -> None:
     """The time outside of sections of rank 1 is that of a process without a core."""
     sections = without_section(job(4, 40, data=lambda one, step: 0.06 if one == 1 else 0.001), Section.DATA)
-    steps = sections.where((sections.section == Section.STEP) & (sections.rank == 1))
-    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
-    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=np.full(len(steps), 0.06))
-    known = replace(waits, host_seconds=waits.seconds, names=(NO_CORE_IN_STEP,))
+    known = waits_in_steps(sections, 1, 0.06)
     table = step_table(join_sections([sections, known]))
     row = list(table.ranks).index(1)
     assert np.nanmedian(table.outside[row]) < 0.002 and np.nanmedian(table.unfed[row]) == pytest.approx(0.06)
@@ -92,10 +97,7 @@ def test_time_without_a_core_is_no_python() -> None:
 def test_work_on_a_core_stands_before_the_wait_for_it_that_follows_from_it(wait: float, first: Verdict) -> None:
     """Rank 1 works 40 ms in Python in each step and waits for a core. The longer wait has another cause."""
     sections = without_section(job(4, 40, data=lambda one, step: 0.04 + wait if one == 1 else 0.001), Section.DATA)
-    steps = sections.where((sections.section == Section.STEP) & (sections.rank == 1))
-    kind = np.full(len(steps), Section.HOST_GAP, np.uint8)
-    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=np.full(len(steps), wait))
-    known = replace(waits, host_seconds=waits.seconds, names=(NO_CORE_IN_STEP,))
+    known = waits_in_steps(sections, 1, wait)
     found = judge(join_sections([sections, known])).findings
     assert {one.verdict for one in found} == {Verdict.OUTSIDE, Verdict.NO_CORE} and found[0].verdict is first
     assert {one.ranks for one in found} == {(1,)}

@@ -255,14 +255,15 @@ class _Recovery:
     def exchange(self, joined: list[HeldSteps]) -> tuple[int | None, int | None]:
         """(step from which all go on or None, rank that sent this one the state or None), once those that lacked it have it."""
         step, sources = choose_step(joined)
+        if step is None:
+            self.buckets = {}
+            return None, None
         for receiver, source in sources.items():
-            if step is not None and self.rank == source:
+            if self.rank == source:
                 self.memory.send(step, receiver)
-            if step is not None and self.rank == receiver:
+            if self.rank == receiver:
                 self.memory.receive(step, source)
-        self.buckets = next((info.held[step] for info in joined if step is not None and step in info.held), {})
-        if step is not None:
-            self.memory.buckets[step] = self.buckets
+        self.buckets = self.memory.buckets[step] = next(info.held[step] for info in joined if step in info.held)
         return step, sources.get(self.rank)
 
 
