@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,26 @@ def guarded(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield served.ready()
 
 
+PAGES = pytest.StashKey[list[ServedPage]]()
+"""Windows that a test has open."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what its pages showed, and what the service wrote last."""
+    report = yield
+    if report.failed and call.when == "call" and item.stash.get(PAGES, []):
+        for one in item.stash[PAGES]:
+            report.sections.append((f"page {one.page.url}", one.page.locator("body").aria_snapshot()))
+        report.sections.append(("log of the service", item.funcargs["service"].log.read_text()[-4000:]))  # type: ignore[attr-defined]
+    return report
+
+
 @pytest.fixture
-def window(browser: Any, service: ServedProcess) -> Iterator[Window]:
-    opened: list[ServedPage] = []
+def window(request: pytest.FixtureRequest, browser: Any, service: ServedProcess) -> Iterator[Window]:
+    opened: list[ServedPage] = request.node.stash.setdefault(PAGES, [])
 
     def open_window(**how: Any) -> ServedPage:
         opened.append(ServedPage(browser, service.url, **how))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.served_page import Window
+from tests.browser.served_page import ServedPage, Window
 from tests.service.served import ServedProcess
 
 pytestmark = pytest.mark.browser
@@ -111,6 +114,21 @@ def test_what_is_no_configuration_says_so(window: Window) -> None:
     page.get_by_label("Text").fill("<script>alert(1)</script> nothing that anybody knows")
     page.get_by_role("button", name="Read it").click()
     page.locator("#paste [role=alert]").wait_for()
+
+
+def test_a_fault_of_the_service_is_told(browser: Any, tmp_path: Path) -> None:
+    """A database that fails is no error of a question: whoever pressed the button would see nothing happen."""
+    with ServedProcess(tmp_path / "broken", ["--per-minute", "1000000"], workers=1) as served:
+        shown = ServedPage(browser, served.ready().url)
+        page = shown.open("compose")
+        step_of(page)
+        page.get_by_text("Or paste what you have").click()
+        page.get_by_label("Text").fill(FLAGS)
+        with contextlib.closing(sqlite3.connect(tmp_path / "broken" / "service.db", timeout=60)) as database, database:
+            database.execute("drop table answers")
+        page.get_by_role("button", name="Read it").click()
+        page.locator("[role=alert]", has_text="The service met a fault (OperationalError)").first.wait_for()
+        shown.context.close()
 
 
 def test_the_answer_keeps_tables_links_and_others_beside_it(window: Window, service: ServedProcess) -> None:

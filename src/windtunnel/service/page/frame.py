@@ -62,6 +62,12 @@ def page_frame(context: PageContext, sections: Sequence[str]) -> Iterator[None]:
     with ui.element("div").classes("wt-main").props('id="content" tabindex="-1"'):
         yield
 
+    def tell_fault(error: Exception) -> None:
+        told = context.say("frame.fault", kind=type(error).__name__)
+        ui.notify(told, type="negative", timeout=0, close_button=True, multi_line=True)
+
+    ui.on_exception(tell_fault)  # of a button or a field: whoever pressed it would see nothing happen
+
 
 def _section_link(context: PageContext, name: str) -> ui.element:
     link = anchor(context.say(f"{name}.title"), context.link(name))

@@ -9,10 +9,9 @@ from typing import Any
 
 from nicegui import events, ui
 
-from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.units import parse_whole
 from windtunnel.service.page.asking import Asking, Wanted
-from windtunnel.service.page.context import PageContext, error_of
+from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files, why_unread
 from windtunnel.service.page.frame import show_error
 from windtunnel.service.page.sheets import SHEET, show_sheet
@@ -23,8 +22,6 @@ PASTED = "pasted.txt"
 MOST_TEXT = 4 << 20
 """Bytes of an upload that may become a question of the page."""
 
-PATIENCE = 60.0
-"""Seconds that reading may take, on a service that has much to do."""
 MOST_MESSAGE = 500_000
 """Characters of a paste that travel as a field does; the page's socket takes no message of more than 1 MB."""
 LONG_PASTE = (
@@ -56,8 +53,8 @@ def paste_card(context: PageContext) -> None:
 
     def refuse(error: Mapping[str, Any]) -> None:
         context.refuse()
-        said.clear()
-        with said:
+        reading.result.clear()
+        with reading.result:
             show_error(context, error)
 
     async def read() -> None:
@@ -70,18 +67,15 @@ def paste_card(context: PageContext) -> None:
         if not gpus.validate():
             gpus.run_method("focus")
             return
-        said.clear()
         place = _place(on := str(machine.value or ""), str(gpus.value or "").strip())
-        try:
-            told = await _read(context, uploads, place)
-        except WindtunnelError as error:
-            return refuse(error_of(error))
-        with said:
-            _say_reading(context, told)
-            if told.get("content") == "server":
+        told, error = await _read(reading, uploads, place)
+        if error is not None:
+            return refuse(error)
+        if told.get("content") == "server":
+            with reading.result:
                 await _serve(context, uploads, on)
         if told.get("content") == "job" and len(uploads) == 1:
-            await _use(context, *next(iter(uploads.items())), place, said)
+            await _use(context, *next(iter(uploads.items())), place, reading.result)
 
     opened = ui.expansion(context.say("compose.paste")).classes("wt-card wt-fold").props('dense id="paste"')
     with opened:
@@ -102,7 +96,8 @@ def paste_card(context: PageContext) -> None:
             label = context.say("compose.upload", **size)
             upload = choose_files(label, take, max_file_size=MOST_TEXT, on_rejected=lambda: refuse(large))
             area.on("paste", js_handler=LONG_PASTE % (MOST_MESSAGE, upload.id, PASTED))
-        said = ui.element("div").props('aria-live="polite"')
+        reading = Asking(context, lambda told, _: _say_reading(context, told), "pasted")
+        reading.result.props('aria-live="polite"')
 
 
 def _place(on: str, gpus: str) -> dict[str, Any]:
@@ -127,20 +122,19 @@ def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
                     ui.label(str(line))
 
 
-async def _read(context: PageContext, uploads: Mapping[str, bytes], place: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `import` says of uploads on a machine; without one where what was pasted is no job. The first error if neither does."""
-    try:
-        asked = await context.ask("import", {"paths": list(uploads), **place}, uploads, wait=PATIENCE)
-        told: Mapping[str, Any] = json.loads(asked.bytes)
-    except WindtunnelError as first:
-        try:
-            asked = await context.ask("import", {"paths": list(uploads)}, uploads, wait=PATIENCE)
-        except WindtunnelError:
-            raise first from None
-        told = json.loads(asked.bytes)
-        if told.get("content") == "job":
-            raise
-    return told
+async def _read(
+    reading: Asking, uploads: Mapping[str, bytes], place: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:  # fmt: skip
+    """What `import` says of uploads on a machine; without one where what was pasted is no job. With the first error where
+    neither is answered; nothing where somebody asked anew meanwhile."""
+    asked = await reading.run(Wanted("import", {"paths": list(uploads), **place}, uploads), ignores=lambda _: True)
+    first = reading.error
+    if asked is None and first is not None and first.get("kind") != "Cancelled":
+        asked = await reading.run(Wanted("import", {"paths": list(uploads)}, uploads), ignores=lambda _: True)
+    if asked is None:
+        return {}, first if reading.error is not None else None
+    told: Mapping[str, Any] = json.loads(asked.bytes)
+    return told, first if told.get("content") == "job" else None
 
 
 async def _serve(context: PageContext, uploads: Mapping[str, bytes], on: str) -> None:
