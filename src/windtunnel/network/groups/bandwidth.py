@@ -110,8 +110,8 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
     here, pcie = min(group.per_node, group.ranks), nearest_pcie(node.pcie_gen).peer
     fast = scale.kind != "pcie" and here <= scale.size
     if fast:
-        intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
-        whole = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, scale.size)[0]
+        intra, pair = _scale_up(scale, here)
+        whole = _scale_up(scale, scale.size)[0]
     else:
         pair = min(scale.bandwidth, pcie)
         intra = whole = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
@@ -189,12 +189,13 @@ def _cube(scale: ScaleUp) -> bool:
     return scale.kind == "nvlink_mesh" and scale.size == 8 and scale.links == 6
 
 
-def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:
+def _scale_up(scale: ScaleUp, ranks: int) -> tuple[float, float]:
     """(rate of a ring, rate to one peer), per GPU each way."""
+    kind, bandwidth, size, links = scale.kind, scale.bandwidth, scale.size, scale.links
     if kind == "nvswitch" or ranks < 2:
         return bandwidth, bandwidth
     if kind == "ici":  # a torus: rings on all axes at once, one link to a neighbour
-        return bandwidth, bandwidth / links
+        return bandwidth * _passes(scale, ranks), bandwidth / links
     if kind == "nvlink_mesh" and size == 8 and links == 6:
         return bandwidth / 6 * _CUBE_RINGS.get(ranks, 6), bandwidth / 6
     if size <= 2:
@@ -202,6 +203,20 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
     # A full mesh: every peer owns an equal part of the links, and a ring over n of them reaches n - 1 parts.
     part = bandwidth / max(size - 1, links if kind == "xgmi" else 0)
     return part * (ranks - 1), part
+
+
+def _passes(scale: ScaleUp, ranks: int) -> float:
+    """Rate of a ring over `ranks` neighbours, in what one device has of its chip's links.
+
+    A ring enters and leaves each chip once, so it has the links of all of the chip's devices; of those, the ones along the axes on
+    which its chips lie: it fills one axis after the other. 1 where each device is a chip of its own.
+    """
+    if scale.chip == 1:
+        return 1.0
+    axes = max(1, scale.links // 2)
+    along = (scale.size / scale.chip) ** (1 / axes)
+    used = next((n for n in range(1, axes) if ranks / scale.chip <= along**n), axes)
+    return scale.chip * used / axes
 
 
 def above_leaf(cluster: Cluster, links: GroupLinks) -> GroupLinks:

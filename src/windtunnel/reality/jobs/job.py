@@ -7,7 +7,6 @@ Columns that the row leaves blank and that a plan needs (micro batch, virtual st
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -110,7 +109,7 @@ def _row_and_date(row: TrainingRow, assumed: list[str]) -> tuple[TrainingRow, tu
     named = framework_named(row.framework or cited or "")
     if named.why:
         assumed.append(named.why)
-    row = replace(row, framework=named.name, framework_version=row.framework_version or named.version)
+    row = replace(row, framework=named.name, framework_version=row.framework_version or named.version, **_split_precision(row))
     software = software_of(named, row)
     return _with_batch(_with_known_columns(row, software, assumed), assumed), software
 
@@ -135,13 +134,19 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
     return _with_precision(row, software, assumed)
 
 
+def _split_precision(row: TrainingRow) -> dict[str, Any]:
+    """Columns of a row whose precision has further words ("bf16 + fp32 optimizer"): those are features."""
+    first, _, further = (row.precision or "").partition(" + ")
+    return {"precision": first, "features": "; ".join(filter(None, (row.features, further)))} if further else {}
+
+
 def _with_precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
-    """The row with the first word of its precision ("bf16 + fp32 optimizer"), or with what its framework runs in by default."""
+    """The row with its precision, or with what its framework runs in by default."""
     if row.recompute in _PAPER_WORDS:
         recompute, sequence = _PAPER_WORDS[row.recompute]
         row = replace(row, recompute=recompute, seq_parallel=sequence)
     if row.precision:
-        return replace(row, precision=re.split(r"[\s+]", row.precision, maxsplit=1)[0])
+        return row
     release = release_of(row, software)
     precision = load_runtime(release[0]).precision if release else "bf16"
     assumed.append(f"precision {precision} (not published: the framework's default)")

@@ -57,6 +57,7 @@ class ScaleUp(Noun):
     size: PositiveInt = Field(description="GPUs in one domain; may span nodes (NVL72)")
     bandwidth: OwnedBandwidth = Field(description="per GPU each way, all its links together")
     links: PositiveInt = 1
+    chip: PositiveInt = Field(1, description="devices on one chip of a torus, which share its links (NeuronCores)")
     in_switch_reduction: Flag = Field(False, description="NVLS (NVLink SHARP)")
     source: str = ""
 
