@@ -228,6 +228,9 @@ class Runtime(Noun):
         "reduce_scatter", description="collective that reduces gradients if the optimizer state is sharded (zero1 and up)"
     )
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once per step")
+    recompute_stops: Flag = Field(
+        False, description="recompute ends with the last tensor that backward needs (torch's early_stop; XLA removes dead code)"
+    )
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     root_unit: Literal["joined", "kept", "freed"] = Field(
         "kept",

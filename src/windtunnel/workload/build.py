@@ -124,7 +124,8 @@ class _Blocks:
         modules = job.plan.recompute_modules
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         _, again, after = sharding_copies(job, parameters, frozen, stays=key in stay_gathered(job.runtime))
-        back = self.add(*link(_fill_groups([again, *backward_rows(units, key.recompute, modules), after])))
+        rows = backward_rows(units, key.recompute, modules, job.runtime.recompute_stops)
+        back = self.add(*link(_fill_groups([again, *rows, after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)
         tensors = BlockTensors(

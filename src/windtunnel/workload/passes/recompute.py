@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
@@ -26,6 +29,20 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
         if again:
             rows.append(again)
     return rows
+
+
+def until_last_saved(units: list[Unit]) -> list[Unit]:
+    """The units that bring back what backward needs: up to the last one that keeps a tensor, and of a product, which keeps what it
+    reads, the rows before it.
+
+    So does a compiler that removes dead code (XLA), and torch's checkpoint without re-entry, which stops at the last tensor
+    (torch.utils.checkpoint, `early_stop`).
+    """
+    last = max((index for index, unit in enumerate(units) if unit.saved > 0.0), default=-1)
+    if last < 0:
+        return []
+    before = list(takewhile(lambda op: op.kind not in (Kind.GEMM, Kind.GROUPED_GEMM), units[last].forward))
+    return [*units[:last], replace(units[last], forward=before)]
 
 
 def parts_again(units: list[Unit], modules: tuple[str, ...]) -> dict[int, list[list[Unit]]]:
