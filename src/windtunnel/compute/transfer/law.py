@@ -21,7 +21,7 @@ slower). A faster one is taken to have memories that keep up.
 
 One GPU's curves for another GPU: a relative's, scaled by the laws of `law.py`, or those shared by all measured GPUs.
 
-A best matrix product measured on the GPU caps the rate.
+A best matrix product measured on the GPU caps the rate, and sets it where no curve of its architecture was fitted.
 
 Constants of an unmeasured GPU: the result of `choose` if there is no file for it.
 """
@@ -210,7 +210,8 @@ def gemm_for(gpu: GPU, joint: JointCurves, base: tuple[GemmCurve, Sheet] | None)
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
     if best is None:
         return curve
-    return replace(curve, fraction=curve.fraction * min(1.0, best * (1.0 + curve.throttle) / (reach(curve) * on.peak)))
+    scale = best * (1.0 + curve.throttle) / (reach(curve) * on.peak)
+    return replace(curve, fraction=curve.fraction * (scale if base is None else min(1.0, scale)))
 
 
 def attention_for(
