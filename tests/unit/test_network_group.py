@@ -8,6 +8,7 @@ from network_machines import job, machine
 from windtunnel.base.errors import SpecError
 from windtunnel.network import flat_group, group
 from windtunnel.network.groups.bandwidth import group_links
+from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Axis
 
 
@@ -97,6 +98,17 @@ def test_a_chain_through_nodes_of_a_full_mesh_has_all_of_its_links() -> None:
         assert links.chain == links.intra
         links = group_links(cluster, flat_group(cluster, 8 * nodes))
         assert links.chain == pytest.approx(links.intra * 8 / 7)
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(2, 1.0), (4, 1.0), (8, 1.0), (16, 2.0), (32, 2.0)])
+def test_a_ring_passes_each_chip_of_a_torus_once(ranks: int, times: float) -> None:
+    """trn1: 16 chips of two cores, 4 x 4, four links each. Eight cores lie on one axis, which has half of the links of the chip."""
+    cluster = load_cluster("aws-trn1").model_copy(update={"gpus": 32})
+    links = group_links(cluster, flat_group(cluster, ranks))
+    assert links.intra == pytest.approx(96e9 * times)
+    alone = cluster.node.scale_up.model_copy(update={"chip": 1})
+    own = cluster.model_copy(update={"node": cluster.node.model_copy(update={"scale_up": alone})})
+    assert group_links(own, flat_group(own, ranks)).intra == pytest.approx(96e9)
 
 
 def test_a_chain_of_two_in_each_node_of_a_full_mesh() -> None:

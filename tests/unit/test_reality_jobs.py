@@ -210,6 +210,28 @@ def test_operator_recompute_is_not_megatrons() -> None:
     assert made("T0102").jobs[0].runtime.launch == "compile" and made("T0101").jobs[0].runtime.launch == "eager"
 
 
+@pytest.mark.parametrize(
+    ("precision", "plan", "recompute", "sharding", "modules", "master"),
+    [
+        ("bf16 + stochastic rounding", {"tp": 8, "pp": 4, "seq": 2048}, "full", "none", ("core_attn",), False),
+        ("bf16 + stochastic rounding", {"tp": 32, "pp": 8, "seq": 2048}, "selective", "none", ("core_attn",), False),
+        ("bf16 + fp32 optimizer", {"tp": 8, "pp": 4, "seq": 4096}, "selective", "zero1", ("core_attn",), True),
+        ("bf16 + fp32 optimizer", {"tp": 32, "pp": 8, "seq": 8192}, "selective", "zero1", ("core_attn", "mlp"), True),
+    ],
+)
+def test_the_rest_of_a_trainium_plan_is_its_examples(
+    precision: str, plan: dict[str, int], recompute: str, sharding: str, modules: tuple[str, ...], master: bool
+) -> None:
+    """What the column of the precision says besides is which example was run."""
+    sizes = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 16384, "vocab": 50304, "params_b": None}
+    row = replace(ROWS["T0061"], **sizes, arch="llama", mbs=1, gbs=1024, vpp=None, dp=None, recompute=None, sharding=None,
+                  seq_parallel=None, gpu="trainium1", gpus=1024, gpus_per_node=32, scaleup_gpus=32, fabric="efa",
+                  nics_per_node=8, nic_gbit_s=100.0, framework="neuronx (2.20.0)", precision=precision, **plan)  # fmt: skip
+    job = made(row).jobs[0]
+    assert (job.plan.recompute, job.plan.sharding, job.plan.recompute_modules) == (recompute, sharding, modules)
+    assert job.runtime.master_weights is master and job.runtime.precision == "bf16"
+
+
 def test_share_of_dense_rows_that_become_jobs() -> None:
     dense = [
         row

@@ -93,6 +93,11 @@ def test_ours_takes_a_relative_of_the_same_architecture_else_the_shared_curves()
     assert fresh.seconds == pytest.approx(evaluate.gemm(gemm_held(CURVE, sheet(B200), 1.4e-12), sheet(B200), rows))
     capped = METHODS["ours"]("gemm", rows, B200.model_copy(update={"achievable": {"bf16": 500e12}}), known)
     assert (rows.flops / capped.seconds < 500e12).all() and (capped.seconds > fresh.seconds).all()
+    # A better product than the shared curves foresee is believed; a curve of the GPU's own architecture is not raised.
+    raised = METHODS["ours"]("gemm", rows, B200.model_copy(update={"achievable": {"bf16": 2200e12}}), known)
+    assert (raised.seconds < fresh.seconds).all() and (rows.flops / raised.seconds < 2200e12).all()
+    same = METHODS["ours"]("gemm", rows, A100.model_copy(update={"achievable": {"bf16": 311e12}}), known)
+    assert same.seconds == pytest.approx(twin.seconds)
 
 
 def test_leaving_out_recovers_a_known_law_and_beats_the_ratio_of_peaks() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from jobs import make_job
 
@@ -134,3 +136,21 @@ def test_op_level_recompute_runs_less_again_than_full() -> None:
         return sum(float(ops.flops[r]) for r in workload.blocks[1].backward if ops.phase[r] == Phase.RECOMPUTE)
 
     assert 0 == again("none") < again("ops") < again("full")
+
+
+@pytest.mark.parametrize("model", [{}, {"activation": "swiglu", "norm": "rmsnorm"}])
+def test_recompute_may_end_with_the_last_tensor_that_backward_needs(model: dict[str, Any]) -> None:
+    """What nobody reads is not run again: the last product, whose input is kept, and the add after it."""
+    again = []
+    for stops in (False, True):
+        workload = build(make_job(**model, recompute="full", recompute_stops=stops, dropout=False))
+        block = workload.blocks[1]
+        again.append([workload.ops.names[row] for row in block.backward if workload.ops.phase[row] == Phase.RECOMPUTE])
+    whole, ended = again
+    assert whole[: len(ended)] == ended
+    assert set(whole[len(ended) :]) >= {"mlp down", "add2"} and "mlp down" not in ended and "mlp up" in ended
+
+
+def test_a_dropout_after_the_last_product_is_read_by_backward() -> None:
+    whole, ended = (build(make_job(recompute="full", recompute_stops=stops, dropout=True)) for stops in (False, True))
+    assert [*ended.ops.names] == [*whole.ops.names]
