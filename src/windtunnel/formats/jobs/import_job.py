@@ -73,8 +73,11 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     `SpecError` for what cannot be understood or is not modelled.
     """
     if isinstance(source, Path) and is_recipe(source):
-        if ":" not in str(source) and (trained := table_of_script(read_source(source)[0])) is not None:
-            return _import_table(trained, on, stated)
+        if ":" not in str(source):
+            text, where = read_source(source)
+            if (trained := table_of_script(text)) is not None:
+                return _import_table(trained, on, stated)
+            refuse_server(text, where, source)
         return from_recipe(source, on, stated)
     if isinstance(source, Path) and (call := call_of(source)) is not None:
         source = call.script
