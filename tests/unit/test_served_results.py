@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
         {"cache_tokens": 31232, "concurrency_length": 20000, "concurrency_times": 1.56, "weights_bytes": 14.9888 * 2**30},
     ),
 }  # fmt: skip
+FURTHER = tomllib.loads(Path(__file__).with_name("served_texts.toml").read_text(encoding="utf-8"))
+CASES |= {name: (said["text"], said["figures"], {}) for name, said in FURTHER.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
