@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs import trainer_keys
 from windtunnel.formats.jobs.deepspeed.configuration import sharding_fields
 from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, precision_of
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
@@ -82,6 +83,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     keys = Keys({key: value for one in tables for key, value in one.items()})
     tool = tool_of(keys.table, form)
     keys.get("verl")
+    trainer_keys.say_named_accelerate(keys, assumed)
     if keys.get("rl_update"):
         assumed.append(UPDATE_ALONE)
     model, held = _model(keys, stated, assumed)

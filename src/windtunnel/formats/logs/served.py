@@ -1,6 +1,6 @@
 """What an inference server or its benchmark printed, as measured figures: tables of `vllm bench` and of SGLang's benchmarks, their
-JSON, boxes of GenAI-Perf, AIPerf and EvalScope, `trtllm-bench`, GuideLLM, LLMPerf, MLPerf's LoadGen, start-up lines of the cache, and
-statistics of engines.
+JSON, boxes of GenAI-Perf, AIPerf and EvalScope, `trtllm-bench`, GuideLLM, LLMPerf, MLPerf's LoadGen, start-up lines of the cache,
+and statistics of engines.
 
 `served.toml` has the words. `Infinity` and `NaN` of other people's JSON are missing values.
 """
@@ -183,8 +183,8 @@ def _take_pair(cells: Sequence[str], words: Mapping[str, Any], found: MeasuredSe
 
 
 class _Groups:
-    """A table whose columns stand in groups: a head of groups, each with as many bars behind it as it has columns, a head of columns,
-    and a row for each load."""
+    """A table whose columns stand in groups: a head of groups, each with as many bars behind it as it has columns, a head of
+    columns, and a row for each load."""
 
     def __init__(self) -> None:
         self._heads: list[tuple[str, float]] = []
@@ -280,8 +280,9 @@ def _take_metrics(table: Mapping[str, Any], found: MeasuredServer) -> None:
     benchmarks = table.get("benchmarks")
     last = benchmarks[-1] if isinstance(benchmarks, list) and benchmarks else None
     metrics = last.get("metrics") if isinstance(last, Mapping) else None
-    for name, (figure, scale) in served_words()["metrics"].items() if isinstance(metrics, Mapping) else ():
-        spread = metrics.get(name)
+    told = metrics if isinstance(metrics, Mapping) else {}
+    for name, (figure, scale) in served_words()["metrics"].items():
+        spread = told.get(name)
         spread = spread.get("successful") if isinstance(spread, Mapping) else None
         if not isinstance(spread, Mapping):
             continue
