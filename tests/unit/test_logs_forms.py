@@ -261,6 +261,20 @@ def test_a_trainer_that_nobody_knows_is_read(seed: int, tmp_path: Path) -> None:
     assert np.allclose(found.loss, [9.5 - 0.1 * number for number in numbers]), rows[0]
 
 
+@pytest.mark.parametrize("group", ["", "train/", "perf/", "metrics/train/", "trainer/"])
+@pytest.mark.parametrize(
+    ("name", "value", "seconds"),
+    [("step_time", "1.5", 1.5), ("iter_time_ms", "340.5", 0.3405), ("batch_time", "0.75s", 0.75), ("s/it", "2.5", 2.5),
+     ("iteration_time", "340ms", 0.34), ("it/s", "4", 0.25)],
+)  # fmt: skip
+def test_names_may_stand_in_groups(group: str, name: str, value: str, seconds: float, tmp_path: Path) -> None:
+    lines = [f"{group}step: {step} | {group}loss: 2.5 | {group}{name}: {value} | {group}tokens/sec/gpu: 4500" for step in (7, 8, 9)]
+    found = _read(tmp_path, lines)
+    assert list(found.value.steps.step) == [7, 8, 9]
+    assert np.allclose(found.value.steps.seconds, seconds) and np.allclose(found.value.steps.loss, 2.5)
+    assert found.facts["figures"]["tokens_per_second_per_gpu"] == 4500
+
+
 @pytest.mark.parametrize("seed", SIBLINGS)
 def test_a_table_of_steps_is_read(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

@@ -132,6 +132,7 @@ def test_what_is_printed_is_read(case: str, tmp_path: Path) -> None:
     assert {name: found.figures.get(name) for name in figures} == {name: pytest.approx(value) for name, value in figures.items()}
     assert found.engine == pytest.approx(engine)
     assert wt.read(path).format == "served"
+    assert case not in FURTHER or found.source == FURTHER[case]["source"]
 
 
 @pytest.mark.parametrize("prefix", ["(EngineCore pid=12) ", "2026-01-02 10:00:00 ", "[1;32m"])

@@ -159,7 +159,7 @@ def _take_lines(lines: Iterator[str] | Any, found: MeasuredServer) -> None:
         if match is not None:
             known = words.get(match["words"].strip().lower())
             value = _number_of(match["value"])
-            if known is not None and value is not None:
+            if known is not None and value is not None and match["unit"] != "retokenized":
                 found.put(known[0], value * _scale_of(match["unit"]))
             continue
         cells = [cell.strip() for cell in re.split(r"[│┃|]", line)[1:-1]]
