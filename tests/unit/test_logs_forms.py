@@ -261,6 +261,12 @@ def test_a_trainer_that_nobody_knows_is_read(seed: int, tmp_path: Path) -> None:
     assert np.allclose(found.loss, [9.5 - 0.1 * number for number in numbers]), rows[0]
 
 
+@pytest.mark.parametrize("head", ["step", "Step", "Iteration", "global_step", "iter", "node-3: step", "worker0: Step"])
+def test_a_first_column_of_steps_is_no_host(head: str, tmp_path: Path) -> None:
+    found = _read(tmp_path, [f"{head}: {step} | loss: 2.5 | step_time: 1.5" for step in (7, 8, 9, 10)])
+    assert list(found.value.steps.step) == [7, 8, 9, 10]
+
+
 @pytest.mark.parametrize("group", ["", "train/", "perf/", "metrics/train/", "trainer/"])
 @pytest.mark.parametrize(
     ("name", "value", "seconds"),
