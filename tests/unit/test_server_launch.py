@@ -272,6 +272,14 @@ def test_a_text_that_starts_none(text: str, tmp_path: Path) -> None:
         wt.serve_predict(path, "h100-ib")
 
 
+@pytest.mark.parametrize("tool", ["NVIDIA NIM", "llama.cpp", "Ollama", "Triton Inference Server"])
+def test_a_server_that_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
+    texts = tomllib.loads(Path(__file__).with_name("tool_texts.toml").read_text(encoding="utf-8"))
+    (tmp_path / "x.sh").write_text(texts[tool]["sh"], encoding="utf-8")
+    with pytest.raises(SpecError, match=f"It looks like {tool}'s.*serve-predict MODEL"):
+        wt.serve_predict(tmp_path / "x.sh", "h100-ib")
+
+
 @pytest.mark.parametrize(
     "line", ["vllm serve Qwen/Qwen3-8B -tp two\n", "vllm serve\n", "vllm serve A/B --speculative-config {oops\n"]
 )
