@@ -90,8 +90,9 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     stated_gpus = next((override(text)["cluster"]["gpus"] for text in reversed(changes) if _field(text) == "cluster.gpus"), None)
     found = read_trainer(path, stated_gpus if isinstance(stated_gpus, int) else None)
     if found is None:
-        hint = ""
-        if read_rl_steps(path, read_text(path, LARGEST_LOG, "a script")):
+        text = read_text(path, LARGEST_LOG, "a script")
+        hint = hint_of_text(text, _TYPED) if tool_of_text(text) else ""
+        if read_rl_steps(path, text):
             hint = f"It is a console log, which stands beside a script: windtunnel rl-predict SCRIPT --on CLUSTER --log {path}."
         raise SpecError("JOB", str(path), f'a job file with workload = "rl", or a script or a configuration of {TOOLS}', hint)
     if on is None:

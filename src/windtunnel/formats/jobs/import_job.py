@@ -106,7 +106,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
         return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not sections:
-        if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
+        if not any(map(_MEGATRON.search, texts)) and (isinstance(source, Path) or tool_of_text(text)):
             raise _unknown(text, where, f"a text that no reader takes: {text.strip()[:30]}")
         if isinstance(source, Path):
             stated = replace(stated or Stated(), script=source)

@@ -296,7 +296,7 @@ def _offload(keys: Keys, recomputing: Model | None) -> dict[str, Any]:
     devices = {"cpu": "host", "nvme": "nvme"}
     optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
     file = keys.get("deepspeed")
-    if optimizer is None and isinstance(file, str) and "offload" in file.rpartition("/")[2].lower():  # zero3_offload
+    if optimizer is None and isinstance(file, str) and trainer_keys.names_offload(file):  # zero3_offload
         optimizer, parameters = "cpu", "cpu" if named_stage(file) == 3 else None
     whole = is_on(keys, "fsdp_config.fsdp_offload_params") or is_on(keys, "fsdp_config.offload_params")
     fields: dict[str, Any] = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}

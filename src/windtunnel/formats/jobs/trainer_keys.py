@@ -83,7 +83,7 @@ ABSENT = "accelerate_file"
 def of_named_accelerate(name: str) -> dict[str, Any]:
     """What the name of a file of Accelerate's says: `fsdp_config.yaml`, `deepspeed_zero3.yaml`, `single_gpu.yaml`."""
     words = name.rpartition("/")[2].lower()
-    stage, offloads = named_stage(words), {"offload_optimizer_device": "cpu"} if "offload" in words else {}
+    stage, offloads = named_stage(words), {"offload_optimizer_device": "cpu"} if names_offload(words) else {}
     if "fsdp" in words:
         return {"distributed_type": "FSDP", **({"fsdp_config": {"fsdp_offload_params": True}} if offloads else {})}
     if stage is not None:
@@ -100,6 +100,11 @@ def say_named_accelerate(keys: Keys, assumed: list[str]) -> None:
         assumed.append(f"{took}, as the name {name} says: the file is not beside this one")
     elif isinstance(name, str):
         assumed.append(f"plain data parallelism: {name} is not beside this one, which says what is sharded (--set plan.sharding)")
+
+
+def names_offload(file: str) -> bool:
+    """Whether the name of a file says that it offloads, as `zero3_offload.json` does and `stage3_no_offloading.conf` does not."""
+    return re.search(r"(?<!no_)(?<!no-)(?<!no)(?<!without_)(?<!wo_)offload", file.rpartition("/")[2].lower()) is not None
 
 
 def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:

@@ -150,7 +150,9 @@ def _take_lines(lines: Iterator[str] | Any, found: MeasuredServer) -> None:
     groups = _Groups()
     for line in lines:
         for name, pattern in inside.items():
-            if (match := pattern.search(line)) is not None and (value := _number_of(match[1])) is not None:
+            if (match := pattern.search(line)) is not None and (
+                value := _number_of(next(filter(None, match.groups())))
+            ) is not None:
                 found.put(name, value)
         for name, pattern in patterns.items():
             if (match := pattern.search(line)) is not None:
