@@ -60,7 +60,7 @@ def test_an_error_names_no_other_tool(tool: str, ending: str, text: str, tmp_pat
         ("d.sh", "python go.py --plugin 3 # colossalai\n", "ColossalAI"),
         (
             "e.yaml",
-            "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\nrun: |\n  torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file a.toml\n",
+            "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\nrun: |\n  torchrun -m torchtitan.train --job.config_file a.toml\n",
             "torchtitan",
         ),
         ("e.toml", TEXTS["cosmos-rl"]["toml"], "cosmos-rl"),
