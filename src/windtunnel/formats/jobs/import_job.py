@@ -100,7 +100,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if text.lstrip()[0] in "{[" and not sections:
         read = parse_json(text, where)
         return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
-    if (pasted := _pasted(text, source)) is not None:
+    if (pasted := _table_of_pasted(text, source)) is not None:
         return _import_table(pasted, on, stated, text)
     if _TRAINER.search(text) and (trained := _trainer_command(script)) is not None:
         return _import_table(trained, on, stated)
@@ -123,7 +123,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     return _import_table(table, on, stated)
 
 
-def _pasted(text: str, source: str | Path) -> Mapping[str, Any] | None:
+def _table_of_pasted(text: str, source: str | Path) -> Mapping[str, Any] | None:
     """The table of a YAML configuration or a Python script whose name does not say that it is one, as that of a pasted text; None
     for another text, and for YAML that no importer recognises."""
     if isinstance(source, Path) and source.suffix in SCRIPTS:
