@@ -211,6 +211,38 @@ def test_a_built_in_file_that_offloads_is_known_by_its_name(file: str, tmp_path:
     assert plan.offload.parameters == ("host" if "3" in file else "none")
 
 
+@pytest.mark.parametrize(
+    ("named", "sharding", "offload", "said"),
+    [
+        ("configs/fsdp_config.yaml", "fsdp", "none", "FSDP, as the name"),
+        ("accelerate_configs/fsdp2.yaml", "fsdp", "none", "FSDP, as the name"),
+        ("fsdp_offload.yaml", "fsdp", "host", "FSDP, as the name"),
+        ("recipes/accelerate_configs/zero3.yaml", "zero3", "none", "DeepSpeed, as the name"),
+        ("deepspeed_zero2.yaml", "zero2", "none", "DeepSpeed, as the name"),
+        ("ds_zero3_cpu_offload.yaml", "zero3", "host", "DeepSpeed, as the name"),
+        ("zero3_no_offloading.yaml", "zero3", "none", "DeepSpeed, as the name"),
+        ("accelerate_configs/multi_gpu.yaml", "none", "none", "plain data parallelism"),
+        ("my.yaml", "none", "none", "plain data parallelism"),
+    ],
+)
+def test_a_file_of_accelerate_that_is_not_there_is_taken_by_its_name(
+    named: str, sharding: str, offload: str, said: str, tmp_path: Path
+) -> None:
+    found = _import(
+        tmp_path,
+        f"accelerate launch --config_file {named} train.py --model_name_or_path meta-llama/Llama-2-7b-hf --max_seq_len 2048 "
+        "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --bf16 True --use_peft_lora True --lora_r 8\n",
+    )
+    assert found.plan is not None and (found.plan.sharding, found.plan.offload.parameters) == (sharding, offload)
+    assert sum(line.startswith(said) and named in line for line in found.assumed) == 1
+
+
+@pytest.mark.parametrize("file", ["ds_configs/stage3_no_offloading.conf", "zero3_without_offload.json", "z3_no-offload.json"])
+def test_a_name_may_say_that_nothing_is_offloaded(file: str, tmp_path: Path) -> None:
+    plan = _yaml(tmp_path, finetuning_type="full", deepspeed=file, num_processes=8).plan
+    assert plan is not None and (plan.sharding, plan.offload.optimizer) == ("zero3", "none")
+
+
 def test_an_unknown_way_to_tune_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="lora, qlora, full"):
         _yaml(tmp_path, finetuning_type="loraa", num_processes=8)

@@ -75,6 +75,25 @@ def _areal(step: int, t: float, loss: float, rate: float, gib: float) -> list[st
             f"│ timeperf/train_step │  {0.25 * t:.6e} │ n_seqs │ 1.0000e+02 │"]  # fmt: skip
 
 
+def _skyrl(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    stamp = "2025-08-01 10:00:00.000 | INFO     | skyrl_train.utils.utils:__exit__:122 -"
+    return [f"{stamp} Started: 'step'", f"{stamp} Finished: 'generate', time cost: {0.6 * t:.2f}s",
+            f"{stamp} Started: 'policy_train'", f"{stamp} Finished: 'policy_train', time cost: {0.3 * t:.2f}s",
+            f"{stamp} Finished: 'step', time cost: {t:.2f}s"]  # fmt: skip
+
+
+def _chat(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    return [f"|E2E latency={t:.2f}s |Gather latency=0.00s (0.00%) |Generate time={0.6 * t:.2f}s (60.00%) |Training time="
+            f"{0.3 * t:.2f}s (30.00%) |Others={0.1 * t:.2f} (10.00%)|CurSamplesPerSec=13.98 |AvgSamplesPerSec=13.85",
+            f"Epoch: 0 | Step: {step} | PPO Epoch: 1 | Actor Loss: {loss} | Critic Loss: 0.1"]  # fmt: skip
+
+
+def _litgpt(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    micro = [f"Epoch 1 | iter {4 * step + n} step {step - (n < 3)} | loss train: {loss:.3f}, val: n/a | iter time: {250 * t:.2f} ms"
+             for n in range(4)]  # fmt: skip
+    return [*micro[:3], f"{micro[3]} (step)"]
+
+
 FORMS: dict[str, tuple[Callable[[int, float, float, float, float], list[str]], set[str]]] = {
     "torchtune": (_torchtune, {"loss", "memory", "own"}),
     "prime-rl": (_prime, {"seconds", "loss", "memory", "tokens"}),
@@ -84,6 +103,9 @@ FORMS: dict[str, tuple[Callable[[int, float, float, float, float], list[str]], s
     "XTuner": (_xtuner, {"seconds", "loss", "memory", "own"}),
     "MMEngine": (_mmengine, {"seconds", "loss", "memory", "own"}),
     "AReaL": (_areal, {"seconds", "loss"}),
+    "SkyRL": (_skyrl, {"seconds", "counted"}),
+    "DeepSpeed-Chat": (_chat, {"seconds", "counted"}),
+    "LitGPT": (_litgpt, {"seconds", "loss"}),
 }
 
 
@@ -239,6 +261,26 @@ def test_a_trainer_that_nobody_knows_is_read(seed: int, tmp_path: Path) -> None:
     assert np.allclose(found.loss, [9.5 - 0.1 * number for number in numbers]), rows[0]
 
 
+@pytest.mark.parametrize("head", ["step", "Step", "Iteration", "global_step", "iter", "node-3: step", "worker0: Step"])
+def test_a_first_column_of_steps_is_no_host(head: str, tmp_path: Path) -> None:
+    found = _read(tmp_path, [f"{head}: {step} | loss: 2.5 | step_time: 1.5" for step in (7, 8, 9, 10)])
+    assert list(found.value.steps.step) == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("group", ["", "train/", "perf/", "metrics/train/", "trainer/"])
+@pytest.mark.parametrize(
+    ("name", "value", "seconds"),
+    [("step_time", "1.5", 1.5), ("iter_time_ms", "340.5", 0.3405), ("batch_time", "0.75s", 0.75), ("s/it", "2.5", 2.5),
+     ("iteration_time", "340ms", 0.34), ("it/s", "4", 0.25)],
+)  # fmt: skip
+def test_names_may_stand_in_groups(group: str, name: str, value: str, seconds: float, tmp_path: Path) -> None:
+    lines = [f"{group}step: {step} | {group}loss: 2.5 | {group}{name}: {value} | {group}tokens/sec/gpu: 4500" for step in (7, 8, 9)]
+    found = _read(tmp_path, lines)
+    assert list(found.value.steps.step) == [7, 8, 9]
+    assert np.allclose(found.value.steps.seconds, seconds) and np.allclose(found.value.steps.loss, 2.5)
+    assert found.facts["figures"]["tokens_per_second_per_gpu"] == 4500
+
+
 @pytest.mark.parametrize("seed", SIBLINGS)
 def test_a_table_of_steps_is_read(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
@@ -321,6 +363,8 @@ def test_a_log_that_is_not_read_names_the_tool_that_it_looks_like(lines: list[st
          {"timing_s/step": 37.0, "response_length/mean": 412.0}),
         (["perf 3: {'perf/step_time': 96.0, 'perf/rollout_time': 50.0, 'perf/actor_train_time': 30.0}"],
          {"timing_s/step": 96.0, "timing_s/gen": 50.0, "timing_s/update_actor": 30.0}),
+        (_skyrl(3, 40.0, 0.1, 0, 0), {"timing_s/step": 40.0, "timing_s/gen": 24.0, "timing_s/update_actor": 12.0}),
+        (_chat(3, 40.0, 0.1, 0, 0), {"timing_s/step": 40.0, "timing_s/gen": 24.0, "timing_s/update_actor": 12.0}),
         (["no log of steps"], {}),
     ],
 )  # fmt: skip

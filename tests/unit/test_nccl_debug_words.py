@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,28 @@ def test_a_slow_machine_is_described_as_an_expert_would() -> None:
     assert "3 GB/s a channel over PHB (PCIe and the CPU's host bridge), 2 of them in a ring: 6 GB/s" in text
     assert "no GPUDirect RDMA" in text and "SHM: GPUs of a node copy through host memory" in text
     assert "NICs are reached over SYS (the link between CPU sockets)" in text and "NCCL_P2P_DISABLE=1" in text
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_machine_is_described_by_its_own_numbers(seed: int) -> None:
+    """NICs that are used and not, channels, bandwidths and paths as they are drawn, whatever their names."""
+    draw = random.Random(seed)
+    count, brand = draw.randrange(2, 11), draw.choice(["mlx5_", "mlx5_bond_", "rocep", "ib"])
+    names = [f"{brand}{number}" for number in range(count)]
+    used = sorted(draw.sample(range(count), draw.randrange(1, count)))
+    channels, rate = draw.randrange(1, 17), draw.choice([2, 3, 6, 12, 15, 24, 30])
+    inside, outside = draw.choice(["NVL", "PIX", "PXB", "PHB", "SYS"]), draw.choice(["PIX", "PXB", "PHB", "SYS"])
+    found = words_of(
+        "NET/IB : Using " + " ".join(f"[{n}]{name}:1/{draw.choice(['IB', 'RoCE'])}" for n, name in enumerate(names)) + " [RO]",
+        f"Pattern 4, crossNic 0, nChannels {channels}, bw {rate:.6f}/{rate:.6f}, type {inside}/{outside}, sameChannels 1",
+        *(f"Channel 0{n}/0 : 7[7] -> 8[0] [receive] via NET/IB/{n}/GDRDMA" for n in used),
+    )
+    text = "; ".join(found.findings())
+    idle = [name for n, name in enumerate(names) if n not in used]
+    assert f"{len(idle)} of {count} NICs are not used" in text and all(name in text for name in idle)
+    assert f"{rate} GB/s a channel over {inside}" in text
+    assert channels == 1 or f"{channels} of them in a ring: {channels * rate} GB/s" in text
+    assert found.facts()["nics_used"] == [names[n] for n in used]
 
 
 def test_graphs_and_paths_are_facts() -> None:

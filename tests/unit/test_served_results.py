@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
         {"cache_tokens": 31232, "concurrency_length": 20000, "concurrency_times": 1.56, "weights_bytes": 14.9888 * 2**30},
     ),
 }  # fmt: skip
+FURTHER = tomllib.loads(Path(__file__).with_name("served_texts.toml").read_text(encoding="utf-8"))
+CASES |= {name: (said["text"], said["figures"], {}) for name, said in FURTHER.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -129,6 +132,7 @@ def test_what_is_printed_is_read(case: str, tmp_path: Path) -> None:
     assert {name: found.figures.get(name) for name in figures} == {name: pytest.approx(value) for name, value in figures.items()}
     assert found.engine == pytest.approx(engine)
     assert wt.read(path).format == "served"
+    assert case not in FURTHER or found.source == FURTHER[case]["source"]
 
 
 @pytest.mark.parametrize("prefix", ["(EngineCore pid=12) ", "2026-01-02 10:00:00 ", "[1;32m"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,16 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "compose": (COMPOSE, "sglang", EP4),
     "dynamo's graph": (DYNAMO, "vllm", {**EP4, "prefill": "gpus=4,tp=2"}),
 }  # fmt: skip
+WRITTEN = tomllib.loads(Path(__file__).with_name("server_texts.toml").read_text(encoding="utf-8"))
+FORMS |= {name: (said["text"], said["tool"], said["fields"]) for name, said in WRITTEN.items()}
+
+
+def _file_of(form: str, folder: Path) -> Path:
+    text = FORMS[form][0]
+    name = "start.yaml" if "apiVersion" in text or "services:" in text else "start.sh"
+    path = folder / WRITTEN.get(form, {}).get("file", name)
+    path.write_text(text)
+    return path
 
 
 BALANCED = (
@@ -155,10 +166,8 @@ def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_read(form: str, tmp_path: Path) -> None:
-    text, tool, expected = FORMS[form]
-    path = tmp_path / ("start.yaml" if "apiVersion" in text or "services:" in text else "start.sh")
-    path.write_text(text)
-    found = read_launch(path)
+    _, tool, expected = FORMS[form]
+    found = read_launch(_file_of(form, tmp_path))
     assert found is not None and found.tool.name == tool
     said = {key: value for key, value in found.fields.items() if key not in ("engine",)}
     assert said == expected
@@ -168,20 +177,19 @@ def test_a_form_is_read(form: str, tmp_path: Path) -> None:
 LOADS = ((128, 128, 1), (1024, 256, 16), (4096, 128, 4), (256, 1024, 64), (8192, 64, 2))
 
 
-@pytest.mark.parametrize(("form", "load"), list(itertools.product(("vllm serve", "sglang", "trtllm-serve with its YAML"), LOADS)))
+@pytest.mark.parametrize(("form", "load"), list(itertools.product(FORMS, LOADS)))
 def test_a_line_answers_as_its_options(form: str, load: tuple[int, int, int], tmp_path: Path) -> None:
     """The same answer as the options that it says, load by load."""
-    text, tool, expected = FORMS[form]
-    path = tmp_path / "start.sh"
-    path.write_text(text)
+    _, tool, expected = FORMS[form]
     isl, osl, users = load
     asked: dict[str, Any] = {"isl": isl, "osl": osl, "concurrency": users, "requests": 2 * users}
-    from_line = wt.serve_predict(path, "h100-ib", **asked)
-    stated = wt.serve_predict(
-        expected["model"], "h100-ib", engine=tool, **{k: v for k, v in expected.items() if k != "model"}, **asked
-    )
+    from_line = wt.serve_predict(_file_of(form, tmp_path), "h100-ib", **asked)
+    engine = next(one.engine for one in server_tools() if one.name == tool)
+    said = {"tp": 1, **{key: value for key, value in expected.items() if key not in ("model", "copies")}}
+    said["gpus"] = expected.get("copies", 1) * said["tp"] * said.get("dp", 1)
+    stated = wt.serve_predict(expected["model"], "h100-ib", engine=engine, **said, **asked)
     assert from_line.tpot == stated.tpot and from_line.ttft == stated.ttft and from_line.room == stated.room
-    assert "starts" in from_line.notes[0] and "tp 4" in from_line.notes[0]
+    assert "starts" in from_line.notes[0] and ("tp" not in expected or f"tp {expected['tp']}" in from_line.notes[0])
 
 
 def test_what_is_stated_beats_the_line(tmp_path: Path) -> None:
@@ -264,6 +272,14 @@ def test_a_text_that_starts_none(text: str, tmp_path: Path) -> None:
         wt.serve_predict(path, "h100-ib")
 
 
+@pytest.mark.parametrize("tool", ["NVIDIA NIM", "llama.cpp", "Ollama", "Triton Inference Server"])
+def test_a_server_that_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
+    texts = tomllib.loads(Path(__file__).with_name("tool_texts.toml").read_text(encoding="utf-8"))
+    (tmp_path / "x.sh").write_text(texts[tool]["sh"], encoding="utf-8")
+    with pytest.raises(SpecError, match=f"It looks like {tool}'s.*serve-predict MODEL"):
+        wt.serve_predict(tmp_path / "x.sh", "h100-ib")
+
+
 @pytest.mark.parametrize(
     "line", ["vllm serve Qwen/Qwen3-8B -tp two\n", "vllm serve\n", "vllm serve A/B --speculative-config {oops\n"]
 )
@@ -275,9 +291,7 @@ def test_a_damaged_line_is_told(line: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_predict_names_the_tool(form: str, tmp_path: Path) -> None:
     """A line of a server is never read as Megatron-LM's."""
-    text, tool, _ = FORMS[form]
-    path = tmp_path / ("start.yaml" if "apiVersion" in text or "services:" in text else "start.sh")
-    path.write_text(text)
+    tool, path = FORMS[form][1], _file_of(form, tmp_path)
     title = next(one.title for one in server_tools() if one.name == tool)
     with pytest.raises(WindtunnelError, match=f"(?s){title}.*serve-predict"):
         load_described_job(str(path), None, "h100-ib")

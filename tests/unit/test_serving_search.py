@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -111,3 +112,42 @@ def test_a_rate_takes_the_fewest_copies_that_keep_the_limits() -> None:
 
 def test_no_fleet_is_counted_where_none_is_asked() -> None:
     assert _sizes() == ()
+
+
+LINE = "vllm serve Qwen/Qwen3-8B-FP8 -tp 2 --kv-cache-dtype fp8"
+SEARCH = ("--on", "h100-ib", "--gpus", "2", "--isl", "256", "--osl", "32", "--users", "1,4", "--jobs", "1", "--quiet")
+
+
+def test_a_line_that_starts_a_server_is_searched_as_what_it_says(capfd: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for words in ([LINE], ["Qwen/Qwen3-8B-FP8", "--kv", "fp8"]):
+        assert main(["serve-search", *words, *SEARCH, "--json", "-"]) == 0
+        found.append(json.loads(capfd.readouterr().out))
+    for one in found:
+        one.pop("seconds", None)
+    assert found[0]["front"] == found[1]["front"]
+    assert {one["formats"]["kv"] for one in found[0]["front"]} == {"fp8"}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("40ms", 0.04), ("2s", 2.0), ("0.04", 0.04), ("1500us", 0.0015), ("1min", 60.0)])
+@pytest.mark.parametrize("option", ["ttft", "tpot"])
+def test_limits_have_units(option: str, text: str, seconds: float, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["serve-predict", "qwen3-8b", "--on", "h100-ib", "--tp", "1", "--isl", "64", "--osl", "8", "--requests", "8"]
+    assert main([*words, f"--{option}", text, "--json", "-"]) == 0
+    assert json.loads(capfd.readouterr().out)["limits"][option] == pytest.approx(seconds)
+    for wrong in ("0s", "-1", "soon"):
+        assert main([*words, f"--{option}", wrong]) == 2
+        assert "40ms" in capfd.readouterr().err
+
+
+def test_limits_that_are_missed_say_what_to_type(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["serve-predict", LINE, "--on", "h100-ib", "--isl", "256", "--osl", "32", "--requests", "16"]
+    assert main([*words, "--concurrency", "8", "--tpot", "0.1ms"]) == 0
+    said = capfd.readouterr().err.partition("Next: windtunnel ")[2]
+    assert said.startswith("serve-search ") and "--all-users 8 --tpot 0.0001" in said
+    assert main([*words, "--rate", "3", "--ttft", "1ms"]) == 0
+    said = capfd.readouterr().err.partition("Next: windtunnel ")[2].strip()
+    assert "--rate 3" in said and "--ttft 0.001" in said
+    assert main([*shlex.split(said), "--gpus", "1", "--users", "1", "--jobs", "1"]) == 0
+    assert main([*words, "--concurrency", "8", "--tpot", "10s"]) == 0
+    assert "Next" not in capfd.readouterr().err

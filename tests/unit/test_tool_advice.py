@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,16 @@ JOBS = {"factory.sh": (FACTORY, "LLaMA-Factory"), "trl.sh": (TRL, "TRL"), "axolo
         "swift.sh": (SWIFT, "ms-swift"), "tune.sh": (TUNE, "torchtune")}  # fmt: skip
 
 
+@pytest.mark.parametrize(("machine", "longer"), [("rtx-4090", 1), ("l40s", 2), ("l20", 4)])
 @pytest.mark.parametrize("name", JOBS)
-def test_each_piece_of_advice_is_a_word_of_the_tool(name: str, tmp_path: Path) -> None:
+def test_each_piece_of_advice_is_a_word_of_the_tool(name: str, machine: str, longer: int, tmp_path: Path) -> None:
     text, title = JOBS[name]
+    text = re.sub(r"(?<=[ =])(3000|8192|16384)\b", lambda found: str(longer * int(found[1])), text)
     (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "ds_z3_config.json").write_text(
         '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}', encoding="utf-8"
     )
-    job = load_described_job(str(tmp_path / name), ["cluster.gpus=8"] if name == "axolotl.yaml" else [], "rtx-4090").job
+    job = load_described_job(str(tmp_path / name), ["cluster.gpus=8"] if name == "axolotl.yaml" else [], machine).job
     assert framework_name(job) == title
     found = fixes(job)
     assert found

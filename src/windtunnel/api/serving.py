@@ -228,7 +228,7 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     launched = launched_server(options.model)
     if launched is None:
         return options, ()
-    from windtunnel.formats.jobs.servers.launch import weights_of
+    from windtunnel.formats.jobs.servers.quantised import weights_of
     from windtunnel.jobs.imports import load_model_apart
 
     where = Path(str(options.model)).name if not any(letter.isspace() for letter in str(options.model)) else "the line"
@@ -247,16 +247,33 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     return made, launched.notes(where)
 
 
+def take_line(asked: ServeSearchOptions) -> ServeSearchOptions:
+    """The options with model, engine, formats and lengths of a line, script or manifest that starts a server, where the model is
+    one; what is stated beside it beats it. The plan is what is searched. SpecError for a text that starts no server."""
+    if not isinstance(asked.model, (str, Path)):
+        return asked
+    made, notes = with_launch(ServeOptions(str(asked.model), asked.on))
+    if not notes:
+        return asked
+    defaults = {one.name: one.default for one in fields(ServeSearchOptions)}
+    formats = {"weights": (made.weights,), "kv": (made.kv,)}
+    said: dict[str, Any] = {"engines": (made.engine,), **formats, "isl": made.isl, "osl": made.osl}
+    said = {name: value for name, value in said.items() if value != (None,) and getattr(asked, name) == defaults[name]}
+    return replace(asked, model=made.model, **said)
+
+
 def answer_search(asked: ServeSearchOptions) -> ServeFront:
     """Which copies of a model, of at most `gpus` GPUs of a machine (by default a node's), serve most tokens a second and GPU, and
     which a user sees fastest: every plan of powers of two, with each of `engines`, formats of `weights` and `kv`, and numbers of
     `users` of a copy. `ttft`, `tpot`: limits in seconds that nine of ten requests keep. Lengths as in `serve_predict`. `speculate`:
     texts as in `serve_predict`, each of which is tried, and "none". `prefill`: prompts on copies of their own are tried too, in the
     number that their side needs, with `gpus` GPUs in all for either kind. `rate` or `all_users`: requests a second, or users, of a
-    whole load; the answer has how many copies and GPUs it takes, of the choices that keep the limits.
+    whole load; the answer has how many copies and GPUs it takes, of the choices that keep the limits. A line that starts a server
+    says model, engine and formats, as `take_line` has it.
 
     Raises WindtunnelError with what to type instead.
     """
+    asked = take_line(asked)
     from windtunnel.jobs.imports import load_model_apart
     from windtunnel.jobs.machines import cluster_table
     from windtunnel.serving import ServeQuestion, search_servers

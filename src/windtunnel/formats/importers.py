@@ -135,7 +135,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("model", "own.model", "model files of windtunnel", reads="table"),
     Importer("cluster", "own.cluster", "cluster files of windtunnel"),
     Importer("job", "own.job", "job files of windtunnel", reads="table"),
-    Importer("server", "jobs.servers", "lines, scripts and manifests that start vLLM, SGLang, TensorRT-LLM, Dynamo, LMDeploy, TGI"),
+    Importer(
+        "server",
+        "jobs.servers",
+        "lines, scripts, manifests and tables that start vLLM, SGLang, TensorRT-LLM, Dynamo, LMDeploy, TGI",
+    ),
     Importer("recipe", "jobs.recipes.importer", "Python recipes of Megatron-Bridge, NeMo and torchtitan"),
     Importer("command-line", "jobs.command_line", "launch scripts and command lines with Megatron-LM's flags"),
     # Behind the reader of any text: only `--as` and `windtunnel profile import` ask these, whose files look like others'.

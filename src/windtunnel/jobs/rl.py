@@ -90,7 +90,11 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     stated_gpus = next((override(text)["cluster"]["gpus"] for text in reversed(changes) if _field(text) == "cluster.gpus"), None)
     found = read_trainer(path, stated_gpus if isinstance(stated_gpus, int) else None)
     if found is None:
-        raise SpecError("JOB", str(path), f'a job file with workload = "rl", or a script or a configuration of {TOOLS}')
+        text = read_text(path, LARGEST_LOG, "a script")
+        hint = hint_of_text(text, _TYPED) if tool_of_text(text) else ""
+        if read_rl_steps(path, text):
+            hint = f"It is a console log, which stands beside a script: windtunnel rl-predict SCRIPT --on CLUSTER --log {path}."
+        raise SpecError("JOB", str(path), f'a job file with workload = "rl", or a script or a configuration of {TOOLS}', hint)
     if on is None:
         raise no_machine()
     own = [text for text in changes if text.strip().startswith("rl.")]
@@ -132,7 +136,7 @@ def _with_lengths(whole: RLJob, log: str | Path | None) -> RLJob:
             "--log",
             where,
             "lines of verl's console, such as `step:1 - response_length/mean:324.9 - timing_s/step:96.5`, or steps of "
-            "TRL, slime, vime, OpenRLHF, NeMo-RL, AReaL or ROLL",
+            "TRL, slime, vime, OpenRLHF, NeMo-RL, AReaL, ROLL, SkyRL or DeepSpeed-Chat",
         )
     changes = {name: _distribution(said, name, whole) for name in ("prompt", "response") if f"{name}_length/mean" in said}
     measured = tuple((PHASES[name], value) for name, value in said.items() if name in PHASES)

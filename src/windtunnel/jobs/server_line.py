@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _TABLES = (".json", ".toml")
 """Files that describe a model."""
+_TYPED = "windtunnel serve-predict MODEL --on CLUSTER --tp N --weights FORMAT --concurrency N"
+"""How a server is stated without a line."""
 WANTED = "a line that starts vLLM, SGLang, TensorRT-LLM, Dynamo, LMDeploy or TGI, or a model"
 
 
@@ -27,10 +29,14 @@ def launched_server(source: Any) -> LaunchedServer | None:
     if not line and (len(text) > LONGEST or without_gz(Path(text)).suffix.lower() in _TABLES or not Path(text).is_file()):
         return None
     from windtunnel.formats.jobs.servers.launch import read_launch
+    from windtunnel.formats.text.source import read_source
+    from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 
     found = read_launch(text + "\n" if line else Path(text))
     if found is None:
-        raise SpecError("MODEL", text[:60], WANTED, "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2.")
+        content = text if line else read_source(Path(text))[0]
+        hint = "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2."
+        raise SpecError("MODEL", text[:60], WANTED, hint_of_text(content, _TYPED) if tool_of_text(content) else hint)
     if "model" not in found.fields:
         raise SpecError("MODEL", text[:60], f"a line of {found.tool.title} that names its model")
     return found

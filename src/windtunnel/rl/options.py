@@ -27,7 +27,7 @@ class RLOptions:
     on: str | Path | None = option("The machine of a script, or another one.", None, metavar="CLUSTER", offers="machines")
     overrides: Sequence[str] = shared.sets()
     log: str | Path | None = option(
-        "verl's console log: its lengths are taken, its phases stand beside predicted ones.", None, metavar="FILE"
+        "A trainer's console log: its lengths are taken, its phases stand beside predicted ones.", None, metavar="FILE"
     )
     record: bool = option("The answer keeps what passes of the rollout did, for pages.", False, shown=False)
 

@@ -91,8 +91,8 @@ class ServeOptions:
         "Measured passes in place of the engine's kernels: CSV of seconds and what each computed.", None, metavar="FILE"
     )
     calibration: str | Path | None = option("Host and client time that `windtunnel calibrate RESULT` wrote.", None, metavar="FILE")
-    ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS")
-    tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS")
+    ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS", reads="seconds")
+    tpot: float | None = option("Limit of the time of each further token.", None, metavar="SECONDS", reads="seconds")
     step_tokens: int | None = option("Most tokens of a forward pass; default: the engine's.", None, least=1)
     running: int | None = option("Most requests that run at once.", None, least=1)
     polls: int | None = option("Decoding passes between two looks at new requests; default 1.", None, least=1)
@@ -140,8 +140,10 @@ class ServeSearchOptions:
     users: Sequence[int] | None = option(
         "Users of a copy that are tried; default: 1 to 1,024.", None, metavar="N,N,...", least=1, commas=True
     )
-    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS")
-    tpot: float | None = option("Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS")
+    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS", reads="seconds")
+    tpot: float | None = option(
+        "Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS", reads="seconds"
+    )
     speculate: Sequence[str] = option(f"{_SPECULATE} May be repeated; none: no drafts.", (), metavar=_DRAFTED)
     rate: float | None = option("Requests a second of a whole load: how many copies and GPUs it takes.", None)
     all_users: int | None = option("Users of a whole load, likewise.", None, least=1)
@@ -183,8 +185,10 @@ class ServeFleetOptions:
     turns: int | str | None = _same_option("turns")
     think: float | str = _same_option("think")
     shared_prefix: str | None = _same_option("shared_prefix")
-    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS")
-    tpot: float | None = option("Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS")
+    ttft: float | None = option("Limit of the time to the first token, for nine of ten.", None, metavar="SECONDS", reads="seconds")
+    tpot: float | None = option(
+        "Limit of the time of each further token, for nine of ten.", None, metavar="SECONDS", reads="seconds"
+    )
     router: str = option(f"{ROUTERS.own_words}.", ROUTERS.default)
     prefill: str | None = option(
         "Prompts on replicas of their own: their plan, how many (replicas), their machine (on).",

@@ -8,6 +8,7 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.shared.common import notes, print_list, write
+from windtunnel.formats.logs.rl_steps import says_rollouts
 from windtunnel.formats.reading import Content, Reading
 
 NEXT = {
@@ -61,13 +62,15 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     following = _next(reading, out)
     if following is not None:
         shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
-        notes().print("Next: " + following.format(files=shown, out=out), markup=False)
+        notes().print("Next: " + following.format(files=shown, out=out), markup=False, soft_wrap=True)
 
 
 def _next(reading: Reading, out: str | None) -> str | None:
     """The command that follows, or None where there is none."""
     if reading.content is Content.CLUSTER and (out is None or isinstance(reading.value, dict)):
         return f"windtunnel import {{files}} {'--cluster CLUSTER ' * isinstance(reading.value, dict)}-o cluster.toml"
+    if reading.content is Content.RUN and says_rollouts(reading.facts.get("figures", {})):
+        return "windtunnel rl-predict SCRIPT --on CLUSTER --log {files}"
     if reading.content is Content.COLLECTIVES and not reading.value.tables:
         return None
     return NEXT.get(reading.content)

@@ -20,6 +20,11 @@ def days(text: str | None, option: str) -> float | None:
     return _number(text, option, parse_days, "days above 0, such as 30, 30d, '3 weeks' or 12h")
 
 
+def seconds(text: str | None, option: str) -> float | None:
+    """`2`, `2s`, `40ms` in seconds; SpecError for other text."""
+    return _number(text, option, parse_time, "seconds above 0, such as 0.04, 40ms or 2s")
+
+
 def _number(text: str | None, option: str, parse: Callable[[str], float], form: str) -> float | None:
     if text is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 _COPIES = ("replicas", "parallelism", "numNodes")
@@ -12,6 +13,7 @@ _COPIES = ("replicas", "parallelism", "numNodes")
 _MARKS = {"image", "command", "args", "entrypoint", "numNodes", "modelCommand"}
 """Keys by which a table is a container."""
 _SHELLS = ("bash", "sh")
+_ACCELERATORS = re.compile(r"[\w. -]+?:(\d{1,4})")
 
 
 class Container(NamedTuple):
@@ -20,6 +22,26 @@ class Container(NamedTuple):
     said: Mapping[str, Any]
     copies: int
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Nodes with `gpus` each that run `texts`, with the variables of their containers."""
+
+    nodes: int
+    gpus: int | None
+    texts: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[str, str]:
+        """Variables that operators set: nodes, and GPUs of a node where their number is asked for."""
+        of_all = ("NNODES", "PET_NNODES", "WORLD_SIZE", "SKYPILOT_NUM_NODES", "DSTACK_NODES_NUM")
+        counts = dict.fromkeys(of_all, self.nodes)
+        if self.gpus is not None:
+            of_a_node = ("NPROC_PER_NODE", "PET_NPROC_PER_NODE", "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE")
+            counts |= dict.fromkeys(of_a_node, self.gpus) | {"DSTACK_GPUS_NUM": self.gpus * self.nodes}
+        return {name: str(count) for name, count in counts.items()}
 
 
 def containers_of(value: Any, copies: int = 1, names: tuple[str, ...] = ()) -> Iterator[Container]:
@@ -42,6 +64,22 @@ def containers_of(value: Any, copies: int = 1, names: tuple[str, ...] = ()) -> I
     for key, inner in value.items():
         if isinstance(inner, (Mapping, list)) and key not in ("env", "args", "command", "deploy"):
             yield from containers_of(inner, copies, (*names, str(key).lower()))
+
+
+def cloud_task_of(table: Mapping[str, Any]) -> Pods | None:
+    """SkyPilot's task, dstack's, and a run of MosaicML's platform; None for another table."""
+    resources, variables = table.get("resources"), variables_of(table.get("envs") or table.get("env"))
+    inside = resources if isinstance(resources, Mapping) else {}
+    if isinstance(table.get("run"), str) and {"resources", "num_nodes", "setup", "workdir"} & table.keys():
+        return Pods(whole_count(table.get("num_nodes")) or 1, _cards_of(inside.get("accelerators")), (table["run"],), variables)
+    commands = table.get("commands")
+    if table.get("type") in ("task", "service") and isinstance(commands, list):
+        return Pods(whole_count(table.get("nodes")) or 1, _cards_of(inside.get("gpu")), tuple(map(str, commands)), variables)
+    compute = table.get("compute")
+    if isinstance(table.get("command"), str) and isinstance(compute, Mapping) and (total := whole_count(compute.get("gpus"))):
+        nodes = whole_count(compute.get("nodes")) or max(1, total // 8)
+        return Pods(nodes, total // nodes, (table["command"],), variables)
+    return None
 
 
 def variables_of(*tables: Any) -> dict[str, str]:
@@ -84,3 +122,13 @@ def _list_words(value: Any) -> list[Any]:
         except ValueError:
             return value.split()
     return value if isinstance(value, list) else []
+
+
+def _cards_of(value: Any) -> int | None:
+    """GPUs of a node in `H100:8`, `{H100: 8}` or `{count: 8}`; one of a name alone."""
+    if isinstance(value, Mapping):
+        return whole_count(value.get("count")) or next((count for inner in value.values() if (count := whole_count(inner))), None)
+    if isinstance(value, list):
+        return _cards_of(value[0]) if value else None
+    match = _ACCELERATORS.search(str(value)) if value is not None else None
+    return int(match[1]) if match is not None else whole_count(value) or (None if value is None else 1)

@@ -30,7 +30,7 @@ from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.text.source import parse_json, read_source
 from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.spec import Job
-from windtunnel.spec.loading.files import read_table, shape_trouble
+from windtunnel.spec.loading.files import parse_table, read_table, shape_trouble
 
 _KNOWN = (
     "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, llm-foundry, "
@@ -48,6 +48,8 @@ _TRAINER = re.compile(
     r"--config_name|\ballocation_mode=|\bareal[./]|\bactor\.(?:path|backend)=|\b\w{0,80}(?:rl|grpo|ppo)\w{0,80}\.py[\s\\]+--config\b"
 )
 """What a script has somewhere that starts a trainer."""
+_FIRST_KEY = re.compile(r"---\s*$|[A-Za-z_][\w.-]*:(?:\s|$)")
+"""How the first line of a YAML table begins."""
 _SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
@@ -73,8 +75,11 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     `SpecError` for what cannot be understood or is not modelled.
     """
     if isinstance(source, Path) and is_recipe(source):
-        if ":" not in str(source) and (trained := table_of_script(read_source(source)[0])) is not None:
-            return _import_table(trained, on, stated)
+        if ":" not in str(source):
+            text, where = read_source(source)
+            if (trained := table_of_script(text)) is not None:
+                return _import_table(trained, on, stated)
+            refuse_server(text, where, source)
         return from_recipe(source, on, stated)
     if isinstance(source, Path) and (call := call_of(source)) is not None:
         source = call.script
@@ -95,11 +100,13 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if text.lstrip()[0] in "{[" and not sections:
         read = parse_json(text, where)
         return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
+    if (pasted := _table_of_pasted(text, source)) is not None:
+        return _import_table(pasted, on, stated, text)
     if _TRAINER.search(text) and (trained := _trainer_command(script)) is not None:
         return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not sections:
-        if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
+        if not any(map(_MEGATRON.search, texts)) and (isinstance(source, Path) or tool_of_text(text)):
             raise _unknown(text, where, f"a text that no reader takes: {text.strip()[:30]}")
         if isinstance(source, Path):
             stated = replace(stated or Stated(), script=source)
@@ -114,6 +121,25 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if format_of_table(table) in ("", "huggingface"):
         raise _unknown(text, where, text.strip()[:60])
     return _import_table(table, on, stated)
+
+
+def _table_of_pasted(text: str, source: str | Path) -> Mapping[str, Any] | None:
+    """The table of a YAML configuration or a Python script whose name does not say that it is one, as that of a pasted text; None
+    for another text, and for YAML that no importer recognises."""
+    if isinstance(source, Path) and source.suffix in SCRIPTS:
+        return None
+    if (trained := table_of_script(text)) is not None:
+        return trained
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    if not _FIRST_KEY.match(first):
+        return None
+    try:
+        table = parse_table(text, ".yaml", "text")
+    except FileError:
+        return None
+    if isinstance(source, Path):
+        table = dict(open_defaults(open_named_files(table, source.parent), source.parent))
+    return None if importer_of_table(table) is None else table
 
 
 def _unknown(text: str, where: str, got: str) -> SpecError:

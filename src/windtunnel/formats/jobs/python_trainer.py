@@ -36,14 +36,9 @@ def table_of_script(text: str) -> Mapping[str, Any] | None:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    known: dict[str, Any] = {}
+    known = constants_of(tree)
     table: dict[str, Any] = {}
     trains = False
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(name := node.targets[0], ast.Name):
-            continue
-        if (value := _constant(node.value, known)) is not None:
-            known[name.id] = value
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             trains = _take(node, known, table) or trains
@@ -71,10 +66,10 @@ def _take(call: ast.Call, known: Mapping[str, Any], table: dict[str, Any]) -> bo
     adapts = name == "LoraConfig" or name == "get_peft_model" and owner.startswith("Fast")
     if not (loads or trains or adapts or name in ("BitsAndBytesConfig", "SFTTrainer")):
         return False
-    if loads and call.args and (first := _constant(call.args[0], known)) is not None:
+    if loads and call.args and (first := constant_of(call.args[0], known)) is not None:
         table["model_name_or_path"] = first
     for keyword in call.keywords:
-        value = _constant(keyword.value, known)
+        value = constant_of(keyword.value, known)
         if keyword.arg is None or value is None or keyword.arg in ("output_dir", "train_dataset", "tokenizer"):
             continue
         if name == "SFTTrainer" and keyword.arg not in ("max_seq_length", "packing"):
@@ -86,19 +81,30 @@ def _take(call: ast.Call, known: Mapping[str, Any], table: dict[str, Any]) -> bo
     return trains
 
 
-def _constant(node: ast.expr, known: Mapping[str, Any]) -> Any:
+def constants_of(tree: ast.AST) -> dict[str, Any]:
+    """Names of a script that are set to constants, with their values."""
+    known: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(name := node.targets[0], ast.Name):
+            continue
+        if (value := constant_of(node.value, known)) is not None:
+            known[name.id] = value
+    return known
+
+
+def constant_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
     """The value of a constant, of a name that has one, of a list of them, or of a product or sum; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.List | ast.Tuple):
-        values = [_constant(part, known) for part in node.elts]
+        values = [constant_of(part, known) for part in node.elts]
         return None if None in values else values
     if isinstance(node, ast.Attribute):  # torch.bfloat16
         return node.attr if node.attr in ("bfloat16", "float16", "float32") else None
     if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
-        left, right = _constant(node.left, known), _constant(node.right, known)
+        left, right = constant_of(node.left, known), constant_of(node.right, known)
         if isinstance(left, int) and isinstance(right, int) and (right or not isinstance(node.op, ast.FloorDiv)):
             return _SUMS[type(node.op)](left, right)
     return None

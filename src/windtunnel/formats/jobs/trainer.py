@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs import trainer_keys
 from windtunnel.formats.jobs.deepspeed.configuration import sharding_fields
 from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, precision_of
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
@@ -82,6 +83,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     keys = Keys({key: value for one in tables for key, value in one.items()})
     tool = tool_of(keys.table, form)
     keys.get("verl")
+    trainer_keys.say_named_accelerate(keys, assumed)
     if keys.get("rl_update"):
         assumed.append(UPDATE_ALONE)
     model, held = _model(keys, stated, assumed)
@@ -294,7 +296,7 @@ def _offload(keys: Keys, recomputing: Model | None) -> dict[str, Any]:
     devices = {"cpu": "host", "nvme": "nvme"}
     optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
     file = keys.get("deepspeed")
-    if optimizer is None and isinstance(file, str) and "offload" in file.rpartition("/")[2].lower():  # zero3_offload
+    if optimizer is None and isinstance(file, str) and trainer_keys.names_offload(file):  # zero3_offload
         optimizer, parameters = "cpu", "cpu" if named_stage(file) == 3 else None
     whole = is_on(keys, "fsdp_config.fsdp_offload_params") or is_on(keys, "fsdp_config.offload_params")
     fields: dict[str, Any] = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}

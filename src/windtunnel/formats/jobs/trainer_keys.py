@@ -76,6 +76,37 @@ def named_stage(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+ABSENT = "accelerate_file"
+"""Key of a table whose launcher names a file of Accelerate's that is not beside the script."""
+
+
+def of_named_accelerate(name: str) -> dict[str, Any]:
+    """What the name of a file of Accelerate's says: `fsdp_config.yaml`, `deepspeed_zero3.yaml`, `single_gpu.yaml`."""
+    words = name.rpartition("/")[2].lower()
+    stage, offloads = named_stage(words), {"offload_optimizer_device": "cpu"} if names_offload(words) else {}
+    if "fsdp" in words:
+        return {"distributed_type": "FSDP", **({"fsdp_config": {"fsdp_offload_params": True}} if offloads else {})}
+    if stage is not None:
+        parameters = {"offload_param_device": "cpu"} if offloads and stage == 3 else {}
+        return {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": stage, **offloads, **parameters}}
+    return {"num_processes": 1} if re.search(r"single[_-]?gpu", words) else {}
+
+
+def say_named_accelerate(keys: Keys, assumed: list[str]) -> None:
+    """Says what is taken from the name of a file that is not there."""
+    name = keys.get(ABSENT)
+    if isinstance(name, str) and (said := of_named_accelerate(name)):
+        took = {"FSDP": "FSDP", "DEEPSPEED": "DeepSpeed"}.get(str(said.get("distributed_type")), "one process")
+        assumed.append(f"{took}, as the name {name} says: the file is not beside this one")
+    elif isinstance(name, str):
+        assumed.append(f"plain data parallelism: {name} is not beside this one, which says what is sharded (--set plan.sharding)")
+
+
+def names_offload(file: str) -> bool:
+    """Whether the name of a file says that it offloads, as `zero3_offload.json` does and `stage3_no_offloading.conf` does not."""
+    return re.search(r"(?<!no_)(?<!no-)(?<!no)(?<!without_)(?<!wo_)offload", file.rpartition("/")[2].lower()) is not None
+
+
 def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
     """Fields of the runtime for names such as adamw_torch_fused or adamw_bnb_8bit."""
     named = keys.get("optim") or keys.get("optimizer") or "adamw"

@@ -50,6 +50,8 @@ class LineForm:
     """Fields stand on the lines below the head too."""
     clock: bool = False
     """The times at which lines were printed give the lengths of steps."""
+    ends: re.Pattern[str] | None = None
+    """What only the last line of a step has, where each micro batch has a line: their seconds add up."""
 
     @property
     def READER(self) -> Callable[[], FormReader]:  # noqa: N802 - the name that all frameworks have
@@ -89,7 +91,8 @@ class FormReader:
         if self._form.per_device and (devices := _DEVICES.search(text)):
             self.log.arguments["world_size"] = devices[1]
         head = self._form.step.search(text)
-        if head is not None:
+        ends = self._form.ends
+        if head is not None and (ends is None or self._open is None):
             self._end_step()
             groups = [*head.groups(), None, None]
             if self._form.step.groups > 1 and groups[1]:
@@ -100,16 +103,20 @@ class FormReader:
             return
         start = 0 if head is None else head.start()
         for name, pattern in self._form.fields.items():
-            if name not in self._open.said and (match := pattern.search(text, start)) is not None:
-                self._open.said[name] = self._value(name, match)
+            if (ends is not None or name not in self._open.said) and (match := pattern.search(text, start)) is not None:
+                before = self._open.said.get(name, 0.0) if ends is not None and name == "seconds" else 0.0
+                self._open.said[name] = before + self._value(name, match)
         if self._form.phases is not None:
             self._open.phases |= {match[1]: parse_scaled(match[2]) for match in self._form.phases.finditer(text)}
-        if not self._form.block:
+        if ends is not None and ends.search(text) and head is not None and head[1]:
+            self._open.step = int(head[1])
+        if not self._form.block and (ends is None or ends.search(text) is not None):
             self._end_step()
 
     def close(self) -> None:
         """Lengths of steps from the clock, tokens from rates, and figures of the whole log."""
-        self._end_step()
+        if self._form.ends is None:
+            self._end_step()
         if self._form.clock and any(not line.seconds > 0 for line in self.log.lines):
             self.log.assumed.append("a step's seconds: the time between lines over the steps between them")
         if self._form.clock:
@@ -196,10 +203,10 @@ def _framework(told: dict[str, Any]) -> LineForm:
     fields |= {field: _pattern(text) for field, text in told.get("patterns", {}).items()}
     known_by, step, words = re.compile(told["known_by"]), re.compile(told["step"]), tuple(told["words"])
     phases = _pattern(told["phases"]) if "phases" in told else None
-    flags = (told.get(name, False) for name in ("per_device", "block", "clock"))
-    return LineForm(
-        told["name"], known_by, words, step, fields, phases, told.get("unit", 1.0), told.get("memory_unit", "GiB"), *flags
-    )
+    flags = {name: told.get(name, False) for name in ("per_device", "block", "clock")}
+    ends = re.compile(told["ends"]) if "ends" in told else None
+    units = (told.get("unit", 1.0), told.get("memory_unit", "GiB"))
+    return LineForm(told["name"], known_by, words, step, fields, phases, *units, **flags, ends=ends)
 
 
 @cache

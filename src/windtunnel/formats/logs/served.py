@@ -1,5 +1,6 @@
-"""What an inference server or its benchmark printed, as measured figures: tables of `vllm bench serve` and `sglang.bench_serving`,
-their JSON, boxes of GenAI-Perf and AIPerf, `trtllm-bench`, start-up lines of the cache, and statistics of engines.
+"""What an inference server or its benchmark printed, as measured figures: tables of `vllm bench` and of SGLang's benchmarks, their
+JSON, boxes of GenAI-Perf, AIPerf and EvalScope, `trtllm-bench`, GuideLLM, LLMPerf, MLPerf's LoadGen, start-up lines of the cache,
+and statistics of engines.
 
 `served.toml` has the words. `Infinity` and `NaN` of other people's JSON are missing values.
 """
@@ -23,10 +24,12 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
 
 _LINE = re.compile(
-    r"^[\s=│┃|]*(?P<words>[A-Za-z][^:│┃]*?)\s*(?:\[[A-Z]+\])?\s*(?:\((?P<unit>[^()]*)\))?\s*:\s+(?P<value>[-+\d][\d.,eE+-]*)\s*$"
+    r"^[\s=│┃|]*(?P<words>[A-Za-z\d][^:│┃]*?)\s*(?:\[[A-Z]+\])?\s*(?:\((?P<unit>[^()]*)\))?\s*:\s+(?P<value>[-+\d][\d.,eE+-]*)"
+    r"(?:\s*(?:seconds|s))?\s*$"
 )
 _UNIT = re.compile(r"\s*\((?P<unit>[^()]*)\)\s*$")
-_MILLI = ("ms", "millisecond", "milliseconds")
+_TIMES = {"ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""Seconds of units of time other than seconds."""
 _SPREADS = {
     "avg": "mean",
     "mean": "mean",
@@ -39,7 +42,10 @@ _SPREADS = {
     "std": "std",
 }
 _JSON_SPREAD = re.compile(r"(mean|median|p\d\d|std)_(ttft|tpot|itl|e2el|e2e_latency)_ms")
-_KNOWN_KEYS = ("mean_ttft_ms", "median_ttft_ms", "output_throughput", "time_to_first_token")
+_KNOWN_KEYS = (
+    "mean_ttft_ms", "median_ttft_ms", "output_throughput", "time_to_first_token", "time_to_first_token_ms", "results_ttft_s_mean",
+)  # fmt: skip
+_LATENCIES = ("ttft", "tpot", "itl", "e2e")
 
 
 @dataclass
@@ -138,9 +144,16 @@ def _read_results(files: Sequence[Path], context: Context) -> tuple[MeasuredServ
 def _take_lines(lines: Iterator[str] | Any, found: MeasuredServer) -> None:
     words, boxes = served_words()["words"], served_words()["boxes"]
     patterns = {name: re.compile(pattern) for name, pattern in served_words()["lines"].items()}
+    inside = {name: re.compile(pattern) for name, pattern in served_words()["figures"].items()}
     seen: dict[str, list[float]] = {}
     heads: list[str] = []
+    groups = _Groups()
     for line in lines:
+        for name, pattern in inside.items():
+            if (match := pattern.search(line)) is not None and (
+                value := _number_of(next(filter(None, match.groups())))
+            ) is not None:
+                found.put(name, value)
         for name, pattern in patterns.items():
             if (match := pattern.search(line)) is not None:
                 seen.setdefault(name, []).append(_number_of(next(filter(None, match.groups()))) or 0.0)
@@ -148,15 +161,57 @@ def _take_lines(lines: Iterator[str] | Any, found: MeasuredServer) -> None:
         if match is not None:
             known = words.get(match["words"].strip().lower())
             value = _number_of(match["value"])
-            if known is not None and value is not None:
-                found.put(known[0], value * (1e-3 if (match["unit"] or "").strip().lower() in _MILLI else 1.0))
+            if known is not None and value is not None and match["unit"] != "retokenized":
+                found.put(known[0], value * _scale_of(match["unit"]))
             continue
         cells = [cell.strip() for cell in re.split(r"[│┃|]", line)[1:-1]]
-        if len(cells) > 1 and cells[0].lower() in ("statistic", "metric"):
+        if len(cells) > 1 and cells[0].lower() in ("statistic", "metric", "key"):
             heads = [cell.lower() for cell in cells[1:]]
+        elif len(cells) > 1 and heads == ["value"]:
+            _take_pair(cells, words, found)
         elif len(cells) > 1 and heads:
             _take_box(cells, heads, boxes, found)
+        else:
+            groups.take(line, found)
     _take_engine(seen, found)
+
+
+def _take_pair(cells: Sequence[str], words: Mapping[str, Any], found: MeasuredServer) -> None:
+    """A row of a box that has one value: a figure with its unit."""
+    unit, value = _UNIT.search(cells[0]), _number_of(cells[1])
+    known = words.get(_UNIT.sub("", cells[0]).strip().lower())
+    if known is not None and value is not None:
+        found.put(known[0], value * (_scale_of(unit["unit"]) if unit is not None else 1.0))
+
+
+class _Groups:
+    """A table whose columns stand in groups: a head of groups, each with as many bars behind it as it has columns, a head of
+    columns, and a row for each load."""
+
+    def __init__(self) -> None:
+        self._heads: list[tuple[str, float]] = []
+        self._columns: list[tuple[str, float]] = []
+
+    def take(self, line: str, found: MeasuredServer) -> None:
+        """Takes a line; one that is none of such a table ends it."""
+        if line.startswith("Metadata") and "||" in line:
+            self._heads, self._columns = [], []
+            for name, bars in re.findall(r"([^|]+)(\|*)", line):
+                unit = _UNIT.search(name.rstrip())
+                head = (_UNIT.sub("", name.rstrip()).strip().lower(), _scale_of(unit["unit"]) if unit is not None else 1.0)
+                self._heads += [head] * max(1, len(bars))
+            self._heads += [self._heads[-1]] * line.rstrip().endswith("|")
+            return
+        cells = [cell.strip() for cell in line.split("|")]
+        if not self._heads or len(cells) != len(self._heads):
+            return
+        if not self._columns:
+            self._columns = [(f"{group} {cell.lower()}", scale) for (group, scale), cell in zip(self._heads, cells, strict=True)]
+            return
+        figures = served_words()["columns"]
+        for (name, scale), cell in zip(self._columns, cells, strict=True):
+            if name in figures and (value := _number_of(cell)) is not None:
+                found.put(figures[name], value * scale)
 
 
 def _take_box(cells: Sequence[str], heads: Sequence[str], boxes: Mapping[str, str], found: MeasuredServer) -> None:
@@ -165,12 +220,12 @@ def _take_box(cells: Sequence[str], heads: Sequence[str], boxes: Mapping[str, st
     name = boxes.get(_UNIT.sub("", cells[0]).strip().lower())
     if name is None:
         return
-    scale = 1e-3 if unit is not None and unit["unit"].strip().lower() in _MILLI else 1.0
+    scale = _scale_of(unit["unit"]) if unit is not None else 1.0
     for head, cell in zip(heads, cells[1:], strict=False):
         value = _number_of(cell)
         if value is None or head not in _SPREADS:
             continue
-        if name in ("ttft", "tpot", "e2e"):
+        if name in _LATENCIES:
             found.put(f"{name}.{_SPREADS[head]}", value * scale)
         elif head in ("avg", "mean"):
             found.put(name, value)
@@ -206,6 +261,7 @@ def _take_json(text: str, found: MeasuredServer) -> None:
     if not tables:
         raise FileError("result", text[:40], "a JSON object, or one a line")
     table = tables[-1]
+    _take_metrics(table, found)
     keys = served_words()["keys"]
     for name, value in table.items():
         number = _finite_number(value)
@@ -221,17 +277,37 @@ def _take_json(text: str, found: MeasuredServer) -> None:
             found.put(keys[name][0], number * keys[name][1])
 
 
+def _take_metrics(table: Mapping[str, Any], found: MeasuredServer) -> None:
+    """The last benchmark of GuideLLM's JSON: a metric's spread over the requests that succeeded."""
+    benchmarks = table.get("benchmarks")
+    last = benchmarks[-1] if isinstance(benchmarks, list) and benchmarks else None
+    metrics = last.get("metrics") if isinstance(last, Mapping) else None
+    told = metrics if isinstance(metrics, Mapping) else {}
+    for name, (figure, scale) in served_words()["metrics"].items():
+        spread = told.get(name)
+        spread = spread.get("successful") if isinstance(spread, Mapping) else None
+        if not isinstance(spread, Mapping):
+            continue
+        listed = spread.get("percentiles")
+        values = {"mean": spread.get("mean"), "p50": spread.get("median")}
+        values["p99"] = listed.get("p99") if isinstance(listed, Mapping) else None
+        for key, value in values.items():
+            number = _finite_number(value)
+            if number is not None and (figure in _LATENCIES or key == "mean"):
+                found.put(f"{figure}.{key}" if figure in _LATENCIES else figure, number * scale)
+
+
 def _take_genai(name: str, table: Mapping[str, Any], found: MeasuredServer) -> None:
     """A statistic of GenAI-Perf's and AIPerf's JSON: {"avg": ..., "unit": ...}."""
     figure = served_words()["boxes"].get(name.replace("_", " ").lower())
     if figure is None:
         return
-    scale = 1e-3 if str(table.get("unit", "ms" if figure in ("ttft", "tpot", "e2e") else "")).lower() in _MILLI else 1.0
+    scale = _scale_of(str(table.get("unit", "ms" if figure in _LATENCIES else "")))
     for head, value in table.items():
         number = _finite_number(value)
         if number is None or head not in _SPREADS:
             continue
-        if figure in ("ttft", "tpot", "e2e"):
+        if figure in _LATENCIES:
             found.put(f"{figure}.{_SPREADS[head]}", number * scale)
         elif head == "avg":
             found.put(figure, number)
@@ -249,6 +325,11 @@ def _finite_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def _scale_of(unit: str | None) -> float:
+    """Seconds of a unit of time, and 1 for any other unit."""
+    return _TIMES.get((unit or "").strip().lower(), 1.0)
 
 
 def _number_of(text: str) -> float | None:

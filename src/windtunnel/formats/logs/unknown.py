@@ -48,6 +48,13 @@ _HELD_OUT = re.compile(
 )
 
 
+_PER = re.compile(r"(?:s(?:ec(?:ond)?)?|step|gpu|it|iter(?:ation)?|device|rank|chip|batch)s?")
+_QUANTITY = re.compile(
+    r"(?:.*_)?(?:tok(?:en)?s?|tps|tgs|throughput|m?s|secs?|seconds?|tim(?:e|ing|er)s?|samples?|seq(?:uence)?s?|t?flops?)"
+)
+"""What a rate is per, and what is counted per that, in names with slashes."""
+
+
 @dataclass(frozen=True)
 class UnknownLine:
     """What a line says: `fields` by name of `StepLine` or of a rate, its words without numbers, and when it was printed."""
@@ -264,7 +271,16 @@ def _plain_name(before: str) -> str:
     if found is None:
         return ""
     name = re.sub(r"[\s-]+", "_", found[0].strip().lower().rstrip("."))
-    return re.sub(r"^.*/(?=[a-z]{3,})(?!s(?:ec)?$|step|gpu|it|iter|device|batch)", "", name)
+    return _without_groups(name)
+
+
+def _without_groups(name: str) -> str:
+    """A name without the groups before it (`train/step_time`); a slash of a rate stays (`tokens/sec/gpu`, `timing_s/step`)."""
+    parts = name.split("/")
+    kept = [parts.pop()]
+    while parts and _PER.fullmatch(kept[0]) and (_PER.fullmatch(parts[-1]) or _QUANTITY.fullmatch(parts[-1])):
+        kept.insert(0, parts.pop())
+    return "/".join(kept)
 
 
 def _field_of(name: str) -> str | None:

@@ -21,7 +21,7 @@ _PREFIXES = tuple(
         r"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\] ",  # kubectl logs --prefix
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) ",  # kubectl logs --timestamps, docker logs -t
         r"[\w.-]+ +\| ",  # docker compose
-        r"[A-Za-z][\w.-]*: (?=.)",  # pdsh, clush, pssh: the name of a host
+        r"(?!(?i:(?:\w{1,20}_)?(?:steps?|iter(?:ation)?|epoch|batch|update|loss)): )[A-Za-z][\w.-]*: (?=.)",  # pdsh, pssh
         r"\s*\d+:(?!\d\d:\d\d) ?",  # srun --label; no time of day
     )
 )

@@ -6,10 +6,14 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from nicegui import events, ui
 
 from windtunnel.base.units import parse_whole
+from windtunnel.cli.importing.content import SENTENCES, format_fact
+from windtunnel.formats.jobs.servers.quantised import weights_of
+from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files, why_unread
@@ -73,6 +77,7 @@ def paste_card(context: PageContext) -> None:
             return refuse(error)
         if told.get("content") == "server":
             with reading.result:
+                anchor(context.say("compose.to_serving"), serving_link(told.get("facts") or {}, on))
                 await _serve(context, uploads, on)
         if told.get("content") == "job" and len(uploads) == 1:
             await _use(context, *next(iter(uploads.items())), place, reading.result)
@@ -111,6 +116,8 @@ def _place(on: str, gpus: str) -> dict[str, Any]:
 def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
     """What was read, assumed and ignored."""
     ui.label(context.say("compose.recognised", format=told.get("format", ""), content=told.get("content", "")))
+    if told.get("content") not in ("job", "server"):
+        _say_facts(told.get("facts") or {})
     for part in ("built", "assumed", "ignored", "broken"):
         lines = told.get(part) or []
         if not lines:
@@ -120,6 +127,16 @@ def _say_reading(context: PageContext, told: Mapping[str, Any]) -> None:
             for line in lines[:200]:
                 with ui.element("li"):
                     ui.label(str(line))
+
+
+def _say_facts(facts: Mapping[str, Any]) -> None:
+    """What a log, a result or a trace says, as the terminal lists it."""
+    with ui.element("ul").classes("wt-list").props("data-facts"):
+        for name, value in facts.items():
+            lines = value if name in SENTENCES else [value["text"] if name == "hang" and value else format_fact(name, facts)]
+            for line in lines:
+                with ui.element("li"):
+                    ui.label(f"{name.replace('_', ' ')}: {line}")
 
 
 async def _read(
@@ -146,6 +163,28 @@ async def _serve(context: PageContext, uploads: Mapping[str, bytes], on: str) ->
     else:
         with asking.result:
             ui.label(context.say("compose.needs_machine")).classes("wt-soft")
+
+
+_OF_SERVER = {
+    "model": "model",
+    "engine": "engine",
+    "tp": "tp",
+    "isl": "isl",
+    "osl": "osl",
+    "rate": "rate",
+    "concurrency": "concurrent",
+}
+"""Field of a started server -> field of the section for servers."""
+
+
+def serving_link(facts: Mapping[str, Any], on: str) -> str:
+    """The address of the section for servers with what a pasted line says, where limits are set and plans searched."""
+    said = {f"v.{field}": str(facts[name]) for name, field in _OF_SERVER.items() if name in facts}
+    if (weights := weights_of(str(facts.get("quantization", "")))) is not None:
+        said |= {"v.weights": weights, "v.formats": weights}
+    if "engine" in facts:
+        said["v.engines"] = str(facts["engine"])
+    return "/ui/serving?" + urlencode(said | ({"v.on": on} if on else {}))
 
 
 async def _use(context: PageContext, name: str, data: bytes, place: Mapping[str, Any], said: ui.element) -> None:

@@ -22,6 +22,7 @@ from windtunnel.formats.jobs.rl_sections import of_rl_trainer
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
+from windtunnel.formats.jobs.trainer_keys import ABSENT, of_named_accelerate
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.resolve import merge
 
@@ -77,16 +78,19 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if started is None:
         return None
     start, defaults = started
+    knows = bool(defaults)
     before, after = words[: start - 1], words[start:]
     launcher = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(before).items()}
     parts = []
     for name in ("config_file", "config"):
         if (opened := _open(launcher.get(name), folder)) is not None:
             parts.append(opened)
+        elif name == "config_file" and isinstance(launcher.get(name), str):
+            defaults = {ABSENT: launcher[name], **of_named_accelerate(launcher[name]), **defaults}
     if (configured := _of_rl(after, folder)) is not None:
         return configured
     table = _arguments(after, folder)
-    if not defaults and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
+    if not knows and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
     table = {**defaults, **_of_accelerate(launcher), **table}
     counts = launcher_of(before, environment, folder).as_table()

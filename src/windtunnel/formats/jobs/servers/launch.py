@@ -18,10 +18,13 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers.clients import client_load
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
+from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source
 
 STARTS = re.compile(
-    r"\bvllm\b|sglang|trtllm|tensorrt[-_]?llm|\bdynamo\b|lmdeploy|text-generation-(launcher|inference)|\btgi\b", re.IGNORECASE
+    r"\bvllm\b|sglang|trtllm|tensorrt[-_]?llm|\bdynamo\b|lmdeploy|text-generation-(launcher|inference)|\btgi\b"
+    r"|\bmodel_loading_config\b|\bserving\.kserve\.io\b|\bservingEngineSpec\b",
+    re.IGNORECASE,
 )
 """What a text has somewhere that starts a server."""
 _RATE = 0.7
@@ -143,6 +146,8 @@ def _commands(text: str, where: str, path: Path | None, script: ScriptCommands |
     """The commands of a script or a manifest."""
     if is_manifest(text, path):
         return commands_of_manifest(text, where)
+    if written := commands_of_calls(text):
+        return [(words, 1, None) for words in written]
     script = script or ScriptCommands(text, where, path=path)
     return [(words, 1, None) for words in script.commands if words]
 
@@ -168,7 +173,8 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
             made.fields |= dated
             made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
-            servers.append(made)
+            if not servers or not _joins_another(words):
+                servers.append(made)
         elif (asked := client_load(words)) is not None:
             load |= asked
     servers = [one for one in servers if "model" in one.fields or one.side] or servers
@@ -179,6 +185,12 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
     if load:
         whole.taken.append("load " + ", ".join(f"{key} {value}" for key, value in load.items()))
     return whole
+
+
+def _joins_another(words: Sequence[str]) -> bool:
+    """Whether a command starts a further node of a server that another one starts: its number among the nodes is not 0."""
+    line = " ".join(words)
+    return re.search(r"--headless\b|--(?:node[-_]rank|data[-_]parallel[-_](?:start[-_])?rank)[ =]0*[1-9]", line) is not None
 
 
 def _join_sides(servers: list[LaunchedServer]) -> LaunchedServer:
@@ -426,24 +438,6 @@ def _take_formats(read: Mapping[str, Any], made: LaunchedServer) -> None:
         made.assumed.append("a cache of 4-bit integers as nvfp4")
     quantization = str(read.get("quantization", "")).lower()
     made.quantization = "" if quantization in ("", "none", "hf") else quantization
-
-
-def weights_of(quantization: str) -> str | None:
-    """The number format that a server's own quantising makes of a 16-bit checkpoint; None for a word that is not known."""
-    return next((form for words, form in _QUANTISED if re.fullmatch(words, quantization)), None)
-
-
-_QUANTISED = (
-    (r"fp8|ptpc_fp8|w8a8_fp8|fbgemm_fp8|fp8_pb|modelopt(_fp8)?|fp8_per_(tensor|channel).*|eetq_fp8", "fp8"),
-    (r"fp8_block.*|blockwise_fp8|deepseek_fp8|mxfp8|fp8_per_block", "fp8_block"),
-    (r"modelopt_fp4|nvfp4.*|petit_nvfp4|w4a4.*", "nvfp4"),
-    (r"mxfp4|quark|w4afp8_mx", "mxfp4"),
-    (r"awq.*|gptq.*|moe_wna16|w4a16.*|w4afp8|int4.*|auto-round|hqq|w4a8.*|compressed-tensors|gguf|torchao", "int4"),
-    (r"w8a8_int8|int8|smooth_?quant|w8a8.*", "w8a8"),
-    (r"experts_int8|eetq|w8a16.*|tpu_int8", "int8"),
-    (r"bitsandbytes|bitsandbytes-nf4|bnb.*", "nf4"),
-)
-"""Words of --quantization -> number format."""
 
 
 def _take_drafts(read: Mapping[str, Any], made: LaunchedServer) -> None:

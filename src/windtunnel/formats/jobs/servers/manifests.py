@@ -1,4 +1,5 @@
-"""Kubernetes' and Compose's manifests: the commands of their containers, with how many copies run."""
+"""Manifests of what serves: the commands of Kubernetes', Compose's, SkyPilot's and dstack's containers, and tables of engines, with
+how many copies run."""
 
 from __future__ import annotations
 
@@ -8,23 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.containers import containers_of, script_of, variables_of, words_of
+from windtunnel.formats.jobs.containers import cloud_task_of, containers_of, script_of, variables_of, whole_count, words_of
 from windtunnel.formats.jobs.scripts.command import commands_of
+from windtunnel.formats.jobs.servers.written import commands_of_table
 
 Command = tuple[list[str], int, str | None]
 """Words, copies, and the side that a name says: prefill or decode."""
 
 _ROLES = ("prefill", "decode")
+_KEYS = re.compile(
+    r"^[ \t]*-?\s*(image|containers|services|mainContainer|modelCommand|args|command|run|commands|model_loading_config|modelURL|"
+    r"storageUri|modelFormat):",
+    re.MULTILINE,
+)
+"""Keys of manifests and of tables of engines."""
 
 
 def is_manifest(text: str, path: Path | None) -> bool:
     """Whether a text is a manifest: YAML with containers or services."""
     named = path is not None and path.suffix.lower() in (".yaml", ".yml")
-    looks = (
-        re.search(r"^[ \t]*-?\s*(image|containers|services|mainContainer|modelCommand|args|command):", text, re.MULTILINE)
-        is not None
-    )
-    return (named or re.search(r"^(apiVersion|kind|services):", text, re.MULTILINE) is not None) and looks
+    heads = r"^(apiVersion|kind|services|service|resources|applications|servingEngineSpec):"
+    return (named or re.search(heads, text, re.MULTILINE) is not None) and _KEYS.search(text) is not None
 
 
 def commands_of_manifest(text: str, where: str) -> list[Command]:
@@ -35,7 +40,21 @@ def commands_of_manifest(text: str, where: str) -> list[Command]:
         documents = [one for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
         raise FileError(where, str(error).partition("\n")[0], "a manifest in YAML") from None
-    return [command for one in documents for command in _commands_below(one, where)]
+    listed = [command for one in documents for command in (*_commands_of_task(one, where), *_commands_below(one, where))]
+    return listed + [(words, copies, None) for one in documents for words, copies in commands_of_table(one)]
+
+
+def _commands_of_task(document: Any, where: str) -> Iterator[Command]:
+    """The commands of a SkyPilot or dstack task, whose copies its service asks for."""
+    task = cloud_task_of(document) if isinstance(document, Mapping) else None
+    if task is None:
+        return
+    service = document.get("service")
+    asked = service if isinstance(service, Mapping) else {}
+    policy = asked.get("replica_policy")
+    copies = whole_count(asked.get("replicas") or (policy.get("min_replicas") if isinstance(policy, Mapping) else service))
+    for command in commands_of("\n".join(task.texts), where, (), {**task.counts, **task.environment})[0]:
+        yield command, copies or whole_count(document.get("replicas")) or 1, None
 
 
 def _commands_below(value: Any, where: str) -> Iterator[Command]:

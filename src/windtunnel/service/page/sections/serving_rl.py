@@ -25,7 +25,7 @@ samples = 8
 prompt = "200~0.5<1024"
 response = "600~1<2048"
 """
-JOB, SCRIPT, TABLES = "job.toml", "run.sh", "job.yaml"
+JOB, SCRIPT, TABLES, LOG = "job.toml", "run.sh", "job.yaml", "console.log"
 
 
 def build_rl(context: PageContext, form: Form) -> None:
@@ -36,21 +36,26 @@ def build_rl(context: PageContext, form: Form) -> None:
             form.lines("job", say_("serving.rl_job"), EXAMPLE)
             form.option("on", say_("serving.rl_on"), hint="h100-ib")
             form.text("set", say_("serving.sets"), wide=True, hint="rl.mode=async rl.rollout.gpus=4 cluster.gpus=16")
+            log = form.lines("log", say_("serving.rl_log"), hint="step:1 - timing_s/gen:98.4 - timing_s/step:181.0", kept=False)
         with ui.element("div").classes("wt-buttons"):
             go = ui.button(say_("serving.rl_go"), color=None).props("unelevated").classes("wt-go")
         asking = Asking(context, lambda _, asked: show_sheet(context, asked), "rl-answer")
 
-    ask_on_click(form, "run", go, lambda: asking.run(lambda: wanted_step(form)))
+    ask_on_click(form, "run", go, lambda: asking.run(lambda: wanted_step(form, str(log.value or ""))))
 
 
-def wanted_step(form: Form) -> Wanted:
-    """The question of the form: its text becomes a file of the name that its content asks for."""
+def wanted_step(form: Form, log: str = "") -> Wanted:
+    """The question of the form: its text becomes a file of the name that its content asks for. `log`: text of a console log, whose
+    phases stand beside predicted ones."""
     text = form.value("job").strip() + "\n"
     name = file_name(text)
     arguments = {"job": name, **form.arguments("on")}
     if sets := sets_of(form.value("set")):
         arguments["set"] = sets
-    return Wanted("rl-predict", arguments, {name: text}, SHEET)
+    files = {name: text}
+    if log.strip():
+        arguments["log"], files[LOG] = LOG, log.strip() + "\n"
+    return Wanted("rl-predict", arguments, files, SHEET)
 
 
 def file_name(text: str) -> str:
