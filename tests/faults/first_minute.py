@@ -103,8 +103,8 @@ def rank(kind: str, folder: str) -> None:
 
 
 def judge(kind: str) -> tuple[float, str]:
-    """Seconds from the moment at which all ranks have come to the fault, or to what waits for it, to the first alarm, and what is
-    wrong with it; empty where it blames the right rank.
+    """Seconds to the first alarm from the moment at which the last rank that came before it was at the fault, or at what waits for
+    it; and what is wrong with the alarm: empty where it blames the right rank.
     """
     fault = FAULTS[kind]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -117,12 +117,13 @@ def judge(kind: str) -> tuple[float, str]:
             while not told and time.monotonic() < until:
                 time.sleep(0.2)
                 told = [one for one in alarms_in(folder) if kind != AGAIN or one["verdict"] == "hang"]
-            begun = max((path.stat().st_mtime for path in Path(folder).glob("at-*")), default=float("nan"))
+            came = sorted(path.stat().st_mtime for path in Path(folder).glob("at-*"))
         finally:
             _end(child, folder)
     if not told:
         return float("inf"), "no alarm"
     text = str(told[0]["text"])
+    begun = max([moment for moment in came if moment <= told[0]["seconds"]], default=float("nan"))
     right = told[0]["ranks"] == [fault.blamed] and re.search(fault.told, text) is not None
     return told[0]["seconds"] - begun, "" if right else f"blames {told[0]['ranks']}: {text}"
 
