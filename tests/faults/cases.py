@@ -43,7 +43,7 @@ CASES = (
     Case("rare", f"4 ranks; {_RARE}", rare.rare, 20, 1),
     Case("rare-told", "4 ranks; one stalls 3 s at every 40th step or flushes a log, saves or validates slowly; right: the same",
          rare.told, 4, 1),
-    Case("rare-clean", "4 ranks that evaluate, save, get longer or unequal batches, or stall by turns; no rank and no step may be named",
+    Case("rare-clean", "4 ranks that evaluate, save, get longer or unequal batches, or stall; no rank or step may be named",
          rare.clean, 20, 1),
     Case("hang", "SIGSTOP for a random one of 8 ranks, seen on its machine", stopped, 100, 2, 1.0, SILENT_LIMIT),
     Case("hang-afar", "the same, seen from another machine by heartbeats only",

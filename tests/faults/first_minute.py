@@ -1,5 +1,5 @@
-"""Faults before the first step: `python -m tests.faults.first_minute [KIND …]`. Each job of three ranks under `windtunnel fleet run --
-torchrun` has one; the first alarm has to blame the right rank within 20 s. Needs torch.
+"""Faults before the first step: `python -m tests.faults.first_minute [KIND …]`. Each job of three ranks, of torchrun under
+`windtunnel fleet run`, has one; the first alarm has to blame the right rank within 20 s. Needs torch.
 
 As `python -m tests.faults.first_minute rank KIND FOLDER` it is the script of the ranks.
 """
@@ -28,7 +28,7 @@ PATIENCE = 180.0
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: who is to blame, a pattern of what is told of it, and what that rank does (before it imports torch where `early`)."""
+    """A fault: who is to blame, a pattern of what is told of it, and what that rank does, `early`: before it imports torch."""
 
     kind: str
     blamed: int

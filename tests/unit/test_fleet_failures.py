@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.failures import failure_of, failure_text
+from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.liveness import Beat, HangWatch, diagnose_failure, diagnose_stall, group_labels
 from windtunnel.fleet.findings.mismatch import find_mismatches
 from windtunnel.fleet.monitor import Monitor
