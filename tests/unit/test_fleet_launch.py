@@ -205,7 +205,12 @@ def test_what_is_killed_beside_a_job_is_told_once_while_the_job_runs(tmp_path: P
         "import os, sys, time\nos.kill(int(sys.argv[1]), 9)\nos.kill(int(sys.argv[2]), 15)\ntime.sleep(1)\n"
         "print('goes on', file=sys.stderr, flush=True)\nraise SystemExit(7)"
     )
-    assert run_command([sys.executable, "-c", script, *pids], os.environ, agents.tell_what_ended) == 7
+
+    def tell_and_fail() -> None:
+        agents.tell_what_ended()
+        raise RuntimeError("no fault beside a command ends it")
+
+    assert run_command([sys.executable, "-c", script, *pids], os.environ, tell_and_fail) == 7
     agents.__exit__(None, None, None)
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 2 and said[1] == "goes on", said

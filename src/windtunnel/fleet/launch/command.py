@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -52,7 +53,8 @@ def run_command(command: Sequence[str], variables: Mapping[str, str], on_child: 
         while child.poll() is None:
             received = signal.sigwaitinfo(watched)
             if received.si_signo == signal.SIGCHLD:
-                on_child()
+                with suppress(Exception):  # whatever it does, the command goes on
+                    on_child()
             if received.si_signo != signal.SIGCHLD and not (
                 received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
             ):
