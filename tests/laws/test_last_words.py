@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.last_words import MORE_WORDS, OTHER_WORDS
 from tests.watchdog_logs import Log, draw_log
-from windtunnel.base.errors import FileError
+from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.logs.failures.watchdog import WORDS, WatchdogLines, facts_of
 from windtunnel.formats.logs.failures.whole import TEXTS, whole_hang
@@ -51,7 +51,7 @@ def asked(path: Path) -> dict[str, Any] | None:
         reading = read_files([str(path)])
         found = reading.facts.get("hang")
         return whole_hang([path], None if found is None else (reading.format, found)) if reading.format in TEXTS else found
-    except FileError:
+    except WindtunnelError:
         return None
 
 
