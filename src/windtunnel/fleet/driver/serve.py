@@ -27,6 +27,7 @@ import msgspec
 import sqlalchemy as sa
 
 from windtunnel.base.errors import FileError, WindtunnelError
+from windtunnel.base.files import stats_of
 from windtunnel.fleet.driver.environment import keep_environment, restore_environment
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
@@ -349,7 +350,7 @@ def _goes_on(state: JobState) -> bool:
 
 def _last_alive(folder: Path) -> float:
     """Unix seconds at which the last driver renewed its lease, as the database's files tell; now, if there are none."""
-    times = [path.stat().st_mtime for path in folder.glob(f"{DATABASE}*")]
+    times = [stat.st_mtime for _, stat in stats_of(folder.glob(f"{DATABASE}*"))]  # SQLite's own come and go
     return max(times, default=time.time())
 
 
