@@ -17,8 +17,7 @@ import os
 import stat
 import tomllib
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,13 +108,6 @@ def _kind(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a pipe"
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
-
-
-def stats_of(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    """What the file system says of files and folders that others may delete meanwhile: of those that are there."""
-    for path in paths:
-        with suppress(FileNotFoundError):
-            yield path, path.stat()
 
 
 @cache

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import stats_of
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED, STEPS
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
-from windtunnel.fleet.rings import has_all_ranks, ring_files
+from windtunnel.fleet.rings import has_all_ranks, ring_files, stats_of
 from windtunnel.fleet.starting import starting_ranks
 
 if TYPE_CHECKING:
