@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.faults import rare
 from tests.faults.moving import clean, fade, launch_skew, link, straggler
 from tests.faults.network import can_make_networks
 from tests.faults.other import clocks, dumps, no_samples, tested
@@ -17,6 +18,10 @@ def no_networks() -> str:
 
 
 _STOPPED = "a random one of 8 ranks is stopped for {} of the time, in periods of 20 ms; judged after 20 steps"
+_RARE = (
+    "one part of the step takes longer at every 2nd to 200th step, on one rank or all, 1 to 50 % of the time, with jitter; right: "
+    "named first, with ranks, part and period, and a cost within 20 %"
+)
 _RESUMED = "tests/unit/test_fleet_loading.py::test_kill_and_resume_gives_the_same_samples_50_of_50"
 _KEPT = "tests/unit/test_fleet_collect.py::test_what_is_acknowledged_outlives_kills_and_comes_once"
 _SHIPPED = "tests/unit/test_fleet_ship.py::test_a_killed_shipper_and_a_killed_collector_lose_nothing"
@@ -35,6 +40,11 @@ CASES = (
     Case("launch-skew", "garbage collections of a random rank grow by 0.3 ms a step", launch_skew, 20, 1),
     Case("fade", "the link of two random ones of 4 machines loses 3/4 of its rate over 80 steps",
          fade, 20, 1, missing=no_networks),
+    Case("rare", f"4 ranks; {_RARE}", rare.rare, 20, 1),
+    Case("rare-told", "4 ranks; one stalls 3 s at every 40th step or flushes a log, saves or validates slowly; right: the same",
+         rare.told, 4, 1),
+    Case("rare-clean", "4 ranks that evaluate, save, get longer or unequal batches, or stall; no rank or step may be named",
+         rare.clean, 20, 1),
     Case("hang", "SIGSTOP for a random one of 8 ranks, seen on its machine", stopped, 100, 2, 1.0, SILENT_LIMIT),
     Case("hang-afar", "the same, seen from another machine by heartbeats only",
          partial(stopped, afar=True), 20, 1, 1.0, SILENT_LIMIT),

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.planned import PlannedRank
+
 
 @dataclass(frozen=True)
 class Job:
@@ -35,6 +37,7 @@ class Job:
     address: str = "127.0.0.1"
     interface: str = "lo"
     watched: bool = True
+    planned: bool = False  # ranks take the seconds of `planned.FILE` in `folder` beside their work
 
 
 def sleep_as_device(seconds: float, grain: float = 0.0005) -> None:
@@ -69,9 +72,14 @@ def train(job: Job, rank: int) -> None:
     model = _model(torch, job)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     here = _Here(job, rank, rank // per_stage, per_stage, groups[rank // per_stage])
+    plan = PlannedRank(torch, job.folder, rank, model, _collect) if job.planned else None
     for step in range(job.steps):
+        if plan is not None:
+            plan.begin(step)
         _step(torch, dist, model, optimizer, here, step)
     watch.stop()
+    if plan is not None:
+        plan.close()
     dist.destroy_process_group()
 
 

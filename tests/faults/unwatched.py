@@ -84,6 +84,12 @@ INSIDE: dict[str, Callable[[Any, Path], object]] = {
 NOT_KEPT = ("the folder cannot be made", "the collector is killed", "monitor and shipper are killed")
 """Kinds that a kept job does not have: it has no such processes, and refuses to start where it has no place for its logs."""
 UNWATCHED = "not watched"
+TOLD = {
+    "the folder of the run is deleted": "was deleted",
+    "the collector is killed": "the collector beside the job has ended",
+    "monitor and shipper are killed": "the monitor beside the job has ended",
+}
+"""What `fleet run` has to say of what happens beside the ranks, of a job without a driver."""
 BEFORE = ("the disk is full from the start", "the folder cannot be made", "the heartbeat cannot wait")
 
 
@@ -148,7 +154,7 @@ def command_of(mode: str, fault: str, weights: Path) -> list[str]:
 
 
 def run_job(mode: str, fault: str, folder: Path, watched: bool) -> tuple[int, str, str]:
-    """The job's exit status, the hash of its weights, and what it said on standard error."""
+    """The job's exit status, the hash of its weights, and what it said on standard error, or in the logs of a kept job's ranks."""
     weights = Path(tempfile.mkdtemp()) / "weights"
     command = command_of(mode, fault if watched else UNWATCHED, weights)
     if watched:
@@ -164,7 +170,8 @@ def run_job(mode: str, fault: str, folder: Path, watched: bool) -> tuple[int, st
     if fault == BEFORE[2]:
         variables["WINDTUNNEL_FLEET_BEAT"] = "1e11"  # Python refuses to wait for so long
     ran = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    return ran.returncode, weights.read_text() if weights.exists() else "", ran.stderr
+    logs = "".join(path.read_text(errors="replace") for path in sorted(folder.rglob("rank-*.log")))
+    return ran.returncode, weights.read_text() if weights.exists() else "", ran.stderr + logs
 
 
 def judge(mode: str, fault: str, right: tuple[int, str]) -> str:
@@ -183,7 +190,10 @@ def judge(mode: str, fault: str, right: tuple[int, str]) -> str:
         if disk:
             subprocess.run(["umount", "-l", str(folder)], check=False)
         shutil.rmtree(folder, ignore_errors=True)
-    lines = [line for line in said.splitlines() if line.startswith("windtunnel fleet: ") and "not watched" in line]
+    words = "not watched", *TOLD.values()
+    lines = [line for line in said.splitlines() if line.startswith("windtunnel fleet: ") and any(word in line for word in words)]
+    if mode != "kept" and fault in TOLD and not any(TOLD[fault] in line for line in lines):
+        return f"WRONG: what was lost is not told: {said[-600:]}"
     if mode == "kept":
         lines += [line for line in said.splitlines() if "attempt 1" in line]
         right = 0, right[1]

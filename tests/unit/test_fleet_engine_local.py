@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import SpecError
+from windtunnel.fleet.driver.node_logs import ended_agents
 from windtunnel.fleet.engines.engine import SECRETS, AgentCommand
 from windtunnel.fleet.engines.local import LocalEngine, Process
 
@@ -77,6 +78,21 @@ def test_an_agent_that_is_killed_is_not_alive_and_starts_again(engine: LocalEngi
     (tmp_path / f"{node}.is").unlink()
     engine.start((node,))
     assert int(said(tmp_path, node)[0]) != pid
+
+
+def test_the_last_line_of_an_agent_that_has_ended_is_found(engine: LocalEngine, tmp_path: Path) -> None:
+    """Of those that have ended alone; escapes of a terminal are left out."""
+    first, second = engine.acquire(2)
+    engine.start([first, second])
+    pid = int(said(tmp_path, first)[0])
+    said(tmp_path, second)
+    for node in (first, second):
+        (engine.folder / f"agent-{node}.log").write_text("begins\n\x1b[31mPermissionError: /tmp/windtunnel-0\x1b[0m\n\n")
+    os.kill(pid, 9)
+    wait_for(lambda: not engine.is_running(first))
+    assert ended_agents(engine, engine.folder, [first, second, "elsewhere"]) == {first: "PermissionError: /tmp/windtunnel-0"}
+    (engine.folder / f"agent-{first}.log").write_text("")
+    assert ended_agents(engine, engine.folder, [first]) == {first: "it wrote nothing"}
 
 
 def test_another_engine_finds_the_agents(engine: LocalEngine, tmp_path: Path) -> None:

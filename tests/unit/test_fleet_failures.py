@@ -12,8 +12,11 @@ import pytest
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.failures import failure_of, failure_text
+from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.liveness import Beat, HangWatch, diagnose_failure, diagnose_stall, group_labels
 from windtunnel.fleet.findings.mismatch import find_mismatches
+from windtunnel.fleet.monitor import Monitor
+from windtunnel.fleet.recorded import Recorded
 from windtunnel.fleet.ring import RingMeta, RingReader, RingWriter, append_end
 from windtunnel.fleet.rings import ring_path, ring_sections
 from windtunnel.fleet.watch.ends import describe_exception, write_error_file
@@ -121,6 +124,17 @@ def test_a_crash_is_told_once_and_the_ranks_that_follow_are_no_hang() -> None:
     report = watch.look(table, beats(), 107.0)
     assert report is not None and report.crash and list(report.culprits) == [2]
     assert watch.look(table, beats(), 108.0) is None and watch.look(table, beats(), 130.0) is None
+
+
+def test_an_exception_that_ended_a_thread_is_told_once_though_its_rank_lives() -> None:
+    """A thread that reads ahead dies, twice by the same; another one by something else."""
+    died = [(1, 5.1, "reader raised OSError: shard 17"), (1, 5.6, "reader raised OSError: shard 17"), (3, 5.7, "log raised E: x")]
+    table = job([(rank, moment, EndKind.THREAD, text) for rank, moment, text in died])
+    alive = {f"r{rank}": "running" for rank in range(4)}
+    recorded, monitor = Recorded("job", 4, table, (), beats(**alive), {}, now=106.0), Monitor()
+    told = [one for one in monitor.look(recorded) if one.verdict is Verdict.THREAD]
+    assert [one.ranks for one in told] == [(1,), (3,)] and "rank 1: its reader raised OSError: shard 17" in told[0].text
+    assert not [one for one in monitor.look(recorded) if one.verdict is Verdict.THREAD]
 
 
 def test_another_operation_and_another_size_are_told_with_both_sides() -> None:

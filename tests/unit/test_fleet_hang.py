@@ -328,6 +328,15 @@ def test_a_rank_that_does_not_reach_the_store_is_named_and_not_its_victims() -> 
     assert list(report.culprits) == [2] and "MASTER_ADDR resolves" in report.culprits[2]
 
 
+def test_beside_a_stopped_rank_one_that_still_starts_is_not_to_blame() -> None:
+    """Rank 0 imports torch for some seconds more when rank 2 is stopped; if it does not come either, it is named then."""
+    states = {1: joining(1, 0, "store"), 2: RankState(2, doing="Python between sections", process="stopped")}
+    report = hang_report(states, {"start-up": (0, 1, 2)}, settled=False, starting={0: 4711})
+    assert list(report.culprits) == [2] and "rank 0" not in report.text.splitlines()[0]
+    late = hang_report(states, {"start-up": (0, 1, 2)}, settled=True, starting={0: 4711})
+    assert list(late.culprits) == [0, 2]
+
+
 def test_a_new_group_that_a_rank_skips_names_it() -> None:
     states = {rank: joining(rank, 3, "new_group") for rank in (0, 1, 2)}
     states[3] = RankState(3, (), {"start-up": 2}, {"start-up": 2}, doing="Python between sections", since=11.0)

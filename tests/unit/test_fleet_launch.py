@@ -19,6 +19,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.launch.command import run_command
 from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
 from windtunnel.fleet.launch.run_folder import LAUNCHES, RunFolder
 from windtunnel.fleet.launch.sidecars import BesideLimits, Sidecars
@@ -194,6 +195,37 @@ def beside(folder: Path, word: str) -> list[int]:
         if str(folder).encode() in line and word.encode() in line.split(b"\0") and int(path.parent.name) != os.getpid():
             found.append(int(path.parent.name))
     return found
+
+
+def test_what_is_killed_beside_a_job_is_told_once_while_the_job_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    agents = Sidecars(tmp_path)
+    agents._processes = {name: acting("pass") for name in ("monitor", "shipper", "collector")}
+    pids = [str(agents._processes[name].pid) for name in ("monitor", "shipper")]
+    script = (
+        "import os, sys, time\nos.kill(int(sys.argv[1]), 9)\nos.kill(int(sys.argv[2]), 15)\ntime.sleep(1)\n"
+        "print('goes on', file=sys.stderr, flush=True)\nraise SystemExit(7)"
+    )
+
+    def tell_and_fail() -> None:
+        agents.tell_what_ended()
+        raise RuntimeError("no fault beside a command ends it")
+
+    assert run_command([sys.executable, "-c", script, *pids], os.environ, tell_and_fail) == 7
+    agents.__exit__(None, None, None)
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 2 and said[1] == "goes on", said
+    assert said[0].startswith("windtunnel fleet: the monitor beside the job has ended (killed by SIGKILL): no alarm is raised")
+
+
+def test_a_folder_that_the_command_deletes_is_told_as_such(tmp_path: Path) -> None:
+    script = f"import shutil\nshutil.rmtree({str(tmp_path / 'job')!r})\nraise SystemExit(7)"
+    ran = subprocess.run(
+        [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(tmp_path), "--run", "job", "--", sys.executable, "-c",
+         script],
+        stderr=subprocess.PIPE, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 7 and "was deleted while the command ran; it ended with exit status 7" in ran.stderr, ran.stderr
+    assert "nothing was recorded" not in ran.stderr
 
 
 @pytest.mark.parametrize("stopped", [("collect",), ("collect", "windtunnel.fleet.ship", "monitor")], ids=["collector", "all"])

@@ -114,6 +114,20 @@ def test_what_all_ranks_do_regularly_is_part_of_the_job() -> None:
     assert logs.ranks == () and logs.verdict is Verdict.OUTSIDE and logs.period == 10
 
 
+@pytest.mark.parametrize("order", ["by turns", "at random", "longer and longer"])
+@pytest.mark.parametrize("slower", [False, True])
+def test_steps_of_three_lengths_are_no_finding_and_slower_computing_of_all_is_never_unexplained(order: str, slower: bool) -> None:
+    for seed in range(3):
+        dice, at = np.random.default_rng(seed), np.arange(240)
+        kind = {"by turns": at % 3, "at random": dice.integers(3, size=240), "longer and longer": at // 80}[order]
+        factor = np.array([1.0, 1.5, 2.0])[kind] * np.where(slower & (at > 120), 1.4, 1.0)
+        parts = parts_of()
+        for part in (Section.FORWARD, Section.BACKWARD):
+            parts[part] = parts[part] * factor
+        found = judge(recorded_steps(parts)).findings
+        assert {one.verdict for one in found} <= ({Verdict.COMPUTE} if slower else set()), found
+
+
 def test_stalls_without_a_period_are_named_where_one_rank_has_them() -> None:
     dice = np.random.default_rng(5)
     judged, mean, without = judged_with(Section.DATA, 1, dice.choice(np.arange(4, 240), 14, replace=False), 0.5)

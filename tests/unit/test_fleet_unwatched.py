@@ -20,9 +20,12 @@ from windtunnel.fleet import event_log, fence
 from windtunnel.fleet.driver.environment import FILE, keep_environment, restore_environment
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.serve import _last_alive
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.launch.sidecars import COLLECTED
 from windtunnel.fleet.monitor import DiskWatch
+from windtunnel.fleet.sources import run_folder
 from windtunnel.fleet.wire.runtime_folder import runtime_folder
 from windtunnel.records.incidents import Incident
 
@@ -212,6 +215,19 @@ def test_a_driver_that_takes_over_has_the_variables_of_the_job(tmp_path: Path) -
     assert not any("600" in line or "other" in line for line in lines)
     assert restore_environment(tmp_path / "none", here) == []
     assert restore_environment(tmp_path, here) == [lines[-1]]
+
+
+def test_files_that_are_deleted_while_a_folder_is_read_end_neither_a_driver_nor_a_reader(tmp_path: Path) -> None:
+    """SQLite's log beside the database, a collector's segment that it replaces: listed, and gone when it is looked at."""
+    (tmp_path / "driver.db").write_text("")
+    os.utime(tmp_path / "driver.db", (7.0, 7.0))
+    run = tmp_path / "job"
+    (run / COLLECTED / "log").mkdir(parents=True)
+    for gone in (tmp_path / "driver.db-wal", tmp_path / "another", run / COLLECTED / "log" / "segment-0.wtlog"):
+        gone.symlink_to(tmp_path / "none")
+    assert _last_alive(tmp_path) == 7.0
+    (run / "rank-000000.ring").write_text("")
+    assert run_folder(tmp_path) == run_folder(run) == run
 
 
 def test_a_disk_that_is_nearly_full_is_told_once_and_when_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,51 +7,8 @@ from pathlib import Path
 import pytest
 from test_formats_failures import TORCHRUN, _hang, _line, _read
 
+from tests.helpers.last_words import OTHER_WORDS
 from windtunnel.cli import main
-
-OTHER_WORDS = [
-    ("slurmstepd: error: *** JOB 1234 ON gpu-03 CANCELLED AT 2026-03-01T10:00:00 DUE TO TIME LIMIT ***", "limit of time was over"),
-    ("slurmstepd: error: *** STEP 1234.0 ON gpu-03 CANCELLED AT 2026-03-01T10:00:00 DUE TO PREEMPTION ***", "higher priority"),
-    ("slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-03-01T10:00:00 DUE TO NODE FAILURE, SEE LOG ***", "node f"),
-    ("slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-03-01T10:00:00 ***", "by scancel"),
-    ("slurmstepd: error: Detected 2 oom_kill events in StepId=77.0. Some of the step tasks have been OOM Killed.", "raise --mem"),
-    ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=77.batch. Some of your processes may have been killed", "--mem"),
-    ("srun: error: n17: task 3: Exited with exit code 137", "on n17, task 3 of Slurm ended: Exited with exit code 137"),
-    ("srun: error: n17: tasks 0-7: Killed", "task 0-7 of Slurm ended: Killed"),
-    ("srun: error: Node failure on n4", "the node n4 failed"),
-    (
-        "[12.3] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0-1,oom_memcg=/slurm/uid_1/job_7,"
-        "task_memcg=/slurm/uid_1/job_7/step_0,task=python,pid=4242,uid=1000",
-        "the memory of its cgroup /slurm/uid_1/job_7 ran out, not the machine's",
-    ),
-    ("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,task=python,pid=7,uid=0",
-     "killed python (pid 7): the machine's memory ran out"),
-    ("Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB", "killed python (pid 4242)"),
-    ("kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 23s! [python:991]", "core 17 was stuck"),
-    ("INFO: task python:4211 blocked for more than 122 seconds.", "pid 4211) waited more than 122 s inside the kernel"),
-    ("mlx5_core 0000:1a:00.0 ens1f0np0: Link down", "InfiniBand went down"),
-    ("mce: [Hardware Error]: Machine check events logged", "hardware error"),
-    ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0", "host memory"),
-    ("NVRM: GPU 0000:8b:00.0: RmInitAdapter failed! (0x62:0x0:2548)", "could not start a GPU"),
-    ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error", "SXid 12028"),
-    ("NVRM: Xid (PCI:0000:19:00): 149, pid=7, NETIR_LINK_EVT Fatal", "links (NETIR)"),
-    ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0", "PCIe device at 0000:3b:00.0"),
-    ("nfs: server store-1 not responding, still trying", "NFS server store-1"),
-    ("    Last State:     Terminated\n      Reason:       OOMKilled", "resources.limits.memory"),
-    ("The node was low on resource: ephemeral-storage. Container trainer was using 90Gi", "ran out of ephemeral-storage"),
-    ("(raylet) A worker died or was killed while executing a task by an unexpected system error.", "worker of Ray was killed"),
-    ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "ran low on memory"),
-    ("The actor died because its node has died. Node Id: ab", "its node did"),
-    ("torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 7/8 clients joined.", "only 7 of 8"),
-    ("DistStoreError: Timed out waiting on barrier on rank 0, for key prefix: torchelastic.store/ (world_size=4, "
-     "missing_ranks=[2, 3], timeout=300)", "agents (one a node) of 2, 3"),
-    ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 15\n"
-     "[W] Received 15 death signal, shutting down workers", "asked to end (15)"),
-    ("E0301 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: -9) local_rank: 3 (pid: 88) of binary: python",
-     "local rank 3 (pid 88) ended with exit code -9"),
-    ("=>> PBS: job killed: walltime 3600 exceeded limit 3600", "PBS ended the job"),
-    ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "LSF ended the job"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "said"), OTHER_WORDS)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ def ring_path(folder: Path, rank: int) -> Path:
 def ring_files(folder: Path) -> list[Path]:
     """Ring files in `folder`, ordered by rank."""
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
+
+
+def stats_of(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """What the file system says of files and folders that others may delete meanwhile: of those that are there."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path, path.stat()
 
 
 def unrecorded_work(fact: Any) -> list[str]:

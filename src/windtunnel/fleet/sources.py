@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED, STEPS
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
-from windtunnel.fleet.rings import has_all_ranks, ring_files
+from windtunnel.fleet.rings import has_all_ranks, ring_files, stats_of
 from windtunnel.fleet.starting import starting_ranks
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def run_folder(path: Path) -> Path:
     own = _records(path)
     if own is not None:
         return own
-    below = [(one.stat().st_mtime, found) for one in path.iterdir() if one.is_dir() and (found := _records(one)) is not None]
+    runs = [one for one in stats_of(path.iterdir()) if stat.S_ISDIR(one[1].st_mode)]
+    below = [(about.st_mtime, found) for one, about in runs if (found := _records(one)) is not None]
     if not below:
         raise FileError(
             str(path), "neither rings nor a collector's log in it", "the folder of a run that `windtunnel fleet run` watched",
@@ -139,7 +141,7 @@ def _records(path: Path) -> Path | None:
     """Where a run's records are: what its collector has, if anything came; else the rings."""
     for one in (path / COLLECTED, path):
         kept = [*(one / "log").glob("*.wtlog"), *(one / "data").glob("*.parquet")]
-        if any(file.stat().st_size for file in kept):
+        if any(about.st_size for _, about in stats_of(kept)):  # a collector that runs replaces its segments
             return one
     if (path / "log").is_dir():
         return path  # a collector that waits for its first batch says so

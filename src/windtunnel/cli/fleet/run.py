@@ -191,7 +191,7 @@ def _run_watched(
             if agents.token and sys.stderr.isatty():
                 tell(f"in a browser: {agents.url}/?token={agents.token}")
             printed = {"WINDTUNNEL_FLEET_PRINTED": "all"} if "--log-rules" in of_monitor else {}
-            code = run_command(program, environment(run.parent, run.name, policy, agents.url) | printed)
+            code = run_command(program, environment(run.parent, run.name, policy, agents.url) | printed, agents.tell_what_ended)
         claimed.end()
         _tell_summary(summary, agents, agents.url if collector else str(run))
     finally:
@@ -243,6 +243,7 @@ def _modules_of_summary(collected: bool) -> list[Callable[[], object]]:
 def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.launch.run_folder import LAUNCHES
     from windtunnel.fleet.monitor import stall_report
     from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, keep_last_losses, read_ended_run
 
@@ -257,6 +258,8 @@ def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
         lines = fleet_short(recorded, judged, report, code, alarms_of(str(folder)))
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
+        if not (folder / LAUNCHES).is_dir():
+            return [f"windtunnel fleet: no summary: {folder}, with the run's records, was deleted while the command ran{ended}"]
         return [f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}"]
     except ModuleNotFoundError as error:
         lines = [f"windtunnel fleet: no summary: {explain_missing_module(error) or error}"]

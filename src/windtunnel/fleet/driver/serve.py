@@ -36,6 +36,7 @@ from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
+from windtunnel.fleet.rings import stats_of
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets, write_private
 from windtunnel.records.incidents import Incident
@@ -349,7 +350,7 @@ def _goes_on(state: JobState) -> bool:
 
 def _last_alive(folder: Path) -> float:
     """Unix seconds at which the last driver renewed its lease, as the database's files tell; now, if there are none."""
-    times = [path.stat().st_mtime for path in folder.glob(f"{DATABASE}*")]
+    times = [stat.st_mtime for _, stat in stats_of(folder.glob(f"{DATABASE}*"))]  # SQLite's own come and go
     return max(times, default=time.time())
 
 

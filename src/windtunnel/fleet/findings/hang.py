@@ -147,14 +147,16 @@ def hang_report(
     everyone = {rank for ranks in groups.values() for rank in ranks}
     unknown = everyone - set(states)
     joining = any(call.joins for state in states.values() for call in state.pending)
+    absent: dict[int, str] = {}
     if joining and states:
         here = {rank: NOT_IMPORTED if pid else ENDED_EARLY for rank, pid in starting.items()}
-        culprits.update({rank: here.get(rank, NOT_STARTED) for rank in sorted(unknown)})
+        absent = {rank: here.get(rank, NOT_STARTED) for rank in sorted(unknown)}
     elif states and len(unknown) <= len(states):
-        culprits.update({rank: "nothing is known of it: it wrote no record" for rank in sorted(unknown)})
+        absent = dict.fromkeys(sorted(unknown), "nothing is known of it: it wrote no record")
     else:
         unknown = set()
     if not moving:
+        culprits.update(absent)
         agreeing = {name: ranks for name, ranks in groups.items() if name not in {one.group for one in apart}}
         culprits.update({rank: why for rank, why in _held_by_device(states, agreeing, silent).items() if rank not in culprits})
         culprits.update({rank: why for rank, why in _held_at_store(states, agreeing).items() if rank not in culprits})

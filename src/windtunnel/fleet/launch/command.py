@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -31,8 +32,9 @@ def environment(
     }
 
 
-def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
+def run_command(command: Sequence[str], variables: Mapping[str, str], on_child: Callable[[], object] = lambda: None) -> int:
     """Runs `command` with the environment `variables` and forwards signals to it; returns its exit code, 128 + signal as in shells.
+    `on_child`: called whenever a child of this process, the command or another one, has ended.
 
     SpecError if there is no such command.
     """
@@ -50,6 +52,9 @@ def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
     try:
         while child.poll() is None:
             received = signal.sigwaitinfo(watched)
+            if received.si_signo == signal.SIGCHLD:
+                with suppress(Exception):  # whatever it does, the command goes on
+                    on_child()
             if received.si_signo != signal.SIGCHLD and not (
                 received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
             ):

@@ -55,6 +55,12 @@ COLLECTED = "collected"
 ALARMS = "alarms.jsonl"
 STEPS = "steps.npz"
 """What the monitor keeps of the run's steps, beside its alarms."""
+LOST = {
+    "collector": "what it has acknowledged is kept, and what ranks here record stays in their rings",
+    "shipper": "no later record is sent; what ranks here record stays in their rings",
+    "monitor": "no alarm is raised any more; records are written as before",
+}
+"""What a job loses whose process beside it has ended."""
 LOG = "agents.log"
 """Output of the processes, in the folder of the run."""
 TOKEN_VARIABLE = "WINDTUNNEL_FLEET_TOKEN"
@@ -88,6 +94,18 @@ class Sidecars:
     given_up: list[str] = field(default_factory=list)
     """What was not waited for at the end, as sentences for the user."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def tell_what_ended(self) -> None:
+        """A line, once, for each process that has ended before the command: killed, or by a fault. One that was asked to end, as a
+        scheduler asks all processes of a job, is not told."""
+        for name, child in self._processes.items():
+            status = child.poll()
+            if status in (None, 0, -signal.SIGTERM, -signal.SIGINT) or name in self._told:
+                continue
+            self._told.add(name)
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}, see {self.folder / LOG}"
+            tell(f"the {name} beside the job has ended ({how}): {LOST[name]}")
 
     @property
     def takes_other_nodes(self) -> bool:
@@ -144,6 +162,7 @@ class Sidecars:
     def _end(self, well: bool) -> None:
         """Lets the processes end, in the order in which each has what it needs, and for a limited time."""
         ended = time.monotonic()
+        self.tell_what_ended()
         for name in ("monitor", "shipper"):
             self._ask_to_end(name)
         self._has_ended("monitor", ended + self.limits.monitor_seconds)

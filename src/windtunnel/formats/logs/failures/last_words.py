@@ -202,7 +202,7 @@ class _Slow:
     """Reports of stragglers: ranks that they name, else the section whose ranks are furthest apart."""
 
     def __init__(self) -> None:
-        self.culprits: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._step = ""
         self._left = 0
         self._section = ""
@@ -221,7 +221,7 @@ class _Slow:
             return
         elif (slow := _SLOW.search(text)) is not None:
             for rank in re.findall(r"\d{1,9}", slow[1] or slow[2]):
-                self.culprits[rank] = f"is a straggler at step {self._step} by the report of its framework"
+                self._reported[rank] = f"is a straggler at step {self._step} by the report of its framework"
         elif (times := _TIMES.search(text)) is not None and times[4].count(".") <= 1 and times[4].strip("."):
             apart = float(times[4])
             if self._worst is None or apart > self._worst[0]:
@@ -234,15 +234,21 @@ class _Slow:
         """Whether the lines that follow belong to a report."""
         return self._left > 0
 
+    @property
+    def culprits(self) -> dict[str, str]:
+        """Ranks that a report names, and the one of the lowest throughput if it is far below the highest."""
+        if len(self._throughput) < 2:
+            return self._reported
+        (low, slow), (high, _) = self._throughput["Mn"], self._throughput["Mx"]
+        by_megatron = {slow: f"is a straggler by Megatron's report: {low:g} of {high:g} TFLOP/s"} if low * _APART < high else {}
+        return {**self._reported, **by_megatron}
+
     def _megatron(self) -> list[str]:
         """Megatron-LM's last report: the ranks of the lowest and the highest throughput."""
         if len(self._throughput) < 2:
             return []
         (low, slow), (high, fast) = self._throughput["Mn"], self._throughput["Mx"]
-        text = f"Megatron's last report: {low:g} TFLOP/s at the slowest rank, {slow}, {high:g} at the fastest, {fast}"
-        if low * _APART < high:
-            self.culprits[slow] = f"is a straggler by Megatron's report: {low:g} of {high:g} TFLOP/s"
-        return [text]
+        return [f"Megatron's last report: {low:g} TFLOP/s at the slowest rank, {slow}, {high:g} at the fastest, {fast}"]
 
     @property
     def texts(self) -> list[str]:
@@ -250,7 +256,7 @@ class _Slow:
         megatron = self._megatron()
         if not self._step:
             return megatron
-        named = sorted(map(int, self.culprits))
+        named = sorted(map(int, self._reported))
         who = f"{format_ranks(named)}: stragglers" if named else "no rank is named a straggler"
         most = f"; ranks differ most in {self._worst[1]}" if self._worst else ""
         return [*megatron, f"step {self._step}: {who}{most}"]

@@ -82,13 +82,14 @@ class _Rank:
 
 
 def recognises(head: Head) -> bool:
-    """A call of the watchdog that timed out, the status of a group, or a report of ranks that are not in step."""
-    text = head.text
-    if any(pattern.search(text) is not None for pattern in (_WORK, _STUCK)):
-        return True
-    lines = [line for line in head.lines if any(word in line for word in WORDS)]
-    reports = DesyncReports()
-    return any(_STATUS.search(line) is not None or reports.take(line) for line in lines)
+    """A call of the watchdog that timed out, the status of a group, or a report of ranks that are not in step. Lines that break off
+    before they name a rank leave the log to the readers of other last words."""
+    said = WatchdogLines()
+    for line in head.lines:
+        if any(word in line for word in WORDS):
+            said.take(line)
+    said.settle()
+    return bool(said.ranks)
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
