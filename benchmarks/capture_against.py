@@ -3,8 +3,8 @@
     python benchmarks/capture_against.py            every framework that is installed
     python benchmarks/capture_against.py NAME...    some of `RUNS`
 
-Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed`, `megatron-core` and `torchtitan`. Run as `… --train NAME`, this file is
-the training script itself.
+Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed`, `megatron-core`, and `torchtitan` 0.2.2. Run as
+`… --train NAME`, this file is the training script itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "torchtitan": {
         "plan.sharding": "fsdp", "plan.tp": 2, "plan.sequence_parallel": True, "plan.pp": 2, "plan.dp": 4, "plan.global_batch": 16,
-        "runtime.framework": "torchtitan", "runtime.reshard_after_forward": False,
+        "runtime.framework": "torchtitan", "runtime.version": "2026.01", "runtime.reshard_after_forward": False,
+        "runtime.launch": "eager", "runtime.fused_rmsnorm": True,
     },
     "deepspeed": {"plan.sharding": "zero3", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "deepspeed"},
 }  # fmt: skip

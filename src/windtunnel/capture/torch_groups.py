@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-import types
 import time
+import types
 from pathlib import Path
 from typing import Any
 
