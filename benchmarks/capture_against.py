@@ -121,8 +121,8 @@ def train_deepspeed() -> None:
         engine.step()
 
 
-def write_text_of_titan(folder: str) -> Path:
-    """A tokenizer of one word for torchtitan, and a text of it, enough for each rank; the folder of the text."""
+def write_text_of_titan(folder: str, ranks: int) -> Path:
+    """A tokenizer of one word for torchtitan, and a text of it for each rank; the folder of the text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     ends = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -132,7 +132,7 @@ def write_text_of_titan(folder: str) -> Path:
     Path(folder, "tokenizer_config.json").write_text(json.dumps(ends))
     texts = Path(folder, "texts")
     texts.mkdir()
-    (texts / "texts.json").write_text(f"{json.dumps({'text': 'a ' * 20000})}\n" * 4 * int(os.environ["WORLD_SIZE"]))
+    (texts / "texts.json").write_text(f"{json.dumps({'text': 'a ' * 20000})}\n" * ranks)
     return texts
 
 
@@ -145,13 +145,14 @@ def train_torchtitan() -> None:
 
     init_logger()
     llama3_args["small"] = TransformerModelArgs(
-        dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, n_kv_heads=GROUPS, vocab_size=VOCABULARY, ffn_dim_multiplier=1.5, multiple_of=1024,
+        dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, n_kv_heads=GROUPS, vocab_size=VOCABULARY, ffn_dim_multiplier=1.5,
+        multiple_of=1024,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
         config = JobConfig()
         config.model.name, config.model.flavor, config.model.hf_assets_path = "llama3", "small", folder
         config.job.dump_folder, config.training.dataset = folder, "c4_test"
-        config.training.dataset_path = str(write_text_of_titan(folder))
+        config.training.dataset_path = str(write_text_of_titan(folder, int(os.environ["WORLD_SIZE"])))
         config.training.seq_len, config.training.local_batch_size, config.training.steps = SEQUENCE, MICRO_BATCHES["torchtitan"], 9
         config.parallelism.tensor_parallel_degree = config.parallelism.pipeline_parallel_degree = 2
         config.activation_checkpoint.mode = "none"

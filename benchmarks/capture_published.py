@@ -85,7 +85,10 @@ def train_torchtitan() -> None:
     config = llama3_8b()
     with TemporaryDirectory() as folder:
         config.hf_assets_path = config.dump_folder = folder
-        config.dataloader.dataset, config.dataloader.dataset_path = "c4_test", str(write_text_of_titan(folder))
+        config.dataloader.dataset, config.dataloader.dataset_path = (
+            "c4_test",
+            str(write_text_of_titan(folder, int(os.environ["WORLD_SIZE"]))),
+        )
         config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
         config.training.local_batch_size, config.training.steps, config.training.disable_cuda_graphs = 2, 9, True
         config.parallelism.spmd_backend = "partial_dtensor"

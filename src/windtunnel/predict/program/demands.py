@@ -218,7 +218,7 @@ def reduction_moment(job: Job, overlap_grad_reduce: bool, overlap_param_gather: 
     by_pass = plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
     if by_pass or plan.gradient_accumulation == "reduced" or gradients_leave(plan):
         return Moment.AFTER_BACKWARD
-    if job.whole_in_step and plan.vpp == 1:  # behind the backward pass, not beside it (torch stage.py, run_post_backward)
+    if job.whole_in_step:  # behind a stage's last backward pass, not beside it (torch stage.py, run_post_backward)
         return Moment.AFTER_PASSES
     return Moment.AFTER_LAST_BACKWARD if overlap_grad_reduce else Moment.AFTER_PASSES
 

@@ -25,7 +25,7 @@ def sharding_copies(
     job: Job, parameters: float, frozen: float = 0.0, *, stays: bool = False
 ) -> tuple[list[Op], list[Op], list[Op]]:
     """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
-    this GPU. `stays`: it is not gathered again for backward. What is gathered once a step is left out."""
+    this GPU. `stays`: it is not gathered again for backward."""
     runtime, plan = job.runtime, job.plan
     numbers = parameters + frozen
     if not numbers or job.shard_ranks == 1:
@@ -46,8 +46,6 @@ def sharding_copies(
     if plan.quantised_reduce:  # to INT4; sum and to INT4 again after the first all-to-all; sum after the second
         near = job.near_ranks
         back += copy("gradients quantise", Phase.GRADIENT_SYNC, width + 2.0 * INT4 + 2.0 * INT4 / near + reduced / job.shard_ranks)
-    if job.whole_in_step:
-        return [], [], back
     return out + second, out if runtime.reshard_after_forward and not stays else [], back
 
 
