@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -26,27 +25,13 @@ def is_installed(package: str) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer of one word and a text of it."""
-    pytest.importorskip("tokenizers")
-    sys.path.insert(0, str(BENCHMARKS))
-    from capture_against import write_text_of_titan
-
-    made = tmp_path_factory.mktemp("text")
-    write_text_of_titan(str(made), 1024)
-    return made
-
-
 @pytest.mark.parametrize("gpus", [8, 1024])
 @pytest.mark.parametrize("name", LISTED)
-def test_a_frameworks_script_runs_as_it_is(name: str, gpus: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_frameworks_script_runs_as_it_is(name: str, gpus: int, tmp_path: Path) -> None:
     listed = LISTED[name]
     if missing := [package for package in listed.get("needs", ()) if not is_installed(package)]:
         pytest.skip(f"{', '.join(missing)} is not installed")
     places = {"scripts": SCRIPTS, "benchmarks": BENCHMARKS}
-    if "{folder}" in listed["command"]:
-        places["folder"] = request.getfixturevalue("folder")
     ranks = [] if "send" in listed["calls"] else [0]  # stages run together
     job = wt.capture(listed["command"].format(**places).split(), "h100-ib", gpus, ranks=ranks, out=tmp_path / "captured")
     assert job.world == gpus

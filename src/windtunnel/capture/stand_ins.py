@@ -197,6 +197,8 @@ def _leave_out(torch: Any, device: Any, notes: list[str]) -> None:
     import torch.distributed.checkpoint as checkpoint
 
     checkpoint.save = checkpoint.async_save = save_nothing
+    if find_spec("safetensors") is not None:
+        import_module("safetensors.torch").save_file = save_nothing
 
 
 def _replace_flex_attention(torch: Any, notes: list[str]) -> None:
