@@ -38,7 +38,7 @@ group, _ = dist.new_subgroups(min(dist.get_world_size(), EXPERTS))
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 model = DistributedDataParallel(Mixture().cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(2):
+for step in range(3):
     loss = model(torch.randn(TOKENS, WIDTH, device="cuda")).square().mean()
     loss.backward()
     optimizer.step()
