@@ -198,7 +198,7 @@ def _leave_out(torch: Any, device: Any, notes: list[str]) -> None:
 
     checkpoint.save = checkpoint.async_save = save_nothing
     if find_spec("safetensors") is not None:
-        import_module("safetensors.torch").save_file = save_nothing
+        import_module("safetensors.torch").save_file = save_nothing  # type: ignore[attr-defined]
 
 
 def _replace_flex_attention(torch: Any, notes: list[str]) -> None:
