@@ -3,12 +3,13 @@
     python benchmarks/capture_against.py            every framework that is installed
     python benchmarks/capture_against.py NAME...    some of `RUNS`
 
-Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed` and `megatron-core`. Run as `… --train NAME`, this file is
-the training script itself.
+Needs torch's build for CPUs, `transformers`, `accelerate`, `deepspeed`, `megatron-core`, and `torchtitan` 0.2.2. Run as
+`… --train NAME`, this file is the training script itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 WIDTH, FEED, LAYERS, HEADS, GROUPS, VOCABULARY, SEQUENCE, GPUS = 2048, 8192, 4, 32, 8, 128256, 4096, 16
-MICRO_BATCHES = {"megatron": 4, "megatron-fp8": 2, "megatron-experts": 2}
+MICRO_BATCHES = {"megatron": 4, "megatron-fp8": 2, "megatron-experts": 2, "torchtitan": 4}
 """Micro batches of a step, where there are several."""
 
 LLAMA = {
@@ -39,6 +40,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "trainer": {
         "plan.sharding": "fsdp", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "huggingface",
         "runtime.root_unit": "freed", "runtime.launch": "eager",
+    },
+    "torchtitan": {
+        "plan.sharding": "fsdp", "plan.tp": 2, "plan.sequence_parallel": True, "plan.pp": 2, "plan.dp": 4, "plan.global_batch": 16,
+        "runtime.framework": "torchtitan", "runtime.version": "2026.01", "runtime.reshard_after_forward": False,
+        "runtime.launch": "eager", "runtime.fused_rmsnorm": True,
     },
     "deepspeed": {"plan.sharding": "zero3", "plan.dp": 16, "plan.global_batch": 16, "runtime.framework": "deepspeed"},
 }  # fmt: skip
@@ -113,6 +119,44 @@ def train_deepspeed() -> None:
     for _ in range(9):
         engine.backward(engine(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens).loss)
         engine.step()
+
+
+def write_text_of_titan(folder: str, ranks: int) -> Path:
+    """A tokenizer of one word for torchtitan, and a text of it for each rank; the folder of the text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    ends = {"bos_token": "<s>", "eos_token": "</s>"}
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(f"{folder}/tokenizer.json")
+    Path(folder, "tokenizer_config.json").write_text(json.dumps(ends))
+    texts = Path(folder, "texts")
+    texts.mkdir()
+    (texts / "texts.json").write_text(f"{json.dumps({'text': 'a ' * 20000})}\n" * ranks)
+    return texts
+
+
+def train_torchtitan() -> None:
+    """torchtitan's own Llama 3 and trainer as of 0.2.2, the last whose pipelines run with PyTorch 2.13."""
+    from torchtitan.config import JobConfig
+    from torchtitan.models.llama3 import TransformerModelArgs, llama3_args
+    from torchtitan.tools.logging import init_logger
+    from torchtitan.train import Trainer
+
+    init_logger()
+    llama3_args["small"] = TransformerModelArgs(
+        dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, n_kv_heads=GROUPS, vocab_size=VOCABULARY, ffn_dim_multiplier=1.5,
+        multiple_of=1024,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        config = JobConfig()
+        config.model.name, config.model.flavor, config.model.hf_assets_path = "llama3", "small", folder
+        config.job.dump_folder, config.training.dataset = folder, "c4_test"
+        config.training.dataset_path = str(write_text_of_titan(folder, int(os.environ["WORLD_SIZE"])))
+        config.training.seq_len, config.training.local_batch_size, config.training.steps = SEQUENCE, MICRO_BATCHES["torchtitan"], 9
+        config.parallelism.tensor_parallel_degree = config.parallelism.pipeline_parallel_degree = 2
+        config.activation_checkpoint.mode = "none"
+        Trainer(config).train()
 
 
 def train_megatron(kind: str) -> None:
@@ -210,7 +254,8 @@ def beside(name: str) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["--train"]:
         kind = sys.argv[2]
-        {"fsdp2": train_fsdp2, "trainer": train_trainer, "deepspeed": train_deepspeed}.get(kind, lambda: train_megatron(kind))()
+        own = {"fsdp2": train_fsdp2, "trainer": train_trainer, "deepspeed": train_deepspeed, "torchtitan": train_torchtitan}
+        own.get(kind, lambda: train_megatron(kind))()
         return
     for name in sys.argv[1:] or RUNS:
         beside(name)

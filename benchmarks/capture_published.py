@@ -12,7 +12,6 @@ run_train.sh and, in brackets, under the default ones. Needs torch's build for C
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from capture_against import take_megatron_steps
+from capture_against import take_megatron_steps, write_text_of_titan
 
 GIB = 2.0**30
 
@@ -77,7 +76,6 @@ def train_megatron(run: Llama) -> None:
 def train_torchtitan() -> None:
     """torchtitan's own 8B and trainer, with a text of one word, without compiling, and with the loss over all logits that it had in
     December 2024."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
     from torchtitan.components.loss import CrossEntropyLoss
     from torchtitan.models.common.config_utils import decoder_vocab_size
     from torchtitan.models.llama3.config_registry import llama3_8b
@@ -86,16 +84,11 @@ def train_torchtitan() -> None:
     init_logger()
     config = llama3_8b()
     with TemporaryDirectory() as folder:
-        ends = {"bos_token": "<s>", "eos_token": "</s>"}
-        words = Tokenizer(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3}, unk_token="<unk>"))
-        words.pre_tokenizer = pre_tokenizers.Whitespace()
-        words.save(f"{folder}/tokenizer.json")
-        Path(folder, "tokenizer_config.json").write_text(json.dumps(ends))
-        texts = Path(folder, "texts")
-        texts.mkdir()
-        (texts / "texts.json").write_text(f"{json.dumps({'text': 'a ' * 20000})}\n" * 4 * int(os.environ["WORLD_SIZE"]))
         config.hf_assets_path = config.dump_folder = folder
-        config.dataloader.dataset, config.dataloader.dataset_path = "c4_test", str(texts)
+        config.dataloader.dataset, config.dataloader.dataset_path = (
+            "c4_test",
+            str(write_text_of_titan(folder, int(os.environ["WORLD_SIZE"]))),
+        )
         config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
         config.training.local_batch_size, config.training.steps, config.training.disable_cuda_graphs = 2, 9, True
         config.parallelism.spmd_backend = "partial_dtensor"

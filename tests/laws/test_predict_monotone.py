@@ -14,7 +14,6 @@ from random_jobs import RECOMPUTES, changed, jobs, scaled
 from windtunnel.compute.choose import choose
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, activation_walk, memory_of
-from windtunnel.memory.habits import habits
 from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.constants import PROTOCOLS
@@ -154,11 +153,11 @@ def held(job: Job, **fields: object) -> tuple[StageMemory, ...]:
 @given(jobs())
 def test_stronger_sharding_never_holds_more_state(job: Job) -> None:
     """Weights, gradients and optimizer; what FSDP gathers for a moment is `buffers`. PyTorch's pipeline runtime is outside the law
-    between zero2 and zero3: it keeps gradients whole until the last micro batch (`memory/habits.py`).
+    between zero2 and zero3: it keeps gradients whole until the last micro batch (`Job.whole_in_step`).
     """
     base = changed(job, shard_group=None, offload=NO_OFFLOAD)
     found = {kind: held(base, sharding=kind) for kind in ("none", "zero1", "zero2", "zero3")}
-    whole = habits(job.runtime.framework).torch_pipeline and job.plan.pp > 1
+    whole = job.runtime.whole_in_pipeline and job.plan.pp > 1
     for weaker, stronger in (("none", "zero1"), ("zero1", "zero2"), ("zero2", "zero3")):
         for a, b in zip(found[weaker], found[stronger], strict=True):
             assert b.optimizer <= a.optimizer * (1 + ROUNDING) and b.weights <= a.weights * (1 + ROUNDING)

@@ -103,7 +103,7 @@ def test_stages_run_together_and_meet(tmp_path: Path) -> None:
     assert not job.replayed.stuck
     middle = job.ranks[1]
     sent = middle.entries[steps_of(middle)[-1]]
-    assert (sent["kind"] == EntryKind.CALL).sum() == 4 * 8
+    assert (sent["kind"] == EntryKind.CALL).sum() == 4 * 8 + 2  # and sums of a weight's and a bias's gradient
 
 
 def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> None:
@@ -160,8 +160,15 @@ def test_a_replayed_graph_is_one_launch_and_has_a_step_of_its_own(tmp_path: Path
     assert job.operators["aten::mm"] == 3
 
 
-def test_steps_of_a_script_without_an_optimizer_end_where_it_writes_its_parameters(tmp_path: Path) -> None:
-    job = captured("own_update", 1, tmp_path)
+def test_steps_of_a_script_without_an_optimizer_end_where_it_writes_its_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it saves after each of them is left out: no file but the capture's comes."""
+    monkeypatch.chdir(tmp_path)
+    job = captured("own_update", 1, tmp_path / "captured")
+    made = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert made == ["captured", "captured/rank-000000.log", "captured/rank-000000.parquet"]
+    assert "saves are left out" in job.ranks[0].about["notes"]
     assert job.ranks[0].about["steps"] == 3
     assert job.operators["aten::addmm"] == 2 * 2
     assert job.operators["aten::sub_.Tensor"] == 4

@@ -60,7 +60,7 @@ def test_every_tensor_is_freed_once_and_state_stays(plan: dict[str, Any]) -> Non
             else:
                 assert live.pop(event.tensor) == -event.size
         habit, parameters = habits(workload.job.runtime.framework), workload.stage_parameters[stage]
-        state = state_of(workload.job, habit, parameters, workload.stage_experts[stage])
+        state = state_of(workload.job, parameters, workload.stage_experts[stage])
         late = state.gradients if habit.flat == "none" or plan.get("gradient_dtype") == "fp16" else 0.0
         lasting = {e.tensor: e.label for e in lifetimes(workload, stage)}
         kept = sum(size for tensor, size in live.items() if not lasting[tensor].startswith(("cuBLAS", "pipeline", "framework")))

@@ -15,6 +15,7 @@ from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, load_job, load_runtime
 from windtunnel.workload import Axis, Comm, Phase, build
+from windtunnel.workload.identity import LAYERS as LAYER_KINDS
 from windtunnel.workload.passes.fsdp import INT4, INT8, blocks_ahead
 
 MOE: dict[str, Any] = {"experts": 4, "top_k": 2, "tied_embeddings": False}
@@ -260,6 +261,40 @@ def test_parameters_are_gathered_in_buckets() -> None:
 
     assert count(job(**fields)) == 1
     assert count(job(**fields, gather_bucket=20e6)) == -(-int(2 * build(job()).stage_parameters[0]) // 20_000_000)
+
+
+def test_torchs_pipelines_gather_and_reduce_once_a_step() -> None:
+    """torch.distributed.pipelining, stage.py: parameters stay gathered and gradients whole until the last micro batch. As captured
+    from torchtitan 0.2.2 (docs/capture.md); a vocabulary cut over tp adds the other ranks' rows to the embedding's gradient."""
+    fields: dict[str, Any] = {"pp": 2, "tp": 2, "dp": 4, "sequence_parallel": True, "global_batch": 32, "reduce_dtype": "fp32"}
+    whole = {**fields, "whole_in_pipeline": True}
+    calls, each = moved(job(**whole)), moved(job(**fields))
+    assert (calls[GATHER, SHARD], calls[SCATTER, SHARD]) == (pytest.approx(2.0), pytest.approx(4.0))
+    assert each[SCATTER, SHARD] == pytest.approx(8 * calls[SCATTER, SHARD])
+    one, last = build(job(**whole)), build(job(**{**whole, "collects_outputs": True}))
+    kept, more = memory_of(job(**whole), one), memory_of(job(**{**whole, "collects_outputs": True}), last)
+    assert kept[0].gradients == pytest.approx(4.0 * one.stage_parameters[0])
+    assert [after.buffers - before.buffers for before, after in zip(kept, more, strict=True)] == [
+        0.0,
+        7 * 2 * 1024 * VOCABULARY / 2,
+    ]
+    layer = max(block.parameters for block in one.blocks if block.key.kind in LAYER_KINDS)
+    rest = 2 * (one.stage_parameters[0] + layer) + 2 * one.boundary
+    assert kept[0].buffers == pytest.approx(rest + 4 * VOCABULARY * HIDDEN / 2)
+
+
+def test_dtensor_keeps_what_it_gathers_for_the_weights_gradient() -> None:
+    """A layer of two column-parallel products, and the head: Megatron-Core gathers each input once more."""
+    fields: dict[str, Any] = {"tp": 2, "dp": 8, "sequence_parallel": True}
+
+    def gathers(of: Job) -> list[int]:
+        workload = build(of)
+        calls = (workload.ops.comm == GATHER) & (workload.ops.axis == Axis.TP) & (workload.ops.phase == Phase.WGRAD)
+        return [int(calls[block.backward].sum()) for block in workload.blocks]
+
+    assert gathers(job(**fields)) == [0, 2, 1]
+    assert gathers(job(**fields, keeps_gathered=True)) == [0, 0, 0]
+    assert [load_runtime(name).keeps_gathered for name in ("torchtitan", "megatron-core")] == [True, False]
 
 
 def test_a_chained_optimizer_gathers_everything_for_each_of_its_parts() -> None:

@@ -60,7 +60,7 @@ def _tell(error: BaseException) -> None:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((own, "<frozen"))]
     sys.stderr.write("".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)]))
     sys.stderr.write("".join(traceback.format_exception_only(error)))
-    scripts = [frame for frame in frames if "site-packages" not in frame.filename]
+    scripts = [frame for frame in frames if not stand_ins.is_installed(frame.filename)]
     if scripts:
         sys.stderr.write(f"in {scripts[-1].filename}, line {scripts[-1].lineno}: {scripts[-1].line}\n")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from functools import wraps
+import sysconfig
+from functools import cache, wraps
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -57,7 +58,7 @@ class _TritonOfScripts(PathFinder):
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "triton" or _is_installed_package(_importer()):
+        if name != "triton" or is_installed(_importer()):
             return None
         return super().find_spec(name, [str(PACKAGES)], target)
 
@@ -104,8 +105,15 @@ def _importer() -> str:
     return frame.f_code.co_filename
 
 
-def _is_installed_package(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file or file == find_spec.__code__.co_filename
+def is_installed(file: str) -> bool:
+    """Whether a file came with Python or a package: it lies beside what installers write, wherever that is (`pip --target` too)."""
+    within = Path(file).parents
+    return Path(sysconfig.get_path("stdlib")) in within or any(_has_packages(at) for at in within if str(at) in sys.path)
+
+
+@cache
+def _has_packages(folder: Path) -> bool:
+    return any(folder.glob("*.dist-info"))
 
 
 def _offer_packages(notes: list[str]) -> None:
@@ -189,6 +197,8 @@ def _leave_out(torch: Any, device: Any, notes: list[str]) -> None:
     import torch.distributed.checkpoint as checkpoint
 
     checkpoint.save = checkpoint.async_save = save_nothing
+    if find_spec("safetensors") is not None:
+        import_module("safetensors.torch").save_file = save_nothing  # type: ignore[attr-defined]
 
 
 def _replace_flex_attention(torch: Any, notes: list[str]) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,20 @@ def put_in(torch: Any, device: Any, exchange: Exchange) -> list[dict[str, Any]]:
         "monitored_barrier": lambda *_, **__: None, **_objects(dist, exchange),
     }  # fmt: skip
     _replace(dist, inside, standing_in)
+    for module in (dist, inside):
+        module.ProcessGroupNCCL = ProcessGroupNCCL
     if not hasattr(dist, "set_timeout"):  # of later versions of PyTorch, which torchtitan asks for
         dist.set_timeout = lambda *_, **__: None
     return groups
+
+
+class ProcessGroupNCCL:
+    """A name of builds with CUDA, which scripts look at and take options from. No group is of it."""
+
+    class Options:
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
+            self.config = types.SimpleNamespace()
 
 
 def _replace(dist: Any, inside: Any, standing_in: dict[str, Any]) -> None:

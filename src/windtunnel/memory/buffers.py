@@ -79,8 +79,13 @@ def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, paramete
     blocks = workload.blocks
     largest = max((blocks[b].elements for b in used if b not in workload.root), default=0.0)
     trained = max((blocks[b].parameters for b in used if b not in workload.root), default=0.0)
-    if job.plan.pp > 1 and habit.torch_pipeline:
-        whole = compute * parameters + (compute + reduced) * trained + _outputs(workload, stage, compute)
+    if job.whole_in_step:
+        # The reduce-scatter's input comes when the last activations have gone (torch stage.py, run_post_backward).
+        outputs = _outputs(workload, stage, compute) if runtime.collects_outputs else 0.0
+        # DTensor has no rule for the gradient of an embedding whose vocabulary is cut: each rank makes and keeps that of all rows
+        # (torch _ops/_embedding_ops.py, embedding_dense_backward_strategy).
+        table = float(job.vocab_elements) if any(blocks[b].key.kind is BlockKind.EMBEDDING for b in used) else 0.0
+        whole = compute * (parameters + trained) + outputs + (job.plan.tp - 1) * reduced * table
         return Buffers(whole, whole, whole)
     last = workload.root[-1] if workload.root and workload.root[-1] in used else None
     head = 0.0 if last is None else blocks[last].parameters

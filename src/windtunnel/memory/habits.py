@@ -37,11 +37,6 @@ class MemoryHabits:
     """Elements of the flat reduction buffer; 0: gradients already lie in one."""
     stated_bucket: bool = False
     """Whether that buffer has the size of `runtime.bucket` (DeepSpeed's reduce_bucket_size) in place of `bucket`."""
-    saves_gathered: bool = False
-    """Whether the gathered input of a column-parallel layer is kept under sequence parallelism, not gathered again."""
-    torch_pipeline: bool = False
-    """Whether PyTorch's pipeline runtime over FSDP2 runs: it keeps parameters gathered and gradients unsharded until the last micro
-    batch, and the outputs of all micro batches until the end of the step."""
     resident: float = 0.0
     """Bytes of the process on the GPU beside tensors, context and NCCL: eagerly loaded kernels, as before CUDA 11.7."""
     flat: Literal["none", "gradients", "all"] = "none"
@@ -64,7 +59,7 @@ _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
 _NANOTRON = MemoryHabits(loss=(14.0, 14.0), raw_gradients="chunk", flat="gradients")
-_TORCHTITAN = MemoryHabits(loss=(12.0, 18.0), loss_holes=(2.0, 0.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
+_TORCHTITAN = MemoryHabits(loss=(12.0, 18.0), loss_holes=(2.0, 0.0), keeps_outputs=True)
 
 HABITS: dict[str, MemoryHabits] = {
     "megatron-deepspeed": _DEEPSPEED,

@@ -103,7 +103,7 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
-    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
+    state = state_of(job, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
@@ -203,7 +203,7 @@ class _Player:
         self.script, self.boundary = script, workload.boundary
         job, parameters = workload.job, workload.stage_parameters[stage]
         raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
-        gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
+        gradients = state_of(job, parameters, workload.stage_experts[stage]).gradients
         self.per_element = gradients / parameters if parameters and _late_gradients(job, habit) else 0.0
         self.updated_at_once = DTYPE_BYTES[job.runtime.gradient_dtype] if job.runtime.optimizer_in_backward else 0.0
         self.elements = [block.tensors.trained for block in workload.blocks]
@@ -235,9 +235,7 @@ class _Player:
     def gathered_bytes(workload: Workload, stage: int) -> dict[int, float]:
         """Bytes of a block's gathered parameters where full sharding gathers and frees them block by block."""
         job = workload.job
-        if not job.plan.shards_parameters or job.shard_ranks == 1 or not job.runtime.reshard_after_forward:
-            return {}
-        if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
+        if not job.plan.shards_parameters or job.shard_ranks == 1 or not job.runtime.reshard_after_forward or job.whole_in_step:
             return {}
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         blocks = workload.blocks
@@ -365,7 +363,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
-    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
+    state = state_of(job, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     arriving = arriving_gradients(job, state.gradients, parameters)
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job), arriving, buffers_of(workload, stage, habit, parameters))
     # Shards of gradients are made on the stream of the reduce-scatter, whose blocks serve no other (torch _fsdp_collectives.py,

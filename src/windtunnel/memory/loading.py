@@ -88,7 +88,7 @@ def loading_of(job: Job) -> LoadingMemory | None:
     narrow, frozen = workload.held_weights(0)
     parameters, experts = workload.stage_parameters[0], workload.stage_experts[0]
     states = workload.stage_states[0]
-    weights = state_of(alone, habit, parameters, experts, narrow, states, frozen, workload.resident_bytes(0)).weights
+    weights = state_of(alone, parameters, experts, narrow, states, frozen, workload.resident_bytes(0)).weights
     model = job.model
     wide = float(job.padded_vocab * model.hidden * (1 if model.tied_embeddings else 2) + (2 * model.layers + 1) * model.hidden)
     cast = (4.0 - DTYPE_BYTES["bf16"]) * wide if job.runtime.kbit_casts else 0.0

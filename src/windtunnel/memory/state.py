@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.memory.habits import MemoryHabits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
@@ -41,7 +40,6 @@ class State:
 
 def state_of(
     job: Job,
-    habits: MemoryHabits,
     parameters: float,
     experts: float = 0.0,
     quantised: float = 0.0,
@@ -56,7 +54,7 @@ def state_of(
     plan, runtime = job.plan, job.runtime
     shard = shard_elements(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
-    unsharded_gradients = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    unsharded_gradients = plan.gradient_accumulation == "local" or job.whole_in_step
     still = weight * frozen / job.shard_ranks
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     kept = plan.offload.kept_state

@@ -71,8 +71,8 @@ def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequenc
     plan = job.plan
     moments = workload.stage_states[stage]
     frozen = workload.held_weights(stage)[1]
-    without_offload = state_of(_without_offload(job), habit, parameters, experts, moments=moments, frozen=frozen)
-    on_gpu = state_of(job, habit, parameters, experts, moments=moments)
+    without_offload = state_of(_without_offload(job), parameters, experts, moments=moments, frozen=frozen)
+    on_gpu = state_of(job, parameters, experts, moments=moments)
     offloaded = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":
         optimizer_bytes = without_offload.optimizer - on_gpu.optimizer

@@ -151,10 +151,10 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
     gathers = np.where((table.comm == Comm.ALL_GATHER) & (table.axis == Axis.TP), table.bytes, 0.0)
     gradients = back.most(_gradients(workload))
     temporary = gradients * width + back.most(gathers) + back.most(_context(table)) + workload.boundary
-    kept = ahead.total(gathers) * (1.0 - 1.0 / plan.tp) if habit.saves_gathered and plan.sequence_parallel else None
+    kept = ahead.total(gathers) * (1.0 - 1.0 / plan.tp) if runtime.keeps_gathered and plan.sequence_parallel else None
     weights = (table.phase == Phase.WGRAD) & ((table.kind == Kind.GEMM) | (table.kind == Kind.GROUPED_GEMM))
     operands = np.where(weights, table.batch * table.k * (table.m + table.n), 0) * np.minimum(_WIDTHS[table.dtype], width)
-    again = back.total(np.where(table.phase == Phase.WGRAD, gathers, 0.0)) * (0.0 if habit.saves_gathered else 1.0 - 1.0 / plan.tp)
+    again = back.total(np.where(table.phase == Phase.WGRAD, gathers, 0.0)) * (1.0 - 1.0 / plan.tp)
     late = np.maximum(0.0, back.total(operands) - again)  # operands are kept quantised
     losses, needs = np.flatnonzero(table.kind == Kind.CROSS_ENTROPY).tolist(), []
     for place, block in enumerate(blocks):

@@ -63,6 +63,11 @@ class Job(Noun):
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
 
     @property
+    def whole_in_step(self) -> bool:
+        """Whether parameters are gathered once a step and gradients reduced once, though ranks keep shards of them only."""
+        return self.plan.shards_parameters and self.plan.pp > 1 and self.runtime.whole_in_pipeline
+
+    @property
     def replicas(self) -> int:
         """Copies of the sharded state: dp x cp over the ranks that share one."""
         return self.dp * self.plan.cp // self.shard_ranks

@@ -232,6 +232,19 @@ class Runtime(Noun):
         False, description="recompute ends with the last tensor that backward needs (torch's early_stop; XLA removes dead code)"
     )
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
+    whole_in_pipeline: Flag = Field(
+        False,
+        description="fsdp under pp: parameters stay gathered and gradients whole until the last micro batch "
+        "(torch.distributed.pipelining)",
+    )
+    collects_outputs: Flag = Field(
+        False, description="whole_in_pipeline: the head's stage keeps the logits of all micro batches too; acts on memory"
+    )
+    keeps_gathered: Flag = Field(
+        False,
+        description="sequence parallelism: a column-parallel layer's gathered input is kept for the weights' gradient (DTensor), "
+        "not gathered again (Megatron-Core)",
+    )
     root_unit: Literal["joined", "kept", "freed"] = Field(
         "kept",
         description="zero3/fsdp: embedding and head are gathered and reduced as one unit that stays gathered for backward; each by "

@@ -1,4 +1,4 @@
-"""A mixture by hand: a router chooses 2 of 8 experts for each token, tokens travel to them and back, on all ranks of the job."""
+"""A mixture by hand: a router chooses 2 of 8 experts for each token, tokens travel to them and back, on up to eight ranks."""
 
 import os
 
@@ -18,26 +18,27 @@ class Mixture(nn.Module):
         self.expert = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x):
-        world = dist.get_world_size()
+        world = dist.get_world_size(group)
         scores, experts = self.router(x).softmax(-1).topk(CHOSEN, dim=-1)
         order = experts.flatten().argsort(stable=True)
         tokens = x.repeat_interleave(CHOSEN, 0)[order]
         sent = torch.bincount(experts.flatten(), minlength=EXPERTS).view(world, -1).sum(1)
         received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent)
+        dist.all_to_all_single(received, sent, group=group)
         there, back = sent.tolist(), received.tolist()
-        arrived = dist_nn.all_to_all_single(tokens.new_empty(sum(back), WIDTH), tokens, back, there)
-        made = dist_nn.all_to_all_single(torch.empty_like(tokens), self.expert(arrived), there, back)
+        arrived = dist_nn.all_to_all_single(tokens.new_empty(sum(back), WIDTH), tokens, back, there, group=group)
+        made = dist_nn.all_to_all_single(torch.empty_like(tokens), self.expert(arrived), there, back, group=group)
         result = torch.zeros_like(x).index_add(0, order // CHOSEN, made * scores.flatten()[order, None])
         assert torch.isfinite(result).all()
         return x + result
 
 
 dist.init_process_group("nccl")
+group, _ = dist.new_subgroups(min(dist.get_world_size(), EXPERTS))
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 model = DistributedDataParallel(Mixture().cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(2):
+for step in range(3):
     loss = model(torch.randn(TOKENS, WIDTH, device="cuda")).square().mean()
     loss.backward()
     optimizer.step()

@@ -168,6 +168,17 @@ std::string explain(const c10::OperatorHandle& op, const std::string& what) {
   return text + "\n(capture: " + op.schema().name() + ", whose result would need values of the device, at " + site_of_call() + ")";
 }
 
+// Gradients that a backward operator is not asked for are not there.
+void drop_masked(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (schema.arguments()[i].name() != "output_mask" || !arguments[i].isBoolList()) continue;
+    const auto asked = arguments[i].toBoolList();
+    for (size_t j = 0; j < std::min(asked.size(), results.size()); ++j) {
+      if (!asked[j] && results[j].isTensor()) results[j] = Tensor();
+    }
+  }
+}
+
 void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Away away;
   const auto& schema = op.schema();
@@ -206,6 +217,7 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }
     }
   }
+  drop_masked(schema, arguments, results);
   std::vector<Tensor> made;
   auto wrap = [&](const Tensor& found) {
     if (!found.defined() || (!known && !found.is_meta())) return found;

@@ -112,7 +112,8 @@ def widths_of(runtime: Runtime, parameters: float, quantised: float) -> Widths:
 def gathers_in_passes(job: Job, overlap_param_gather: bool) -> bool:
     """Whether passes gather the parameters that they read, because ranks keep shards of them only."""
     if job.plan.shards_parameters:
-        return True
+        frozen = getattr(job.model, "lora", None) is not None or getattr(job.model, "frozen", False)
+        return not job.whole_in_step or frozen
     # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
     return job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and overlap_param_gather
 
@@ -177,7 +178,7 @@ def parameter_gathers(job: Job, widths: Widths, overlap_param_gather: bool) -> t
     if job.plan.sharding == "none":
         return ()
     moment = Moment.BEFORE_FIRST_FORWARD if overlap_param_gather else Moment.AFTER_UPDATE
-    rows = _gathers(job, widths.updated, moment, Quantity.DENSE)
+    rows = _gathers(job, widths.gathered if job.plan.shards_parameters else widths.updated, moment, Quantity.DENSE)
     each = job.runtime.gathers_after_each_optimizer and job.model.experts and moment is Moment.AFTER_UPDATE
     return rows * 2 if each else rows  # one optimizer updates experts, another one all else
 
@@ -217,6 +218,8 @@ def reduction_moment(job: Job, overlap_grad_reduce: bool, overlap_param_gather: 
     by_pass = plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
     if by_pass or plan.gradient_accumulation == "reduced" or gradients_leave(plan):
         return Moment.AFTER_BACKWARD
+    if job.whole_in_step:  # behind a stage's last backward pass, not beside it (torch stage.py, run_post_backward)
+        return Moment.AFTER_PASSES
     return Moment.AFTER_LAST_BACKWARD if overlap_grad_reduce else Moment.AFTER_PASSES
 
 

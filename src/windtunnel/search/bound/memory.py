@@ -78,15 +78,14 @@ class MemoryFloor:
 
 
 def _state_widths(job: Job) -> Floats:
-    habit = habits(job.runtime.framework)
     moments = 0.0 if OPTIMIZERS[job.runtime.optimizer].by_shape else None
     one = 1e9  # elements: state is linear in them
-    narrow = state_of(job, habit, 0.0, quantised=one, moments=moments)
+    narrow = state_of(job, 0.0, quantised=one, moments=moments)
     each = {
-        "dense": state_of(job, habit, one, moments=moments),
-        "experts": state_of(job, habit, one, experts=one, moments=moments),
+        "dense": state_of(job, one, moments=moments),
+        "experts": state_of(job, one, experts=one, moments=moments),
         "quantised": narrow,
-        "frozen": state_of(job, habit, 0.0, frozen=one, moments=moments),
+        "frozen": state_of(job, 0.0, frozen=one, moments=moments),
         "frozen_quantised": narrow,
     }
     late = gradients_arrive(job, micro_batches=1)  # they may not be there when activations are at their most

@@ -57,7 +57,7 @@ def column(  # long: the kernels of a layer in the order in which they run
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
     waits: tuple[int, ...] = ()
-    if tape.sp and not tape.outer:
+    if tape.sp and not tape.outer and not runtime.keeps_gathered:
         wire = t * inputs * quantise.wire_width(tape)
         b.append(
             tape.comm(

@@ -113,12 +113,12 @@ def _gather(tape: Tape) -> list[Op]:
 
 def _backward(tape: Tape, classes: int, before: int = 0, gathered: bool = False) -> list[Op]:
     """Both gradients of the product, after `before` rows of the unit. Ranks that keep their own tokens' input gather it again for
-    that of the weights, unless it is `gathered` already (Megatron-Core's tensor_parallel/layers.py,
+    that of the weights, unless it is `gathered` already or the framework keeps it (Megatron-Core's tensor_parallel/layers.py,
     LinearWithGradAccumulationAndAsyncCommunication)."""
     t, h, act = tape.tokens, tape.job.model.hidden, tape.activation_dtype
     size, blocking, waits = t * h * tape.width, not tape.job.runtime.overlap_tp_dgrad, tuple[int, ...]()
     rows: list[Op] = []
-    if tape.sp and not gathered:
+    if tape.sp and not gathered and not tape.job.runtime.keeps_gathered:
         rows.append(tape.comm("logits input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking, (-1,)))
         waits = () if blocking else (before,)
     rows.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))

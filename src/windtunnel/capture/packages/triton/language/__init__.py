@@ -8,11 +8,17 @@ class constexpr:
         self.value = value
 
 
+_TYPES = ("pointer_type", "block_type")
+"""What annotations of kernels call when a kernel is defined."""
+
+
 class _Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, *_: Any, **__: Any) -> Any:
+        if self.name in _TYPES:
+            return self
         raise RuntimeError(f"triton.language.{self.name} runs in kernels alone")
 
 
