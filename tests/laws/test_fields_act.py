@@ -74,6 +74,8 @@ JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "runtime.framework=megatron-core",
         ),
     ),
+    ("llama3-8b-8xh100", ("plan.pp=2", "plan.dp=4", "plan.global_batch=32", "runtime.collects_outputs=true")),
+    ("llama3-8b-8xh100", ("cluster=aws-trn1", "cluster.gpus=32", "plan.tp=32", "plan.dp=1", "runtime.framework=neuron")),
     ("llama3-8b-8xh100", ("cluster=b200-ib", "cluster.gpus=8", "runtime.framework=megatron-core", "runtime.precision=nvfp4")),
 )
 

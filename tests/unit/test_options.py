@@ -275,7 +275,7 @@ def test_a_form_has_its_fields_from_the_options(section: str) -> None:
                 named[made].add(str(name))
     assert named["option"] and named["option"] <= known
     assert named["text"] & known <= {"set"}  # changes of a job are words there
-    assert not named["choice"] & known and named["lines"] & known <= {"job"}  # a job is written out
+    assert not named["choice"] & known and named["lines"] & known <= {"job", "log"}  # both are written out
 
 
 def test_every_form_of_a_verb_is_looked_at() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
 pytest.importorskip("nicegui")
 from windtunnel.predict import predict  # noqa: E402
-from windtunnel.service.door import Asked, JobView, StillRunning  # noqa: E402
-from windtunnel.service.page.context import PageContext  # noqa: E402
+from windtunnel.service.door import Asked  # noqa: E402
+from windtunnel.service.page.asking import Asking, Wanted  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
 from windtunnel.service.page.language import LANGUAGES, words_of  # noqa: E402
 from windtunnel.service.page.pasting import _read  # noqa: E402
@@ -79,19 +79,20 @@ def test_a_limit_of_uploads_is_stated_by_the_code_and_names_gzip(key: str, langu
     assert "{size}" in text and re.search("gz", text) and not re.search(r"\d ?[MG]i?B", text)
 
 
-def test_reading_a_paste_waits_for_a_busy_service() -> None:
-    """It gave up after the few seconds of a form's field, and told an error of a text that is fine."""
+@pytest.mark.parametrize(("content", "first"), [("run", None), ("job", {"kind": "SpecError"})])
+def test_a_paste_that_is_no_job_is_read_without_a_machine(content: str, first: object) -> None:
+    """A log has nothing to run on a machine; a job that does not fit one keeps what was said of it."""
 
-    class BusyContext:
-        async def ask(
-            self, verb: str, arguments: object, files: object, artefacts: Sequence[str] = (), wait: float | None = None
-        ) -> Asked:
-            if wait is None or wait < 30.0:
-                raise StillRunning(JobView("1", "k", verb, "", "running", None, None, "", None, 0, 1, 0.0, None, None, "page"))
-            return Asked(b'{"content": "job"}', "k", "", 30.0, False, verb, "application/json", "", {}, "")
+    class Reading:
+        error: dict[str, str] | None = None
 
-    told = asyncio.run(_read(cast(PageContext, BusyContext()), {"run.sh": b"torchrun"}, {}))
-    assert told == {"content": "job"}
+        async def run(self, wanted: Wanted, ignores: object) -> Asked | None:
+            self.error = {"kind": "SpecError"} if "on" in wanted.arguments else None
+            told = json.dumps({"content": content}).encode()
+            return None if self.error else Asked(told, "k", "", 30.0, False, wanted.verb, "application/json", "", {}, "")
+
+    told, error = asyncio.run(_read(cast(Asking, Reading()), {"run.sh": b"torchrun"}, {"on": "h100-ib"}))
+    assert (told, error) == ({"content": content}, first)
 
 
 @pytest.mark.parametrize(("names", "tables"), [("a.csv b.PARQUET", True), ("a.csv.gz", True), ("a.json.gz a.csv", False)])
