@@ -273,7 +273,7 @@ def output_gradient(workload: Workload) -> float:
     """Bytes of a gradient of the output matrix in compute precision: of one part of the logits, which autograd adds to that of the
     parts before it; or the placeholder of a fused product."""
     job = workload.job
-    if isinstance(job.model, GraphModel) or job.model.lora is not None or job.model.frozen:
+    if isinstance(job.model, GraphModel) or job.has_frozen_weights:
         return 0.0
     return job.runtime.compute_width * float(job.vocab_elements)
 

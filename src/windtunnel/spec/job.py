@@ -63,6 +63,11 @@ class Job(Noun):
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
 
     @property
+    def has_frozen_weights(self) -> bool:
+        """Whether weights are used that are not trained: under adapters, or all of a frozen model."""
+        return not isinstance(self.model, GraphModel) and (self.model.lora is not None or self.model.frozen)
+
+    @property
     def whole_in_step(self) -> bool:
         """Whether parameters are gathered once a step and gradients reduced once, though ranks keep shards of them only."""
         return self.plan.shards_parameters and self.plan.pp > 1 and self.runtime.whole_in_pipeline

@@ -172,7 +172,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
         weights += count * _matrices(seen, kind, model.top_k)
         score += mixer_of(kind.mixer).score_flops(seen, count, plan.seq, kind.local, causal)
     images = plan.global_batch * _vision_flops(model)
-    if model.lora is not None or model.frozen:
+    if job.has_frozen_weights:
         return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters_used(model) + score) + images
     return float(tokens) * (6.0 * weights + score) + images
 

@@ -104,7 +104,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
-        self.frozen = self.frozen or self.job.model.lora is not None or self.job.model.frozen
+        self.frozen = self.frozen or self.job.has_frozen_weights
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp

@@ -112,8 +112,7 @@ def widths_of(runtime: Runtime, parameters: float, quantised: float) -> Widths:
 def gathers_in_passes(job: Job, overlap_param_gather: bool) -> bool:
     """Whether passes gather the parameters that they read, because ranks keep shards of them only."""
     if job.plan.shards_parameters:
-        frozen = getattr(job.model, "lora", None) is not None or getattr(job.model, "frozen", False)
-        return not job.whole_in_step or frozen
+        return not job.whole_in_step or job.has_frozen_weights
     # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
     return job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and overlap_param_gather
 
