@@ -77,6 +77,25 @@ def test_a_pasted_configuration_says_what_was_read(window: Window) -> None:
     step_of(again)
 
 
+def test_what_opens_stands_still(window: Window) -> None:
+    """What slides open under a pointer takes a click away: a button that moves between press and release is not pressed."""
+    page = window().open("compose")
+    step_of(page)
+    places = page.locator("#paste").evaluate(
+        """async card => {
+          card.querySelector('.q-item').click();
+          const places = [], ends = performance.now() + 600;
+          while (performance.now() < ends) {
+            await new Promise(requestAnimationFrame);
+            const area = card.querySelector('textarea'), press = [...card.querySelectorAll('button')].find(one => one.offsetParent);
+            if (area && area.offsetParent) { area.focus(); places.push(press.getBoundingClientRect().y); }
+          }
+          return places;
+        }"""
+    )
+    assert len(places) > 1 and set(places) == {places[-1]}
+
+
 def test_pasted_flags_become_the_job(window: Window) -> None:
     page = window().open("compose")
     before = step_of(page)

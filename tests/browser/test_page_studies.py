@@ -99,8 +99,8 @@ def test_a_point_of_the_front_has_its_command(window: Window) -> None:
 
 def test_a_step_of_rl_has_phases_and_memory(window: Window) -> None:
     page = window(locale="zh-CN").open("serving")
-    page.locator("#rl textarea").fill(RL)
-    page.locator("#rl textarea").blur()
+    page.get_by_label("任务，或 verl", exact=False).fill(RL)
+    page.get_by_label("任务，或 verl", exact=False).blur()
     page.locator("#rl .wt-go").click()
     page.locator("#rl-answer svg").nth(1).wait_for()
     assert "采样" in (page.locator("#rl-answer svg").first.text_content() or "")

@@ -68,6 +68,7 @@ def mount_page(app: Starlette, door: ServiceDoor, runs: Sequence[str] = ()) -> N
         app.router.routes += sign_in_routes(app.state.tokens, app.state.sessions)
     nicegui.app.add_middleware(PagePolicy)
     nicegui.app.add_exception_handler(404, _to_nearest)
+    ui.expansion.default_props(":duration=0")  # with look.css: what opens and closes does so at once
     ui.run_with(
         app,  # type: ignore[arg-type]  # any Starlette application will do
         mount_path=HOME, title="windtunnel", favicon=ICON, dark=None, tailwind=False, show_welcome_message=False,
