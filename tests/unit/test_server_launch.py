@@ -208,7 +208,48 @@ def test_the_client_beside_it_says_the_load(tmp_path: Path) -> None:
     found = read_launch(path)
     assert found is not None
     load = {key: found.fields[key] for key in ("isl", "osl", "concurrency", "requests")}
-    assert load == {"isl": "1024-2048", "osl": "128-256", "concurrency": 32, "requests": 64}
+    assert load == {"isl": "1024-3072", "osl": "128-384", "concurrency": 32, "requests": 64}
+
+
+SGLANG = "python3 -m sglang.bench_serving --backend sglang"
+OLD = "python benchmarks/benchmark_serving.py --backend vllm --model x"
+
+
+@pytest.mark.parametrize(
+    ("client", "load", "assumed"),
+    [
+        ("vllm bench serve --model x", {"isl": "1024", "osl": "128", "requests": 1000, "concurrency": 1000}, 3),
+        ("vllm bench serve --model x --random-input-len 500 --random-output-len 9 --request-rate 4 --num-prompts 80",
+         {"isl": "500", "osl": "9", "requests": 80, "rate": 4.0}, 0),
+        ("vllm bench serve --model x --random-input-len 1000 --random-output-len 100 --random-range-ratio 0.2 --num-prompts 8",
+         {"isl": "800-1200", "osl": "80-120", "requests": 8, "concurrency": 8}, 0),
+        ("vllm bench serve --model x --dataset-name sharegpt --num-prompts 50 --request-rate inf",
+         {"isl": "228~1.2<1024", "osl": "196~1.0<1024", "requests": 50, "concurrency": 50}, 1),
+        (f"{SGLANG} --dataset-name random --random-input 1024 --random-output 256 --num-prompts 300 --request-rate 1",
+         {"isl": "1-1024", "osl": "1-256", "requests": 300, "rate": 1.0}, 2),
+        (f"{SGLANG} --dataset-name random --random-input 1024 --random-output 256 --random-range-ratio 1 --num-prompts 300",
+         {"isl": "1024", "osl": "256", "requests": 300, "concurrency": 300}, 0),
+        (f"{SGLANG} --dataset-name random --random-input 1024 --random-output 256 --random-range-ratio 0.5 --max-concurrency 9",
+         {"isl": "512-1024", "osl": "128-256", "requests": 1000, "concurrency": 9}, 1),
+        (SGLANG, {"isl": "228~1.2<1024", "osl": "196~1.0<1024", "requests": 1000, "concurrency": 1000}, 2),
+        (f"{SGLANG} --dataset-name mmmu --num-prompts 20", {"requests": 20, "concurrency": 20}, 0),
+        (f"{OLD} --dataset-name random --random-input-len 1024 --random-output-len 1024 --random-range-ratio 0.8 --num-prompts 40",
+         {"isl": "819-1024", "osl": "819-1024", "requests": 40, "concurrency": 40}, 0),
+        (f"{OLD} --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json --sharegpt-output-len 64 --num-prompts 200",
+         {"isl": "228~1.2<1024", "osl": "64", "requests": 200, "concurrency": 200}, 1),
+        ("aiperf profile --model x --isl 1000 --isl-stddev 100 --osl 50 --concurrency 4 --request-count 40",
+         {"isl": "1000~0.1", "osl": "50", "requests": 40, "concurrency": 4}, 0),
+        ("python token_benchmark_ray.py --model x --max-num-completed-requests 20 --num-concurrent-requests 2",
+         {"isl": "550~0.273", "osl": "150~0.533", "requests": 20, "concurrency": 2}, 2),
+        ("evalscope perf --url x --parallel 1 10 50 --number 10 100 500 --rate -1", {"concurrency": 50}, 1),
+    ],
+)  # fmt: skip
+def test_a_client_draws_what_no_flag_says(client: str, load: dict[str, Any], assumed: int) -> None:
+    """What a benchmark draws by its own defaults is part of its load, and each is said."""
+    found = read_launch(f"vllm serve Qwen/Qwen3-8B &\n{client}\n")
+    assert found is not None
+    assert {key: found.fields[key] for key in found.fields if key not in ("model", "engine")} == load
+    assert sum(line.startswith("load: ") for line in found.assumed) == assumed
 
 
 def test_every_flag_is_taken_or_listed() -> None:

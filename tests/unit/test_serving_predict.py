@@ -26,6 +26,13 @@ def small(engine: str = "vllm", gpus: int = 1, plan: ServePlan | None = None, **
     return server_of(load_model("llama3.1-8b"), "h100-ib", gpus, engine, plan or ServePlan(), **more)  # type: ignore[arg-type]
 
 
+def test_an_infinite_rate_sends_all_requests_at_once() -> None:
+    found = drawn_load(512, 64, rate=float("inf"), requests=9)
+    assert (len(found), found.users, len(found.arrival)) == (9, 9, 0)
+    with pytest.raises(SpecError, match="--requests 1000"):
+        drawn_load(512, 64, rate=float("inf"))
+
+
 def test_a_token_of_llama_8b_takes_128_kib_of_the_cache() -> None:
     """Keys and values of 8 heads of 128 in 32 layers, two bytes each: 2 x 8 x 128 x 32 x 2."""
     assert cache_bytes(small()) == (131072.0, 0.0)

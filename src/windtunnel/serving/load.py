@@ -92,10 +92,15 @@ def drawn_load(
 
     A length is a number, `LOW-HIGH` (uniform), `MEAN~CV` (log-normal with that coefficient of variation), or `MEAN~CV<CAP`.
     `burstiness`: shape of the gamma distribution of gaps, 1: Poisson, below: burstier, above: more even. Left out, `requests` are
-    ten for each user, or as many as come in ten minutes (200 at least). SpecError for what cannot be.
+    ten for each user, or as many as come in ten minutes (200 at least). An infinite `rate`, as benchmarks write it, sends all of
+    `requests` at once. SpecError for what cannot be.
     """
     if (concurrency is None) == (rate is None):
         raise SpecError("load", (concurrency, rate), "--concurrency (closed loop) or --rate (open loop), one of both")
+    if rate == math.inf:
+        if requests is None:
+            raise SpecError("requests", None, "how many come at once, since --rate is inf", "Type --requests 1000.")
+        concurrency, rate = requests, None
     if concurrency is not None and concurrency < 1:
         raise SpecError("concurrency", concurrency, "a positive number of users")
     if rate is not None and not (math.isfinite(rate) and rate > 0.0):

@@ -1,47 +1,107 @@
-"""The load that a benchmark's client sends: `vllm bench serve`, `sglang.bench_serving`, genai-perf and aiperf."""
+"""The load that a benchmark's client sends: `vllm bench serve`, `sglang.bench_serving`, genai-perf, aiperf, LLMPerf, EvalScope.
+
+`clients.toml` has their flags, and what each draws where no flag says it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.said import Said, said_of_flags
 
-_CLIENT = re.compile(r"(.*\bbenchmark_serving(\.py)?|sglang\.bench_serving|bench_serving(\.py)?|genai-perf|aiperf)$")
+
+class ClientLoad(NamedTuple):
+    """`fields` of `serving.options.ServeOptions`, and what no flag said, in words."""
+
+    fields: dict[str, Any]
+    assumed: tuple[str, ...]
 
 
-def client_load(words: Sequence[str]) -> dict[str, Any] | None:
-    """Fields of `serving.options.ServeOptions` that a client's flags say; None for another command."""
-    place = next((n for n, word in enumerate(words) if _CLIENT.fullmatch(word)), None)
-    for n in range(len(words) - 2):
-        if list(words[n : n + 3]) == ["vllm", "bench", "serve"]:
-            place = n
-    if place is None:
-        return None
-    return load_of(said_of_flags(words[place:]))
+@cache
+def _known() -> dict[str, Any]:
+    return table_beside(__file__)
 
 
-def load_of(said: Said) -> dict[str, Any]:
-    """The load of flags or of a result's table."""
-    found: dict[str, Any] = {}
-    isl = said.count("random_input_len", "input_len", "synthetic_input_tokens_mean", "isl", "random_input", "sonnet_input_len")
-    osl = said.count("random_output_len", "output_len", "output_tokens_mean", "osl", "random_output", "sonnet_output_len")
-    spread = said.number("random_range_ratio")
-    for key, length in (("isl", isl), ("osl", osl)):
-        if length is not None:
-            found[key] = f"{max(1, round(length * spread))}-{length}" if spread and 0.0 < spread < 1.0 else str(length)
-    requests = said.count("num_prompts", "num_prompt", "request_count")
-    users = said.count("max_concurrency", "concurrency")
-    rate = said.number("request_rate")
+def client_load(words: Sequence[str]) -> ClientLoad | None:
+    """What a client's flags say of its load; None for another command."""
+    for client in _known()["client"].values():
+        known = client["words"]
+        for place in range(len(words) - len(known) + 1):
+            if all(re.fullmatch(pattern, word) for pattern, word in zip(known, words[place:], strict=False)):
+                return _load_of(client, said_of_flags(words[place + len(known) :]))
+    return None
+
+
+def _load_of(client: Mapping[str, Any], said: Said) -> ClientLoad:
+    fields, assumed = _lengths(client, said)
+    flags = _known()["flags"]
+    requests, rate, (users, several) = (
+        said.count(*flags["requests"]),
+        said.number("request_rate", "rate"),
+        _most(said, flags["users"]),
+    )
+    if several:
+        assumed.append(f"of {several} users the most")
+    if requests is None and "requests" in client and not several:
+        requests = client["requests"]
+        assumed.append(f"{requests:,} requests, as the client sends")
     if requests is not None:
-        found["requests"] = requests
+        fields["requests"] = requests
     if rate is not None and math.isfinite(rate) and rate > 0.0:
-        found["rate"] = rate
+        fields["rate"] = rate
         burst = said.number("burstiness")
         if burst is not None and burst > 0.0:
-            found["burstiness"] = burst
-    elif users is not None or requests is not None:
-        found["concurrency"] = users or requests
-    return found
+            fields["burstiness"] = burst
+    elif (at_once := users or client.get("users") or requests) is not None:
+        fields["concurrency"] = at_once
+    return ClientLoad(fields, tuple(assumed))
+
+
+def _most(said: Said, names: Sequence[str]) -> tuple[int | None, str]:
+    """The users that a flag says, and its text where it says several numbers, one run each."""
+    numbers = [int(word) for word in re.split(r"[\s,]+", said.text(*names) or "") if word.isdecimal() and int(word) > 0]
+    return max(numbers, default=None), ", ".join(map(str, numbers)) if len(numbers) > 1 else ""
+
+
+def _lengths(client: Mapping[str, Any], said: Said) -> tuple[dict[str, Any], list[str]]:
+    """Lengths of prompt and output, and what was assumed of them."""
+    table, fields, assumed = _known(), dict[str, Any](), list[str]()
+    flags, ratio = table["flags"], said.number("random_range_ratio")
+    stated = {key: said.count(*flags[key]) for key in ("isl", "osl")}
+    path = said.text("dataset_path") or ""
+    dataset = said.text("dataset_name", "dataset") or ("random" if any(stated.values()) else client.get("dataset", ""))
+    named = table["dataset"].get("sharegpt" if "sharegpt" in path.lower() and dataset != "random" else dataset.lower())
+    if named is not None and not any(stated.values()):
+        output = said.count("sharegpt_output_len", "custom_output_len", "hf_output_len")
+        assumed.append(f"lengths of {dataset or path}: prompts {named['isl']}, outputs {output or named['osl']} tokens")
+        return {"isl": named["isl"], "osl": str(output or named["osl"])}, assumed
+    for key, default in zip(("isl", "osl"), client.get("deviations", (None, None)), strict=True):
+        length = stated[key]
+        if length is None and (dataset.startswith("random") or "deviations" in client) and key in client:
+            length = client[key]
+            assumed.append(f"{key} {length}, as the client draws")
+        if length is None:
+            continue
+        deviation = said.number(*flags[f"{key}_deviation"])
+        fields[key] = _drawn(client, length, ratio, default if deviation is None else deviation)
+        if ratio is None and client.get("ratio") == 0.0 and fields[key] != str(length):
+            assumed.append(f"{key} {fields[key]}: without --random-range-ratio this client draws any length up to the stated one")
+    return fields, assumed
+
+
+def _drawn(client: Mapping[str, Any], length: int, ratio: float | None, deviation: float | None) -> str:
+    """A length as `base.lengths` writes it."""
+    if deviation is not None and deviation > 0.0:
+        return f"{length}~{deviation / length:.3g}"
+    if "spread" not in client:
+        return str(length)
+    share = client["ratio"] if ratio is None else ratio
+    around = client["spread"] == "around"
+    low, high = (length * (1.0 - share), length * (1.0 + share)) if around else (length * share, float(length))
+    first, last = max(1, math.floor(low) if around else int(low)), math.ceil(high)
+    return f"{first}-{last}" if 0.0 <= share < 1.0 and first < last else str(length)

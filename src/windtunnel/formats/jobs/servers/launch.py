@@ -165,6 +165,7 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
     files = dict(_files_of(text))
     servers: list[LaunchedServer] = []
     load: dict[str, Any] = {}
+    assumed: tuple[str, ...] = ()
     for words, copies, side in _commands(text, where, path):
         known = tool_of(words)
         if known is not None:
@@ -176,12 +177,13 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
             if not servers or not _joins_another(words):
                 servers.append(made)
         elif (asked := client_load(words)) is not None:
-            load |= asked
+            load, assumed = asked.fields, asked.assumed
     servers = [one for one in servers if "model" in one.fields or one.side] or servers
     if not servers:
         return None
     whole = _join_sides(servers)
     whole.fields = {**load, **whole.fields}
+    whole.assumed += [f"load: {line}" for line in assumed]
     if load:
         whole.taken.append("load " + ", ".join(f"{key} {value}" for key, value in load.items()))
     return whole
