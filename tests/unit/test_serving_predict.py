@@ -28,7 +28,7 @@ def small(engine: str = "vllm", gpus: int = 1, plan: ServePlan | None = None, **
 
 def test_an_infinite_rate_sends_all_requests_at_once() -> None:
     found = drawn_load(512, 64, rate=float("inf"), requests=9)
-    assert (len(found), found.users, len(found.arrival)) == (9, 9, 0)
+    assert (len(found), found.concurrency, len(found.arrival)) == (9, 9, 0)
     with pytest.raises(SpecError, match="--requests 1000"):
         drawn_load(512, 64, rate=float("inf"))
 
