@@ -23,13 +23,13 @@ class ClientLoad(NamedTuple):
 
 
 @cache
-def _known() -> dict[str, Any]:
+def _client_table() -> dict[str, Any]:
     return table_beside(__file__)
 
 
 def client_load(words: Sequence[str]) -> ClientLoad | None:
     """What a client's flags say of its load; None for another command."""
-    for client in _known()["client"].values():
+    for client in _client_table()["client"].values():
         known = client["words"]
         for place in range(len(words) - len(known) + 1):
             if all(re.fullmatch(pattern, word) for pattern, word in zip(known, words[place:], strict=False)):
@@ -39,11 +39,11 @@ def client_load(words: Sequence[str]) -> ClientLoad | None:
 
 def _load_of(client: Mapping[str, Any], said: Said) -> ClientLoad:
     fields, assumed = _lengths(client, said)
-    flags = _known()["flags"]
+    flags = _client_table()["flags"]
     requests, rate, (users, several) = (
         said.count(*flags["requests"]),
         said.number("request_rate", "rate"),
-        _most(said, flags["users"]),
+        _most_users(said, flags["users"]),
     )
     if several:
         assumed.append(f"of {several} users the most")
@@ -62,7 +62,7 @@ def _load_of(client: Mapping[str, Any], said: Said) -> ClientLoad:
     return ClientLoad(fields, tuple(assumed))
 
 
-def _most(said: Said, names: Sequence[str]) -> tuple[int | None, str]:
+def _most_users(said: Said, names: Sequence[str]) -> tuple[int | None, str]:
     """The users that a flag says, and its text where it says several numbers, one run each."""
     numbers = [int(word) for word in re.split(r"[\s,]+", said.text(*names) or "") if word.isdecimal() and int(word) > 0]
     return max(numbers, default=None), ", ".join(map(str, numbers)) if len(numbers) > 1 else ""
@@ -70,7 +70,7 @@ def _most(said: Said, names: Sequence[str]) -> tuple[int | None, str]:
 
 def _lengths(client: Mapping[str, Any], said: Said) -> tuple[dict[str, Any], list[str]]:
     """Lengths of prompt and output, and what was assumed of them."""
-    table, fields, assumed = _known(), dict[str, Any](), list[str]()
+    table, fields, assumed = _client_table(), dict[str, Any](), list[str]()
     flags, ratio = table["flags"], said.number("random_range_ratio")
     stated = {key: said.count(*flags[key]) for key in ("isl", "osl")}
     path = said.text("dataset_path") or ""
@@ -88,13 +88,13 @@ def _lengths(client: Mapping[str, Any], said: Said) -> tuple[dict[str, Any], lis
         if length is None:
             continue
         deviation = said.number(*flags[f"{key}_deviation"])
-        fields[key] = _drawn(client, length, ratio, default if deviation is None else deviation)
+        fields[key] = _length_text(client, length, ratio, default if deviation is None else deviation)
         if ratio is None and client.get("ratio") == 0.0 and fields[key] != str(length):
             assumed.append(f"{key} {fields[key]}: without --random-range-ratio this client draws any length up to the stated one")
     return fields, assumed
 
 
-def _drawn(client: Mapping[str, Any], length: int, ratio: float | None, deviation: float | None) -> str:
+def _length_text(client: Mapping[str, Any], length: int, ratio: float | None, deviation: float | None) -> str:
     """A length as `base.lengths` writes it."""
     if deviation is not None and deviation > 0.0:
         return f"{length}~{deviation / length:.3g}"
