@@ -241,6 +241,12 @@ OLD = "python benchmarks/benchmark_serving.py --backend vllm --model x"
          {"isl": "1000~0.1", "osl": "50", "requests": 40, "concurrency": 4}, 0),
         ("python token_benchmark_ray.py --model x --max-num-completed-requests 20 --num-concurrent-requests 2",
          {"isl": "550~0.273", "osl": "150~0.533", "requests": 20, "concurrency": 2}, 2),
+        ("guidellm benchmark --target x --rate-type concurrent --rate 8,64 --data 'prompt_tokens=512,output_tokens=128'",
+         {"isl": "512", "osl": "128", "concurrency": 64}, 1),
+        ("""guidellm benchmark run --profile poisson --rate 2.5 --max-requests 60 --data '{"prompt_tokens": 256, """
+         """"output_tokens": 32, "output_tokens_stdev": 8}'""", {"isl": "256", "osl": "32~0.25", "requests": 60, "rate": 2.5}, 0),
+        ("guidellm benchmark --rate-type sweep --max-seconds 30 --data prompt_tokens=256,output_tokens=128",
+         {"isl": "256", "osl": "128"}, 0),
         ("evalscope perf --url x --parallel 1 10 50 --number 10 100 500 --rate -1", {"concurrency": 50}, 1),
     ],
 )  # fmt: skip

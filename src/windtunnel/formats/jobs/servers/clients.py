@@ -1,4 +1,5 @@
-"""The load that a benchmark's client sends: `vllm bench serve`, `sglang.bench_serving`, genai-perf, aiperf, LLMPerf, EvalScope.
+"""The load that a benchmark's client sends: `vllm bench serve`, `sglang.bench_serving`, genai-perf, aiperf, LLMPerf, EvalScope,
+GuideLLM.
 
 `clients.toml` has their flags, and what each draws where no flag says it.
 """
@@ -33,18 +34,24 @@ def client_load(words: Sequence[str]) -> ClientLoad | None:
         known = client["words"]
         for place in range(len(words) - len(known) + 1):
             if all(re.fullmatch(pattern, word) for pattern, word in zip(known, words[place:], strict=False)):
-                return _load_of(client, said_of_flags(words[place + len(known) :]))
+                said = said_of_flags(words[place + len(known) :])
+                return _load_of(client, _said_of_profile(said) if client.get("profiles") else said)
     return None
+
+
+def _said_of_profile(said: Said) -> Said:
+    """GuideLLM's flags as others say them: the parts of --data, and a --rate that is users where its profile says so."""
+    texts = {**said.texts, **dict(re.findall(r"(\w+)[\"']?\s*[=:]\s*(\d+)", said.text("data") or ""))}
+    profile, rate = said.text("rate_type", "profile"), texts.pop("rate", "")
+    texts |= {"synchronous": {"concurrency": "1"}, "concurrent": {"concurrency": rate}}.get(profile or "", {})
+    return Said({**texts, "rate": rate} if profile in ("constant", "poisson") else texts)
 
 
 def _load_of(client: Mapping[str, Any], said: Said) -> ClientLoad:
     fields, assumed = _lengths(client, said)
     flags = _client_table()["flags"]
-    requests, rate, (users, several) = (
-        said.count(*flags["requests"]),
-        said.number("request_rate", "rate"),
-        _most_users(said, flags["users"]),
-    )
+    requests, rate = said.count(*flags["requests"]), said.number("request_rate", "rate")
+    users, several = _most_users(said, flags["users"])
     if several:
         assumed.append(f"of {several} users the most")
     if requests is None and "requests" in client and not several:
