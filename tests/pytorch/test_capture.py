@@ -45,9 +45,11 @@ def test_fsdp_over_tensor_parallelism_has_the_calls_that_a_hand_counts(tmp_path:
     assert not job.values
 
 
-ON_THE_HOST = frozenset(("aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::div.Tensor", "aten::mul.Tensor"))
-"""Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped
-there, gradients are added up in place but where operators are listed, and DDP's own division of a bucket is not seen in a real run."""
+ON_THE_HOST = frozenset((
+    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::div.Tensor", "aten::mul.Tensor",
+))  # fmt: skip
+"""Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped there,
+gradients are added up in place but where operators are listed, and DDP's own division of a bucket is not seen in a real run."""
 
 
 def called(job: wt.Captured) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -65,7 +67,7 @@ rest."""
 
 
 def allocated(job: wt.Captured) -> tuple[int, list[int]]:
-    """Bytes of tensors as the first captured rank's last step begins, and its allocations in their order, negative where they end."""
+    """Bytes of tensors as the first captured rank's last step begins, and the allocations of the step, negative where they end."""
     rank = job.ranks[0]
     last = steps_of(rank)[-1]
     memory = np.isin(rank.entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE)) & (rank.entries["b"] > A_NUMBER)
@@ -75,7 +77,7 @@ def allocated(job: wt.Captured) -> tuple[int, list[int]]:
 
 def allocated_really(memory: list[tuple[int, int, int, list[str]]], step: int) -> tuple[int, list[int]]:
     """The same of PyTorch's own run. What a GPU does not allocate is left out: a tensor of one number; what gloo copies for itself
-    in a call; and scratch of an operator's CPU kernel, which begins while the operator runs, and is freed by the operator itself."""
+    in a call; and scratch of a CPU's kernel, which begins while its operator runs, and is freed by the operator itself."""
     live: dict[int, int] = {}
     left_out: set[int] = set()
     for number, (size, address, _, inside) in enumerate(memory):
@@ -150,8 +152,8 @@ def test_stages_run_together_and_meet(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> None:
-    """150 GB on the host and half of it on the device, by processes that may have 3 GiB each. The kernel counts for the limit what a
-    process may write and does not share: it refuses an array of that size before a page of it is touched."""
+    """150 GB on the host and half of it on the device, by processes that may have 3 GiB each. The limit counts what a process may
+    write and does not share: an array of that size is refused before a page of it is touched."""
     limit = 3 << 30
     before = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))  # processes that are started inherit it
