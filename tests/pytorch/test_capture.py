@@ -288,3 +288,14 @@ def test_a_triton_kernel_is_recorded_with_its_grid_and_takes_its_arrays_once_thr
     sizes = {name: size for name, size in named.items() if name.startswith("triton::")}
     assert sizes == {"triton::add_kernel": 3 * 4096 * 512 * 4, "triton::softmax_kernel": 2 * 4096 * 512 * 4}
     assert any("2 Triton kernels" in said and "assumed" in said for said in job.replayed.assumed)
+
+
+def test_attention_is_the_first_kernel_in_the_scripts_order_that_takes_its_inputs(tmp_path: Path) -> None:
+    """FlashAttention takes values as wide as queries, the memory-efficient one and cuDNN's (192 and 128) narrower ones too.
+    Groups in 32 bits are none's: they are products. Latent attention's FLOPs are those of the mean of its widths."""
+    job = captured("attentions", 1, tmp_path)
+    fused = {name: count for name, count in job.operators.items() if "attention" in name}
+    names = [f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")]
+    assert fused == dict.fromkeys([*names, *(f"{name}_backward" for name in names)], 1)
+    assert job.operators["aten::bmm"] == 6
+    assert [int(row[7]) for row in job.replayed.graph.attentions] == [128, 128, 160, 160, 160, 160]
