@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import resource
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from forked_ranks import RankForge
 
 import windtunnel as wt
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.records.capture_file import EntryKind, steps_of
 from windtunnel.records.sections import Section
@@ -45,42 +46,86 @@ def test_fsdp_over_tensor_parallelism_has_the_calls_that_a_hand_counts(tmp_path:
 
 
 ON_THE_HOST = frozenset((
-    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::ones_like", "aten::mean", "aten::div.Scalar",
-    "aten::div.Tensor",
-    "aten::mul.Scalar", "aten::mul.Tensor",
+    "aten::_local_scalar_dense", "aten::add_.Tensor", "aten::add.Tensor", "aten::div.Tensor", "aten::mul.Tensor",
 ))  # fmt: skip
-"""Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped
-there, and DDP's own division of a bucket is not seen in a real run."""
+"""Operators of a real run on a CPU that are others on a GPU: AdamW counts its steps on the host, scalars are wrapped there,
+gradients are added up in place but where operators are listed, and DDP's own division of a bucket is not seen in a real run."""
 
 
-def called(job: wt.Captured) -> list[tuple[str, int]]:
-    """Calls of the first captured rank's last step in their order, with bytes."""
+def called(job: wt.Captured) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Calls of the first captured rank's last step in their order, with bytes and ranks."""
     rank = job.ranks[0]
     entries = rank.entries[steps_of(rank)[-1]]
     calls = entries[entries["kind"] == EntryKind.CALL]
-    return [(rank.texts[call["name"]], int(call["b"])) for call in calls]
+    groups = rank.about["groups"]
+    return [(rank.texts[call["name"]], int(call["b"]), tuple(groups[int(call["c"]) >> 32]["ranks"])) for call in calls]
 
 
-@pytest.mark.parametrize(("kind", "world"), [("ddp", 2), ("fsdp", 2), ("fsdp", 4), ("tp", 2)])
-def test_calls_are_those_of_a_real_run(kind: str, world: int, tmp_path: Path) -> None:
-    """The same script on real processes over gloo, watched by the monitor: the same calls, bytes and order."""
+A_NUMBER = 8
+"""Bytes of a tensor of one number. Scalars that are wrapped lie on the host, and the steps that AdamW counts; on a CPU, among the
+rest."""
+
+
+def allocated(job: wt.Captured) -> tuple[int, list[int]]:
+    """Bytes of tensors as the first captured rank's last step begins, and the allocations of the step, negative where they end."""
+    rank = job.ranks[0]
+    last = steps_of(rank)[-1]
+    memory = np.isin(rank.entries["kind"], (EntryKind.ALLOCATE, EntryKind.FREE)) & (rank.entries["b"] > A_NUMBER)
+    signed = np.where(rank.entries["kind"] == EntryKind.ALLOCATE, rank.entries["b"], -rank.entries["b"])
+    return int(signed[: last.start][memory[: last.start]].sum()), signed[last][memory[last]].tolist()
+
+
+def allocated_really(memory: list[tuple[int, int, int, list[str]]], step: int) -> tuple[int, list[int]]:
+    """The same of PyTorch's own run. What a GPU does not allocate is left out: a tensor of one number; what gloo copies for itself
+    in a call; and scratch of a CPU's kernel, which begins while its operator runs, and is freed by the operator itself."""
+    live: dict[int, int] = {}
+    left_out: set[int] = set()
+    for number, (size, address, _, inside) in enumerate(memory):
+        if size > 0:
+            live[address] = number
+            if size <= A_NUMBER or any(name.startswith(("c10d::", "gloo:")) for name in inside):
+                left_out.add(number)
+            continue
+        begun = live.pop(address)
+        if begun in left_out:
+            left_out.add(number)
+        elif inside and inside[-1].startswith("aten::") and inside[-1] in memory[begun][3]:
+            left_out |= {begun, number}
+    kept = [(when, size) for number, (size, _, when, _) in enumerate(memory) if number not in left_out]
+    return sum(size for when, size in kept if when < step), [size for when, size in kept if when == step]
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankForge]:
+    made = RankForge(Path(__file__).with_name("capture_ranks.py"), tmp_path_factory.mktemp("said"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("kind", "world"), [("ddp", 2), ("attention", 2), ("tp", 2), ("fsdp", 4), ("mesh", 8)])
+def test_a_step_is_that_of_a_real_run(kind: str, world: int, forge: RankForge, tmp_path: Path) -> None:
+    """The same script on real processes over gloo, watched by the monitor and PyTorch's profiler: the same calls, bytes, groups and
+    order; the same operators; and the same allocations from the first to the last of a step, so the same bytes at each moment."""
     script = str(SCRIPTS / "either.py")
-    job = wt.capture(
-        ["torchrun", "--nproc-per-node", str(world), script, kind], "h100-ib", world, out=tmp_path / "captured", steps=4
-    )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), script, kind]
-    variables = environment(tmp_path, "real") | {"DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(launch, env=variables, check=True, capture_output=True, text=True)
+    said = forge.ran("run", world, script, [kind], str(tmp_path))[0][0]
+    job = wt.capture(["torchrun", script, kind], "h100-ib", world, out=tmp_path / "captured", ranks=[0])
     table = recorded_of_rings(tmp_path / "real").sections
     last = table.where((table.rank == 0) & (table.section == Section.CALL) & (table.step == 4))
-    real = [(Comm(int(comm)).name.lower(), int(size)) for comm, size in zip(last.comm, last.bytes, strict=True)]
+    real = [
+        (Comm(int(comm)).name.lower(), int(size), table.groups[group])
+        for comm, size, group in zip(last.comm, last.bytes, last.group, strict=True)
+    ]
     assert len(real) >= 3
     assert called(job) == real
-    operators = Counter(json.loads(ran.stdout.strip().splitlines()[-1]))
-    shared = {name: count for name, count in operators.items() if name not in ON_THE_HOST}
-    if kind in ("ddp", "tp"):  # FSDP copies between buffers by other operators on a CPU
+    operators = Counter(said["operators"])
+    shared = {name: count for name, count in operators.items() if name not in ON_THE_HOST and "attention" not in name}
+    if kind not in ("fsdp", "mesh"):  # FSDP copies between buffers by other operators on a CPU
         assert {name: count for name, count in job.operators.items() if name in shared} == shared
         assert len(shared) >= 8
+    held, sizes = allocated(job)
+    assert (held, sizes) == allocated_really(said["memory"], 4)
+    assert held > 3 * 4 * 32 * 1024 / world  # weights and their two moments, at least
+    assert len(sizes) > 100
 
 
 def test_experts_get_even_shares_and_values_that_are_known_are_known(tmp_path: Path) -> None:
@@ -107,8 +152,18 @@ def test_stages_run_together_and_meet(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> None:
-    job = captured("large", 1, tmp_path)
-    assert job.memory[0].tensors > 16 * 32768 * 32768 * 2
+    """150 GB on the host and half of it on the device, by processes that may have 3 GiB each. The limit counts what a process may
+    write and does not share: an array of that size is refused before a page of it is touched."""
+    limit = 3 << 30
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))  # processes that are started inherit it
+    try:
+        with pytest.raises(MemoryError):
+            np.empty(limit, np.uint8)
+        job = captured("large", 1, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert job.memory[0].tensors > 35 * 32768 * 32768 * 2
     said = (tmp_path / "rank-000000.log").read_text().splitlines()
     held = [int(line.rpartition(" ")[2]) for line in said if line.startswith("host memory")]
     assert held
@@ -233,3 +288,14 @@ def test_a_triton_kernel_is_recorded_with_its_grid_and_takes_its_arrays_once_thr
     sizes = {name: size for name, size in named.items() if name.startswith("triton::")}
     assert sizes == {"triton::add_kernel": 3 * 4096 * 512 * 4, "triton::softmax_kernel": 2 * 4096 * 512 * 4}
     assert any("2 Triton kernels" in said and "assumed" in said for said in job.replayed.assumed)
+
+
+def test_attention_is_the_first_kernel_in_the_scripts_order_that_takes_its_inputs(tmp_path: Path) -> None:
+    """FlashAttention takes values as wide as queries, the memory-efficient one and cuDNN's (192 and 128) narrower ones too.
+    Groups in 32 bits are none's: they are products. Latent attention's FLOPs are those of the mean of its widths."""
+    job = captured("attentions", 1, tmp_path)
+    fused = {name: count for name, count in job.operators.items() if "attention" in name}
+    names = [f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")]
+    assert fused == dict.fromkeys([*names, *(f"{name}_backward" for name in names)], 1)
+    assert job.operators["aten::bmm"] == 6
+    assert [int(row[7]) for row in job.replayed.graph.attentions] == [128, 128, 160, 160, 160, 160]

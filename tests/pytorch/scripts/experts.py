@@ -22,7 +22,9 @@ class Mixture(nn.Module):
         scores, experts = self.router(x).softmax(-1).topk(CHOSEN, dim=-1)
         order = experts.flatten().argsort(stable=True)
         tokens = x.repeat_interleave(CHOSEN, 0)[order]
-        sent = torch.bincount(experts.flatten(), minlength=EXPERTS).view(world, -1).sum(1)
+        counts = torch.bincount(experts.flatten(), minlength=EXPERTS)
+        assert torch.equal(torch.histc(experts.flatten(), EXPERTS, 0, EXPERTS - 1), counts)  # torchtitan's way
+        sent = counts.view(world, -1).sum(1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=group)
         there, back = sent.tolist(), received.tolist()

@@ -1,12 +1,12 @@
-"""A model of 64 GB in fp32 that is built on the host, and moved to the device in 16 bits, as many fine-tuning scripts do."""
+"""A model of 150 GB in fp32 that is built on the host, and moved to the device in 16 bits, as many fine-tuning scripts do."""
 
 from pathlib import Path
 
 import torch
 import torch.nn as nn
 
-WIDTH = 32768
-model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(16)))
+WIDTH, LAYERS = 32768, 35
+model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
 model = model.to(torch.bfloat16).cuda()
 for parameter in list(model.parameters())[:-1]:
     parameter.requires_grad_(False)

@@ -76,23 +76,43 @@ bool is_written(const c10::Argument& argument) {
 const std::set<std::string_view> kDraws{"aten::normal_",    "aten::uniform_", "aten::exponential_", "aten::cauchy_",
                                         "aten::log_normal_", "aten::bernoulli_", "aten::native_dropout"};
 
-bool compute_on_twins(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results) {
-  if (kDraws.count(op.schema().name()) && arguments[0].isTensor()) {
-    const auto& tensor = arguments[0].toTensor();
-    if (is_data(tensor, static_cast<int64_t>(tensor.nbytes()))) return false;
-  }
+enum class Called { kYes, kNo, kNotOfThisType };
+
+// Calls an operator with the tensors that `change` finds on the CPU, if it finds all.
+template <typename Change>
+Called call_on_cpu(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results,
+                   const Change& change) {
   std::vector<c10::IValue> stack;
   for (auto value : arguments) {
-    if (!change_tensors(value, twin_of)) return false;
+    if (!change_tensors(value, change)) return Called::kNo;
     if (value.isDevice()) value = c10::Device(c10::kCPU);
     stack.push_back(std::move(value));
   }
   try {
     op.callBoxed(&stack);
-  } catch (const std::exception&) {
-    return false;  // no such kernel on a CPU; the shapes are found on `meta`, which raises what is wrong with the arguments
+  } catch (const std::exception& error) {  // the shapes are found on `meta`, which raises what is wrong with the arguments
+    bool of_type = std::string_view(error.what()).find("not implemented for") == std::string_view::npos;
+    return of_type ? Called::kNo : Called::kNotOfThisType;
   }
   results = std::move(stack);
+  return Called::kYes;
+}
+
+bool compute_on_twins(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, std::vector<c10::IValue>& results) {
+  if (kDraws.count(op.schema().name()) && arguments[0].isTensor()) {
+    const auto& tensor = arguments[0].toTensor();
+    if (is_data(tensor, static_cast<int64_t>(tensor.nbytes()))) return false;
+  }
+  const auto called = call_on_cpu(op, arguments, results, twin_of);
+  const auto& schema = op.schema();
+  if (called != Called::kNotOfThisType || schema.returns().size() != 1 || !arguments[0].isTensor()) return called == Called::kYes;
+  // Kernels that take whole numbers on a GPU alone, such as histc: floats of 64 bits hold what is counted.
+  const auto floats = [](const Tensor& tensor) {
+    auto twin = twin_of(tensor);
+    return twin && at::isIntegralType(twin->scalar_type(), false) ? std::optional<Tensor>(twin->to(at::kDouble)) : std::nullopt;
+  };
+  if (schema.is_mutable() || call_on_cpu(op, arguments, results, floats) != Called::kYes || !results[0].isTensor()) return false;
+  results[0] = results[0].toTensor().to(arguments[0].toTensor().scalar_type());
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include "tensors.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <ATen/native/Resize.h>
@@ -161,12 +162,37 @@ bool is_equal(const Tensor& left, const Tensor& right) {
 
 bool is_pinned(const Tensor&, std::optional<at::Device>) { return false; }
 
-// Which fused attention PyTorch takes on a data-centre GPU: FlashAttention without a mask in 16 bits, else the memory-efficient one.
-int64_t choose_attention(const Tensor& query, const Tensor&, const Tensor&, const std::optional<Tensor>& mask, double, bool,
-                         std::optional<double>, bool) {
-  bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
-  return static_cast<int64_t>(!mask && half && query.size(-1) <= 256 ? at::SDPBackend::flash_attention
-                                                                     : at::SDPBackend::efficient_attention);
+// Whether the kernel of a fused attention takes these inputs on a data-centre GPU (PyTorch's cuda/sdp_utils.cpp, since 2.9).
+bool takes(at::SDPBackend kernel, const Tensor& query, const Tensor& key, const Tensor& value, bool masked, bool causal) {
+  const bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
+  const auto width = query.size(-1), out = value.size(-1);
+  if (width != key.size(-1)) return false;
+  switch (kernel) {
+    case at::SDPBackend::flash_attention:
+      return half && !masked && width == out && width <= 256 && !(causal && query.size(-2) != key.size(-2));
+    case at::SDPBackend::efficient_attention: {
+      const int64_t together = half ? 8 : 4;
+      return query.scalar_type() != at::kDouble && width % together == 0 && out % together == 0 && query.size(1) == key.size(1);
+    }
+    case at::SDPBackend::cudnn_attention:
+      return half && width % 8 == 0 && out % 8 == 0 && ((width <= 128 && out <= 128) || (width == 192 && out == 128));
+    default:
+      return false;
+  }
+}
+
+// The first attention that takes the inputs, in the script's order, of those that it has not turned off.
+int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double,
+                         bool causal, std::optional<double>, bool) {
+  auto& context = at::globalContext();
+  for (auto kernel : context.sDPPriorityOrder()) {
+    if (kernel == at::SDPBackend::math && context.userEnabledMathSDP()) return static_cast<int64_t>(kernel);
+    bool on = (kernel == at::SDPBackend::flash_attention && context.userEnabledFlashSDP()) ||
+              (kernel == at::SDPBackend::efficient_attention && context.userEnabledMemEfficientSDP()) ||
+              (kernel == at::SDPBackend::cudnn_attention && context.userEnabledCuDNNSDP());
+    if (on && takes(kernel, query, key, value, mask.has_value(), causal)) return static_cast<int64_t>(kernel);
+  }
+  return static_cast<int64_t>(at::SDPBackend::error);
 }
 [[maybe_unused]] const bool chosen = [] {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);

@@ -1,0 +1,30 @@
+"""Scripts that are captured, on real ranks that are forked from this process (`forked_ranks`). gloo on loopback."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed.tensor.parallel  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from forked_ranks import serve  # noqa: E402
+
+from windtunnel.fleet import watch  # noqa: E402
+from windtunnel.fleet.launch.command import environment  # noqa: E402
+
+
+def run(script: str, arguments: list[str], folder: str) -> None:
+    """The script on CPUs, under the monitor, whose files come into `folder`."""
+    os.environ.update(environment(Path(folder), "real", base={}), DEVICE="cpu", LOCAL_RANK=os.environ["RANK"])
+    watch.start()
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    serve({"run": run})
