@@ -111,9 +111,12 @@ test-torch: torch
 test-slurm: setup
 	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
 
-# Tests marked `browser`: skipped with the reason where there is no Chromium. Playwright only talks to the one of the system.
+# Tests marked `browser`: skipped with the reason where there is no Chromium. Playwright only talks to the one of the system. Each of
+# BROWSERS workers has a browser and a service of its own.
+BROWSERS ?= 2
+
 test-browser: setup
-	$(BIN)/python -m pytest -q -rs -m browser tests/browser
+	$(BIN)/python -m pytest -q -rs -n $(BROWSERS) --dist worksteal -m browser tests/browser
 
 pictures: setup
 	$(BIN)/python -m tests.browser.pictures out/pictures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +84,12 @@ def test_lost_packets_cost_timers_and_retransmissions(rate: str) -> None:
     assert float(str(row["time_us"])) > float(str(row["whole_us"]))
 
 
+@cache
 def busy_moment(network: str) -> float:
     """A moment of the small step at which a flap costs something."""
+    whole = step(network=network).step_time_s
     for at in (10, 20, 30, 40, 50, 60, 70, 80, 90):
         share = at / 100
-        whole = step(network=network).step_time_s
         if step(f"{NIC}:down={share * whole!r}s,up={share * whole + 1e-4!r}s", network=network, timeouts="0.5").faults.cost_s > 0.1:
             return share * whole
     raise AssertionError("no call is on the NIC")

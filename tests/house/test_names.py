@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
+
+from circles import read_source, source_of
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "windtunnel"
 ORACLES = SRC.parents[1] / "oracles" / "windtunnel_oracles"
@@ -56,23 +56,13 @@ def is_bare(name: str) -> bool:
     return word in WORDS or (word.endswith("ed") and len(word) > 4)
 
 
-def functions(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, int]]:
-    """Every function with its class before it, and its line."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield f"{owner}{node.name}", node.lineno
-            yield from functions(node)
-        else:
-            yield from functions(node, f"{node.name}." if isinstance(node, ast.ClassDef) else owner)
-
-
 def test_functions_say_what_they_do_to_what() -> None:
     bare, count = {}, 0
     for path in sorted([*SRC.rglob("*.py"), *ORACLES.rglob("*.py")]):
-        for name, line in functions(ast.parse(path.read_text(encoding="utf-8"))):
+        for one in source_of(path).functions:
             count += 1
-            if is_bare(name.rpartition(".")[2]):
-                bare[f"{path.relative_to(SRC if SRC in path.parents else ORACLES).as_posix()} {name}"] = line
+            if is_bare(one.name.rpartition(".")[2]):
+                bare[f"{path.relative_to(SRC if SRC in path.parents else ORACLES).as_posix()} {one.name}"] = one.line
     assert count > 6000
     assert not (named := {name: line for name, line in bare.items() if name not in ALLOWED}), named
     assert ALLOWED.keys() <= bare.keys(), "a name that is allowed and is not there"
@@ -81,4 +71,7 @@ def test_functions_say_what_they_do_to_what() -> None:
 def test_a_bare_name_is_seen() -> None:
     assert is_bare("_told") and is_bare("alone") and is_bare("reduced") and is_bare("_each")
     assert not is_bare("read") and not is_bare("__enter__") and not is_bare("read_meta") and not is_bare("speed")
-    assert list(functions(ast.parse("class A:\n    def told(self):\n        def kept(): ..."))) == [("A.told", 2), ("kept", 3)]
+    text = (
+        "class A:\n    def told(self):\n        if 1:\n            def kept(): ...\nmatch 1:\n    case 1:\n        def held(): ..."
+    )
+    assert [(one.name, one.line) for one in read_source(text).functions] == [("A.told", 2), ("kept", 4), ("held", 7)]

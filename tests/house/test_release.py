@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,7 @@ NAMES = [f"src/windtunnel/{path.relative_to(PACKAGE).as_posix()}" for path in so
 FLEET = cut.files_of("fleet", NAMES)
 
 
+@cache
 def imports_at_start(path: Path) -> set[str]:
     """Modules that a file imports when it is imported itself: not those inside functions or for type checkers."""
     found: set[str] = set()

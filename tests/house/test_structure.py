@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
-from circles import class_names, cycles
+from circles import class_names, cycles, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC, ORACLES = ROOT / "src" / "windtunnel", ROOT / "oracles" / "windtunnel_oracles"
@@ -16,12 +14,6 @@ LONGEST = 60
 """Lines of a function, docstring and all; a longer one says why in a comment `# long: …` on its first line."""
 TWICE = 2
 """Class names that may stand in more than one room."""
-
-
-def trees() -> Iterator[tuple[Path, list[str], ast.Module]]:
-    for path in sorted([*SRC.rglob("*.py"), *ORACLES.rglob("*.py")]):
-        text = path.read_text(encoding="utf-8")
-        yield path, text.splitlines(), ast.parse(text)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -33,13 +25,12 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_functions_are_short() -> None:
-    long = []
-    for path, lines, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (node.end_lineno or 0) - node.lineno >= LONGEST:
-                signature = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
-                if "# long: " not in signature:
-                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {(node.end_lineno or 0) - node.lineno + 1}")
+    long = [
+        f"{path.relative_to(ROOT)}:{one.line} {one.name}: {one.lines}"
+        for path in sorted([*SRC.rglob("*.py"), *ORACLES.rglob("*.py")])
+        for one in source_of(path).functions
+        if one.lines > LONGEST and not one.says_why
+    ]
     assert not long, "\n".join(long)
 
 

@@ -143,22 +143,33 @@ def _values(noun: type[BaseModel], name: str, now: Any) -> list[Any]:
     return [2 * now, now + 1, 1, 0, 2] if isinstance(now, int) else [2 * now, now / 2, now + 1.0, 0.0, 2.0, 0.5]
 
 
-def _moves(path: str) -> bool:
+def _changes(path: str) -> Iterator[tuple[int, Any]]:
+    """(place of a job, another value of its field). One value of every job first: a field mostly acts at any value or at none."""
     noun_path, _, name = path.rpartition(".")
+    values: dict[int, list[Any]] = {}
     for at in range(len(JOBS)):
-        job = _job(at)
-        owner: Any = job
+        owner: Any = _job(at)
         for part in noun_path.split("."):
             owner = getattr(owner, part, None)
-        if owner is None:
+        if owner is not None:
+            now = getattr(owner, name)
+            kept = values.setdefault(at, [])
+            for value in _values(NOUNS[noun_path], name, now):
+                if not any(value == one and type(value) is type(one) for one in (now, *kept)):
+                    kept.append(value)
+    for turn in range(max(map(len, values.values()), default=0)):
+        yield from ((at, kept[turn]) for at, kept in values.items() if turn < len(kept))
+
+
+def _moves(path: str) -> bool:
+    noun_path, _, name = path.rpartition(".")
+    for at, value in _changes(path):
+        job = _job(at)
+        try:
+            if _figures(check(_replaced(job, noun_path.split("."), name, value))) != _figures(job):
+                return True
+        except (WindtunnelError, ValueError, ArithmeticError):
             continue
-        for value in _values(NOUNS[noun_path], name, getattr(owner, name)):
-            try:
-                changed = check(_replaced(job, noun_path.split("."), name, value))
-                if _figures(changed) != _figures(job):
-                    return True
-            except (WindtunnelError, ValueError, ArithmeticError):
-                continue
     return False
 
 
