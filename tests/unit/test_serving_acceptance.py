@@ -55,7 +55,9 @@ def test_any_model_has_the_middle_of_all_and_a_text_each_draft_alike() -> None:
     assert 1.0 < few < many < 2.0
 
 
-@given(method=st.sampled_from(METHODS), model=st.sampled_from(["deepseek-v3", "glm-4.5", "qwen3-8b", "x"]), drafts=st.integers(1, 32))
+@given(
+    method=st.sampled_from(METHODS), model=st.sampled_from(["deepseek-v3", "glm-4.5", "qwen3-8b", "x"]), drafts=st.integers(1, 32)
+)
 def test_no_pass_yields_more_than_it_verifies(method: str, model: str, drafts: int) -> None:
     tokens, figures, _ = accepted_tokens(method, model, drafts)
     assert 1.0 < tokens <= drafts + 1 and figures >= 1
