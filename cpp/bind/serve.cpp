@@ -90,6 +90,7 @@ std::shared_ptr<PassTimes> serve_passes(const nb::dict& curves, const nb::list& 
   times->own = curve_of(curves, "own");
   times->shared = curve_of(curves, "shared");
   times->draft_rows = curve_of(curves, "draft_rows");
+  times->draft_heads = curve_of(curves, "draft_heads");
   times->graph_sizes = doubles(host["graph_sizes"]);
   for (const nb::handle& kind : kinds) times->kinds.push_back(layer_of(nb::cast<nb::dict>(kind)));
   times->host = {number(host, "kernels"),     number(host, "launched"),      number(host, "called"),

@@ -133,7 +133,7 @@ double PassTimes::draft(const Passing& pass, Number requests) {
   if (small_model) return small_model->seconds(pass, requests);
   const LayerCosts& layer = draft_layer.front();
   double total = draft_rows(pad_tokens(pass.tokens()));
-  total += requests ? heads(static_cast<double>(requests)) : 0.0;
+  total += requests ? draft_heads(static_cast<double>(requests)) : 0.0;
   total += pass.prompt ? prompt_seconds(-1, layer, pass) : 0.0;
   return total + (pass.decodes ? layer.cached_seconds(pass) : 0.0);
 }

@@ -76,7 +76,7 @@ class PassTimes {
   Number first_kind = 0;
   // What drafts: nothing, a layer, or a small model.
   Number drafts = 0;
-  Curve draft_rows;
+  Curve draft_rows, draft_heads;  // of tokens; of drafted tokens
   std::vector<LayerCosts> draft_layer;
   std::shared_ptr<PassTimes> small_model;
   std::mutex busy;  // held while a run uses this

@@ -51,6 +51,30 @@ LEVANTER = """data: {tokenizer: meta-llama/Llama-3.1-8B}
 model: {type: llama, seq_len: 4096, hidden_dim: 4096, intermediate_dim: 14336, num_layers: 32, num_heads: 32, num_kv_heads: 8}
 trainer: {mp: "p=f32,c=bfloat16", train_batch_size: 1024, num_train_steps: 100, fsdp_axis: embed, per_device_parallelism: 4}
 """
+LITGPT = """checkpoint_dir: checkpoints/meta-llama/Meta-Llama-3.1-8B
+precision: bf16-true
+quantize: bnb.nf4-dq
+devices: 1
+lora_r: 32
+lora_query: true
+lora_key: false
+lora_projection: true
+lora_mlp: true
+data: {class_path: litgpt.data.Alpaca2k, init_args: {seed: 42}}
+train: {global_batch_size: 8, micro_batch_size: 2, max_seq_length: 1024, epochs: 2}
+optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 0.0002}}
+"""
+LITGPT_FULL = """checkpoint_dir: checkpoints/microsoft/Phi-3-mini-4k-instruct
+precision: bf16-mixed
+devices: 4
+train: {global_batch_size: 64, micro_batch_size: 4}
+"""
+LITGPT_SIZES = """model_name: my-own
+model_config: {name: my-own, n_layer: 12, n_embd: 1024, n_head: 16, n_query_groups: 4, intermediate_size: 5632, padded_vocab_size: 32000, block_size: 2048}
+devices: auto
+num_nodes: 2
+train: {global_batch_size: 512, micro_batch_size: 4, max_tokens: 3000000000000}
+"""
 MAXTEXT = "per_device_batch_size=4 max_target_length=4096 model_name=llama2-7b remat_policy=minimal_flash steps=30"
 UNSLOTH = """from unsloth import FastLanguageModel
 length = 1024 * 32
@@ -77,6 +101,18 @@ FILES = {
                      ("llama2-7b", 8, 4, 32, 4096, "ops", "fsdp")),
     "unsloth.py": (UNSLOTH, ("qwen3-8b", 1, 2, 8, 32768, "full", "none")),
     "args.json": (json.dumps(SWIFT), ("qwen3-30b-a3b", 16, 1, 16, 16384, "full", "zero1")),
+    "litgpt.yaml": (LITGPT, ("llama3.1-8b", 1, 2, 8, 1024, "none", "none")),
+    "litgpt_full.yaml": (LITGPT_FULL, ("phi-3-mini", 4, 4, 64, 512, "full", "fsdp")),
+    "litgpt_sizes.yaml": (LITGPT_SIZES, ("litgpt-pretrain-1024x12", 16, 4, 512, 2048, "none", "hsdp")),
+    "litgpt.sh": ("litgpt finetune_lora meta-llama/Llama-3.2-3B-Instruct --data Alpaca --devices 4 --train.micro_batch_size 2\n",
+                  ("llama3.2-3b", 4, 2, 16, 512, "full", "fsdp")),
+    "litgpt_config.sh": ("litgpt finetune_full --config litgpt_full.yaml --devices 8 --train.max_seq_length 2048\n",
+                         ("phi-3-mini", 8, 4, 64, 2048, "full", "fsdp")),
+    "litgpt_usual.sh": ("litgpt finetune meta-llama/Llama-3.2-1B\n", ("llama3.2-1b", 1, 1, 16, 512, "none", "none")),
+    "litgpt_dir.sh": ("pip install litgpt\nlitgpt finetune_full --checkpoint_dir checkpoints/google/gemma-2-2b --precision bf16-true\n",
+                      ("gemma2-2b", 1, 1, 16, 512, "none", "none")),
+    "litgpt_pretrain.sh": ("litgpt pretrain EleutherAI/pythia-1b --devices 8 --num_nodes 2 --train.max_tokens 10_000_000\n",
+                           ("pythia-1b", 16, 4, 512, 2048, "none", "hsdp")),
     "tune.sh": ("tune run --nproc_per_node 4 lora_finetune_distributed --config llama3_1/8B_lora batch_size=4\n",
                 ("llama3.1-8b", 4, 4, 16, 4096, "full", "fsdp")),
     "tune_nodes.sh": ("tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config qwen2_5/7B_full batch_size=1\n",
@@ -106,7 +142,8 @@ def test_a_configuration_is_a_job(name: str, tmp_path: Path) -> None:
     job = loaded.job
     found = (job.model.name, job.cluster.gpus, job.plan.micro_batch, job.plan.global_batch, job.plan.seq, job.plan.recompute)
     assert (*found, job.plan.sharding) == FILES[name][1]
-    counted = name in ("prime_rl.toml", "args.json", "tune.sh", "tune_nodes.sh", "prime.sh", "automodel.sh")
+    counted = name.startswith("litgpt") and name != "litgpt_sizes.yaml" and "usual" not in name and "dir" not in name
+    counted |= name in ("prime_rl.toml", "args.json", "tune.sh", "tune_nodes.sh", "prime.sh", "automodel.sh")
     assert any("cluster.gpus=N" in note for note in loaded.assumed[:1]) != counted
     assert importer_of(head_of(tmp_path / name)).name not in ("not-read", "job", "model")
 
@@ -117,6 +154,29 @@ def test_switches_of_torchtune(tmp_path: Path) -> None:
     assert set(job.model.lora.targets) == {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}
     assert (job.runtime.loss_parts, job.runtime.launch, job.runtime.weight_dtype) == (8, "compile", "bf16")
     assert not job.runtime.master_weights and job.runtime.tool == "torchtune"
+
+
+def test_switches_of_litgpt(tmp_path: Path) -> None:
+    """Adapters by a switch for each module, frozen weights as quantize says, states by the precision's name, the loss in parts."""
+    job = _load("litgpt.yaml", tmp_path).job
+    assert job.model.lora is not None and (job.model.lora.rank, job.model.lora.base, job.model.lora.double_quant) == (
+        32,
+        "nf4",
+        True,
+    )
+    assert set(job.model.lora.targets) == {"linear_qkv", "linear_proj", "linear_fc1"}
+    assert (job.runtime.loss_parts, job.runtime.weight_dtype, job.runtime.launch) == (16, "bf16", "eager")
+    usual = _load("litgpt_usual.sh", tmp_path).job
+    assert usual.model.lora is not None and (usual.model.lora.rank, usual.model.lora.targets) == (8, ("linear_qkv",))
+    mixed, own = _load("litgpt_full.yaml", tmp_path).job, _load("litgpt_dir.sh", tmp_path).job
+    assert mixed.model.lora is None and (mixed.runtime.exp_avg_dtype, own.runtime.exp_avg_dtype) == ("fp32", "bf16")
+    assert _load("litgpt_pretrain.sh", tmp_path).job.runtime.launch == "compile"
+
+
+def test_a_damaged_file_of_litgpt_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("checkpoint_dir: checkpoints/no/such-model\nlora_r: 8\ntrain: {micro_batch_size: x}\n")
+    with pytest.raises(WindtunnelError, match="such-model"):
+        load_described_job(str(tmp_path / "a.yaml"), [], "h100-ib")
 
 
 def test_degrees_of_automodel(tmp_path: Path) -> None:
@@ -152,4 +212,5 @@ def test_a_file_without_its_model_says_what_to_type(gone: str, tmp_path: Path) -
 
 def test_every_tool_has_a_source_and_fields() -> None:
     for name, said in table_beside(tool_files.__file__).items():
-        assert len(said["source"]) > 20 and {"model", "micro_batch", "seq", "recompute"} <= said["read"].keys(), name
+        assert len(said["source"]) > 20 and {"model", "micro_batch", "seq"} <= said["read"].keys(), name
+        assert "recompute" in said["read"] or "recompute" in said["taken"], name

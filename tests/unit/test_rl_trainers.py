@@ -203,7 +203,7 @@ def test_trl_with_a_server_takes_gpus_that_the_user_states(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("run.sh", "echo nothing here\n", "slime, vime, AReaL, ROLL, OpenRLHF, NeMo RL or TRL"),
+        ("run.sh", "echo nothing here\n", "slime, vime, AReaL, ROLL, SkyRL, OpenRLHF, NeMo RL or TRL"),
         ("run.yaml", "defaults: missing.yaml\ngrpo: {num_prompts_per_step: 4}\n", "beside this one"),
         ("run.yaml", "defaults: run.yaml\ngrpo: {num_prompts_per_step: 4}\n", "one on another"),
         ("run.yaml", "grpo: {}\npolicy: {model_name: nobody/nothing-1b}\ncluster: {num_nodes: 1}\n", "policy.model_name"),

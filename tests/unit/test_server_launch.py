@@ -282,11 +282,23 @@ def test_every_flag_is_taken_or_listed() -> None:
         ("vllm serve deepseek-ai/DeepSeek-R1 --data-parallel-size 8 --enable-expert-parallel", {"dp": 8, "ep": 8}),
         ("vllm serve X/Qwen3-8B --max-model-len 32k --enforce-eager", {"max_model_len": 32000, "eager": True}),
         ("""vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "eagle3", "model": "a/b", "num_speculative_tokens": 3}'""",
-         {"speculate": "eagle,drafts=3,rate=0.7"}),
+         {"speculate": "eagle,drafts=3"}),
         ("vllm serve zai-org/GLM-4.5 --speculative-config.method mtp --speculative-config.num_speculative_tokens 1",
-         {"speculate": "mtp,drafts=1,rate=0.7"}),
+         {"speculate": "mtp,drafts=1"}),
         ("python -m sglang.launch_server --model x/Qwen3-8B --speculative-algorithm EAGLE3 --speculative-num-steps 3",
-         {"speculate": "eagle,drafts=3,rate=0.7"}),
+         {"speculate": "eagle,drafts=3"}),
+        ("python -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --speculative-algorithm EAGLE --speculative-num-draft-tokens 3",
+         {"speculate": "mtp,drafts=2"}),
+        ("python -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --speculative-algorithm NEXTN", {"speculate": "mtp,drafts=3"}),
+        ("python -m sglang.launch_server --model x/Qwen3-8B --speculative-algorithm NGRAM --speculative-num-draft-tokens 16",
+         {"speculate": "ngram,drafts=15"}),
+        ("""vllm serve Qwen/Qwen3-8B -sc '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'""",
+         {"speculate": "ngram,drafts=5"}),
+        ("""vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "suffix"}'""", {"speculate": "ngram,drafts=11"}),
+        ("""vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "dflash", "model": "z/d", "num_speculative_tokens": 7}'""",
+         {"speculate": "eagle,drafts=7"}),
+        ("""vllm serve Qwen/Qwen3-8B --speculative-config '{"model": "Qwen/Qwen3-0.6B", "num_speculative_tokens": 4}'""",
+         {"speculate": "draft=Qwen/Qwen3-0.6B,drafts=4"}),
     ],
 )  # fmt: skip
 def test_degrees_and_drafts_of_each_tool(line: str, fields: dict[str, Any]) -> None:
@@ -319,7 +331,7 @@ def test_a_text_that_starts_none(text: str, tmp_path: Path) -> None:
         wt.serve_predict(path, "h100-ib")
 
 
-@pytest.mark.parametrize("tool", ["NVIDIA NIM", "llama.cpp", "Ollama", "Triton Inference Server"])
+@pytest.mark.parametrize("tool", ["llama.cpp", "Ollama", "Triton Inference Server"])
 def test_a_server_that_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
     texts = tomllib.loads(Path(__file__).with_name("tool_texts.toml").read_text(encoding="utf-8"))
     (tmp_path / "x.sh").write_text(texts[tool]["sh"], encoding="utf-8")
@@ -388,7 +400,7 @@ def test_a_plan_comes_back(
         running, tokens, memory, context,
     )  # fmt: skip
     assert bool(fields.get("eager")) == eager
-    assert fields.get("speculate") == (None if drafted is None else "mtp,drafts=3,rate=0.7")
+    assert fields.get("speculate") == (None if drafted is None else "mtp,drafts=3")
 
 
 def test_the_search_says_how_to_start_its_best(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _vllm(server: Server, model: str, plan: ServePlan, context: int | None, star
         line.words.append("--no-async-scheduling")
     drafted = server.speculation
     if drafted is not None:
-        method = {"mtp": "mtp", "eagle": "eagle3", "draft": "draft_model"}[drafted.method]
+        method = {"mtp": "mtp", "eagle": "eagle3", "draft": "draft_model", "ngram": "ngram"}[drafted.method]
         table: dict[str, Any] = {"method": method, "num_speculative_tokens": drafted.drafts}
         if drafted.model is not None:
             table["model"] = drafted.model.name
@@ -116,9 +116,11 @@ def _sglang(server: Server, model: str, plan: ServePlan, context: int | None, st
         line.words.append("--disable-overlap-schedule")
     drafted = server.speculation
     if drafted is not None:
-        line.add("--speculative-algorithm", {"mtp": "NEXTN", "eagle": "EAGLE3", "draft": "STANDALONE"}[drafted.method])
-        line.add("--speculative-num-steps", drafted.drafts)
-        line.add("--speculative-eagle-topk", 1)
+        words = {"mtp": "NEXTN", "eagle": "EAGLE3", "draft": "STANDALONE", "ngram": "NGRAM"}
+        line.add("--speculative-algorithm", words[drafted.method])
+        if drafted.method != "ngram":
+            line.add("--speculative-num-steps", drafted.drafts)
+            line.add("--speculative-eagle-topk", 1)
         line.add("--speculative-num-draft-tokens", drafted.drafts + 1)
         line.add("--speculative-draft-model-path", drafted.model.name if drafted.model is not None else None)
         _say_drafts(line, drafted)
@@ -150,7 +152,7 @@ def _trtllm(server: Server, model: str, plan: ServePlan, context: int | None, st
     _say_format(line, server)
     drafted = server.speculation
     if drafted is not None:
-        kind = {"mtp": "MTP", "eagle": "Eagle", "draft": "DraftTarget"}[drafted.method]
+        kind = {"mtp": "MTP", "eagle": "Eagle", "draft": "DraftTarget", "ngram": "NGram"}[drafted.method]
         key = "num_nextn_predict_layers" if drafted.method == "mtp" else "max_draft_len"
         line.table["speculative_config"] = {"decoding_type": kind, key: drafted.drafts}
         if drafted.model is not None:

@@ -280,4 +280,7 @@ def server_kind(server: Server, apart: bool) -> ServerKind:
 def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:
     """Plain data of what drafts."""
     model = None if stated.model is None else stated.model.name
-    return {"method": stated.method, "model": model, "drafts": stated.drafts, "accepted": stated.accepted, "yielded": accepted}
+    plain = {"method": stated.method, "model": model, "drafts": stated.drafts, "accepted": stated.accepted, "yielded": accepted}
+    return (
+        plain if stated.published is None else plain | {"assumed": {"figures": stated.published[0], "models": stated.published[1]}}
+    )

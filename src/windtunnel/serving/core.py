@@ -78,6 +78,7 @@ def _costs_of(times: StepTimes, together: bool) -> CoreCosts:
             "own": None if own is None else (times.sizes, own),
             "shared": None if shared is None else (times.sizes, shared),
             "draft_rows": None,
+            "draft_heads": None,
         }
         kinds: Priced = [(times, kind, mixing) for kind, _, mixing in times.kinds]
         layer, drafts = None, 0
@@ -86,6 +87,7 @@ def _costs_of(times: StepTimes, together: bool) -> CoreCosts:
             if small is None:
                 kind, mixing = times.draft_layer
                 layer, curves["draft_rows"] = layer_numbers(times, 1, mixing), (times.sizes, times.draft_rows)
+                curves["draft_heads"] = times.draft_heads
                 kinds = [*kinds, (times, kind, mixing)]
         rows = [layer_numbers(times, count, mixing) for _, count, mixing in times.kinds]
         costs = serve.passes(curves, rows, _host_numbers(times), drafts, layer, None if inner is None else inner.costs)

@@ -1,32 +1,37 @@
 """Seconds of passes with drafts: after a pass has verified the last drafts, something cheap computes the next ones.
 
 What drafts sees every token of the pass first, prompts and rejected drafts too, since it has a cache of its own; then one token of
-each request for each further draft. It takes the best token of each draft, over the whole vocabulary.
+each request for each further draft. It takes the best token of each draft. Drafts from the text so far take no time on a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.serving.block_table import blocks_over
+from windtunnel.serving.graph import PassGraph
 from windtunnel.serving.lengths import Mixing, Passing, draft_kind, mixing_of
 from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec.model import LayerKind
 
+HEAD_WORDS = 32_000
+"""Tokens that the head of an EAGLE-3 drafter knows (`draft_vocab_size` of SpecForge's configurations for Llama 3, Qwen3, gpt-oss,
+DeepSeek-V3 and Gemma 3); the model's own further layer has its head over the whole vocabulary."""
 HIDDEN = {"mtp": 2, "eagle": 4}
 """Vectors that the drafting layer joins: the token's embedding, and the hidden state of the last layer (DeepSeek-V3) or of three
 layers (EAGLE-3, arXiv 2503.01840)."""
 
 
 def times_of(server: Server) -> StepTimes:
-    """Seconds of passes of `server`, with its drafts if it has any."""
-    return DraftedTimes(server) if server.speculation is not None else StepTimes(server)
+    """Seconds of passes of `server`, with those of what drafts, if a layer or a model does."""
+    drafts = server.drafter is not None or draft_kind(server) is not None
+    return DraftedTimes(server) if drafts else StepTimes(server)
 
 
 @dataclass
@@ -63,12 +68,31 @@ class DraftedTimes(StepTimes):
         if self.small_model is not None:
             return (self.small_model.weights(),)
         kind, _ = self.draft_layer
-        return self.graph.layer(kind, 1).weights, self.graph.joining(1, self._parts).weights
+        head = self.small_head.head(1).weights if self.small_head is not None else 0.0
+        return self.graph.layer(kind, 1).weights, self.graph.joining(1, self._parts).weights, head
 
     @cached_property
     def small_model(self) -> StepTimes | None:
         """Passes of the small model that drafts."""
         return None if self.server.drafter is None else StepTimes(self.server.drafter)
+
+    @cached_property
+    def small_head(self) -> PassGraph | None:
+        """The head of an EAGLE-3 drafter, of its own over the commonest tokens; None where the model's own serves."""
+        server = self.server
+        if server.speculation is None or server.speculation.method != "eagle" or server.model.vocab <= HEAD_WORDS:
+            return None
+        words = HEAD_WORDS // server.plan.tp * server.plan.tp
+        model = server.model.model_copy(update={"vocab": words, "tied_embeddings": False})
+        return PassGraph(replace(server, job=server.job.model_copy(update={"model": model}), speculation=None))
+
+    @cached_property
+    def draft_heads(self) -> tuple[Floats, Floats]:
+        """Numbers of drafts that are computed at once, and seconds of the drafter's head."""
+        if self.small_head is None:
+            return self.heads
+        sizes = self.heads[0]
+        return sizes, np.maximum.accumulate(self.price_table(blocks_over(self.small_head.head, [int(size) for size in sizes])))
 
     @property
     def _parts(self) -> int:
@@ -97,6 +121,6 @@ class DraftedTimes(StepTimes):
             return self.small_model.seconds(one, requests)
         kind, mixing = self.draft_layer
         total = float(np.interp(self.pad_tokens(one.tokens), self.sizes, self.draft_rows))
-        total += float(np.interp(requests, *self.heads)) if requests else 0.0
+        total += float(np.interp(requests, *self.draft_heads)) if requests else 0.0
         total += self.prompt_seconds(kind, mixing, one) if one.prompt else 0.0
         return total + (self.cached_seconds(mixing, one) if one.decodes else 0.0)

@@ -60,7 +60,7 @@ def cache_bytes(server: Server) -> tuple[float, float]:
 
 def draft_kind(server: Server) -> LayerKind | None:
     """The kind of the layer that drafts: the model's further one, or a dense one; None without one."""
-    if server.speculation is None or server.drafter is not None:
+    if server.speculation is None or server.drafter is not None or server.speculation.method == "ngram":
         return None
     return server.model.further_kind if server.speculation.method == "mtp" else server.model.usual_kind
 

@@ -16,7 +16,9 @@ from windtunnel.serving.routing import ROUTERS
 if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Model
 
-_SPECULATE = "Drafted tokens: mtp, eagle or draft=MODEL, how many a pass, and the tokens that a pass yields (or rate)."
+_SPECULATE = (
+    "Drafted tokens: mtp, eagle, ngram or draft=MODEL, how many a pass, and the tokens that it yields (or rate; else as published)."
+)
 _FORMATS = ", ".join(STATED)
 _CACHES = ("bf16", "fp8", "nvfp4")
 _DRAFTED = "mtp,drafts=N,accepted=TOKENS"

@@ -127,7 +127,9 @@ def _drafts(answer: Served) -> tuple[Block, ...]:
     stated = answer.server.speculation
     if stated is None:
         return ()
-    who = {"mtp": "the model's further layer", "eagle": "a dense layer"}.get(stated.method, "")
+    who = {"mtp": "the model's further layer", "eagle": "a dense layer", "ngram": "a look into the text so far"}.get(
+        stated.method, ""
+    )
     line = Sentence(
         "{drafts} a pass by {who}, each right in {rate} % behind a right one: {accepted} tokens a pass",
         drafts=stated.drafts, who=stated.model.name if stated.model is not None else who, rate=f"{100 * stated.rate:.0f}",
@@ -135,6 +137,11 @@ def _drafts(answer: Served) -> tuple[Block, ...]:
     )  # fmt: skip
     if answer.accepted is not None:
         line = join((line, Sentence("{accepted} in this load", accepted=f"{answer.accepted:.3g}")), "; ")
+    if stated.published is not None:
+        count, family = stated.published
+        text = "assumed: the middle of {figures} that are published for {models}; --speculate with accepted= states it"
+        figures = say.count_words(count, "figure")
+        line = join((line, Sentence(text, figures=figures, models=family or "such drafts of any model")), "; ")
     return (Lines((line,), "drafts"),)
 
 

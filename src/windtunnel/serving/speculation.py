@@ -22,10 +22,11 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.serving.acceptance import accepted_tokens, mean_tokens, rate_of
 from windtunnel.spec import Model
 
-METHODS = ("mtp", "eagle", "draft")
-"""The model's own further layer; a dense layer that was trained on its hidden states; a small model."""
+METHODS = ("mtp", "eagle", "draft", "ngram")
+"""The model's own further layer; a dense layer that was trained on its hidden states; a small model; a look into the text."""
 
 ROW = 1 << 14
 """Passes of the row from which all requests take theirs."""
@@ -39,31 +40,29 @@ MOST = 32
 SHIFT = 6_700_417
 """Places by which requests lie apart in the row; prime."""
 
-HEADS = r"eagle|speculator|medusa"
+HEADS = r"eagle|speculator|medusa|dflash|dspark"
 """In names of checkpoints that are a head over a model's hidden states, and no model: one dense layer, as for "eagle"."""
 
-FORM = "mtp,drafts=3,accepted=2.4, or eagle or draft=MODEL in place of mtp, or rate=0.7 in place of accepted"
+FORM = "mtp,drafts=3,accepted=2.4, or eagle, ngram or draft=MODEL in place of mtp, or rate=0.7 or nothing in place of accepted"
 
 
 @dataclass(frozen=True)
 class Speculation:
     """`drafts` tokens of `method` are verified in each pass, of which `accepted` tokens come out in the mean, with the model's own.
-    `model`: what drafts, for the method "draft"."""
+    `model`: what drafts, for the method "draft". `published`: how many published figures `accepted` is the middle of, and of which
+    family of models ("" for any); None where it was stated."""
 
     method: str
     drafts: int
     accepted: float
     model: Model | None = None
     seed: int = 1
+    published: tuple[int, str] | None = None
 
     @cached_property
     def rate(self) -> float:
         """The chance of a draft to be right, if the one before it was."""
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if mean_tokens(middle, self.drafts) < self.accepted else (low, middle)
-        return 1.0 if self.accepted >= self.drafts + 1 else low
+        return rate_of(self.accepted, self.drafts)
 
     @cached_property
     def tokens(self) -> Int64s:
@@ -107,13 +106,9 @@ class Speculation:
         return f"{method},drafts={self.drafts},accepted={self.accepted:.4g}"
 
 
-def mean_tokens(rate: float, drafts: int) -> float:
-    """Tokens of a mean pass, where each draft is right with the chance `rate` if the one before it was."""
-    return sum(rate**n for n in range(drafts + 1))
-
-
 def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: str = "--speculate") -> Speculation | None:
     """What a text such as "mtp,drafts=3,accepted=2.4" says of `model`; None for "none" and for no drafts. `load`: a model by name.
+    Without accepted or rate, the middle of what is published for such drafts.
 
     A model whose drafter is a checkpoint of its own (Gemma 4's assistants) has it for mtp; draft= with the name of an EAGLE head is
     eagle.
@@ -129,18 +124,19 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
     known = {method, "drafts", "accepted", "rate"}
     if method is None or len(fields) != len(words) or not set(fields) <= known or bool(fields[method]) != (method == "draft"):
         raise SpecError(path, text, FORM)
-    drafts, accepted = _numbers(path, text, fields)
+    drafts, stated = _numbers(path, text, fields)
     if not drafts:
         return None
+    accepted, published = (stated, None) if stated is not None else _published(method, model, drafts, fields)
     if method == "draft" and re.search(HEADS, fields["draft"].lower()):
-        return Speculation("eagle", drafts, accepted)
+        return Speculation("eagle", drafts, accepted, published=published)
     if method == "mtp" and not model.mtp_layers:
         with suppress(WindtunnelError):
-            return Speculation("draft", drafts, accepted, load(f"{model.name}-assistant"))
+            return Speculation("draft", drafts, accepted, load(f"{model.name}-assistant"), published=published)
         hint = "Write eagle for a head trained on its hidden states, or draft=MODEL for a small model, by name or config.json."
         raise PlanError(path, text, f"a model with layers that predict further tokens; {model.name} has none", hint)
     if method != "draft":
-        return Speculation(method, drafts, accepted)
+        return Speculation(method, drafts, accepted, published=published)
     try:
         small = load(fields["draft"])
     except WindtunnelError as error:
@@ -148,18 +144,27 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
     if abs(small.vocab - model.vocab) > 0.01 * model.vocab:  # the same tokenizer, padded otherwise
         allowed = f"a model with the {model.vocab:,} tokens of {model.name}; {small.name} has {small.vocab:,}"
         raise PlanError(path, text, allowed)
-    return Speculation(method, drafts, accepted, small)
+    return Speculation(method, drafts, accepted, small, published=published)
 
 
-def _numbers(path: str, text: str, fields: dict[str, str]) -> tuple[int, float]:
-    """Drafts of a pass, and the tokens that come out."""
+def _published(method: str, model: Model, drafts: int, fields: dict[str, str]) -> tuple[float, tuple[int, str]]:
+    """Tokens of a pass as published, and of how many figures of which family they are the middle."""
+    head = method == "draft" and re.search(HEADS, fields["draft"].lower())
+    accepted, count, family = accepted_tokens("eagle" if head else method, model.name, drafts)
+    return round(accepted, 3), (count, family)
+
+
+def _numbers(path: str, text: str, fields: dict[str, str]) -> tuple[int, float | None]:
+    """Drafts of a pass, and the tokens that come out; None where none are stated."""
     try:
         drafts = int(fields["drafts"])
         stated = [float(fields[name]) for name in ("accepted", "rate") if name in fields]
     except (KeyError, ValueError):
         raise SpecError(path, text, FORM) from None
-    if len(stated) != 1 or not 0 <= drafts <= MOST or not math.isfinite(stated[0]):
-        raise SpecError(path, text, f"{FORM}; 0 to {MOST} drafts, and either accepted or rate")
+    if len(stated) > 1 or not 0 <= drafts <= MOST or not all(math.isfinite(one) for one in stated):
+        raise SpecError(path, text, f"{FORM}; 0 to {MOST} drafts, and accepted, rate or neither")
+    if not stated:
+        return drafts, None
     if "rate" in fields:
         if not 0.0 <= stated[0] <= 1.0:
             raise SpecError(path, text, "a rate between 0 and 1: the chance of a draft to be right if the one before it was")

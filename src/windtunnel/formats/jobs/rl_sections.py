@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ENTRY = "entrypoint"
+"""Where a table that was made of a command names the module that it starts."""
+
 
 def is_areal(table: Mapping[str, Any]) -> bool:
     """Whether a table is a configuration of AReaL: roles with a backend, or all placed by an allocation mode."""
@@ -26,6 +29,16 @@ def is_nemo_rl(table: Mapping[str, Any]) -> bool:
     return isinstance(policy, Mapping) and beside and "model_name" not in table
 
 
+def is_skyrl(table: Mapping[str, Any]) -> bool:
+    """Whether a table has SkyRL's sections: a trainer that places a policy, beside a generator of several samples."""
+    trainer, generator = table.get("trainer"), table.get("generator")
+    return (
+        isinstance(trainer, Mapping)
+        and isinstance(generator, Mapping)
+        and bool({"policy", "placement", "algorithm"} & set(trainer))
+    )
+
+
 def of_rl_trainer(table: Mapping[str, Any]) -> bool:
     """Whether a table is a configuration of one of them."""
-    return is_areal(table) or is_roll(table) or is_nemo_rl(table)
+    return is_areal(table) or is_roll(table) or is_nemo_rl(table) or is_skyrl(table)

@@ -1,4 +1,4 @@
-"""Configurations of NeMo RL, AReaL and ROLL: the update of the policy. The rest of a step is read by the modules of `rl`."""
+"""Configurations of NeMo RL, AReaL, ROLL and SkyRL: the update of the policy. The rest of a step is read by the modules of `rl`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys, interpolate
 from windtunnel.formats.jobs.megatron import table as megatron_table
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.rl import areal, nemo_rl, roll
+from windtunnel.formats.jobs.rl import areal, nemo_rl, roll, skyrl
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
-from windtunnel.formats.jobs.rl_sections import is_areal, is_nemo_rl, is_roll
+from windtunnel.formats.jobs.rl_sections import is_areal, is_nemo_rl, is_roll, is_skyrl
 from windtunnel.spec import Job
 
 
@@ -31,6 +31,7 @@ _READERS = (
     _Reader("nemo-rl", is_nemo_rl, nemo_rl.table_of_update, ("policy.model_name",)),
     _Reader("areal", is_areal, areal.table_of_update, ("actor.path",)),
     _Reader("roll", is_roll, roll.table_of_update, ("actor_train.model_args.model_name_or_path", "pretrain")),
+    _Reader("skyrl", is_skyrl, skyrl.table_of_update, ("trainer.policy.model.path",)),
 )
 
 

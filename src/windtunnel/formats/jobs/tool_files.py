@@ -1,5 +1,5 @@
 """Trainers whose configurations are read by a table of their keys (tool_files.toml): torchtune, NeMo Automodel, prime-rl, Levanter,
-MaxText. A command that starts one is its configuration with what the command changes.
+MaxText, LitGPT. A command that starts one is its configuration with what the command changes.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,13 @@ class ToolFile:
     marks: tuple[tuple[str, ...], ...]
     program: re.Pattern[str] | None
     entry: str
-    half: bool
+    states: str
     read: Mapping[str, tuple[str, ...]]
     meaning: Mapping[str, Mapping[str, str]]
     taken: Mapping[str, Any]
     starts: tuple[tuple[str, ...], ...] = ()
+    switches: Mapping[str, str] = field(default_factory=dict)
+    first: str = ""
 
     def value(self, keys: Keys, field: str) -> Any:
         """What the file says of a field; None where it says nothing."""
@@ -68,8 +70,10 @@ def _tool(name: str, said: Mapping[str, Any]) -> ToolFile:
     program = re.compile(said["program"]) if "program" in said else None
     read = {field: tuple(paths) for field, paths in said["read"].items()}
     marks, starts = (tuple(map(tuple, said.get(key, ()))) for key in ("marks", "starts"))
-    half, meaning = said["states"] == "half", said.get("meaning", {})
-    return ToolFile(name, said["title"], marks, program, said["entry"], half, read, meaning, said.get("taken", {}), starts)
+    return ToolFile(
+        name, said["title"], marks, program, said["entry"], said["states"], read, said.get("meaning", {}), said.get("taken", {}),
+        starts, said.get("switches", {}), said.get("first", ""),
+    )  # fmt: skip
 
 
 def tool_of_table(table: Mapping[str, Any]) -> ToolFile | None:
@@ -96,6 +100,11 @@ def table_of_command(words: Sequence[str], environment: Mapping[str, str], folde
             if not named and verb not in tool.starts:
                 continue
             table = _table_of_words(words[place + 1 :], folder)
+            behind = "" if named else next(iter(words[place + 2 :]), "-")
+            if tool.first and re.match(r"[\w./]", behind) and not behind.endswith(SUFFIXES):
+                table.setdefault(tool.first, behind)
+            if "lora_rank" in tool.taken:
+                table.setdefault(tool.read["lora_rank"][0], tool.taken["lora_rank"])
             recipe = next((str(table[key]) for key in ("config", "config_path") if isinstance(table.get(key), str)), "")
             if tool.name == "torchtune" and "model" not in table and recipe:  # llama3_1/8B_lora is of its own configurations
                 table["model"] = recipe.replace("/", "_")
@@ -178,6 +187,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
 def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Model:
     """The model by its name, or of its sizes."""
     sizes = {name: tool.count(keys, name) for name in _SIZES}
+    missing = next((name for name in ("layers", "hidden", "heads", "ffn") if sizes[name] is None), None)
     name = tool.value(keys, "model")
     if isinstance(name, Mapping):
         name = None
@@ -187,11 +197,11 @@ def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Mo
         bare = name.rpartition(".")[2] if name.startswith("torchtune.") else name
         bare = re.sub(r"^(?:q?lora|dora|full)_|_(?:lora|qlora|dora|full)(?:_single_device|_multi_node)?$", "", bare)
         found = find_named(bare)
-        if found is None:
+        if found is None and missing is not None:
             raise unknown_model(tool.read["model"][0], bare)
-        assumed += [f"model {found.model.name} of the catalogue, for {name}", *found.notes]
-        return found.model
-    missing = next((name for name in ("layers", "hidden", "heads", "ffn") if sizes[name] is None), None)
+        if found is not None:
+            assumed += [f"model {found.model.name} of the catalogue, for {name}", *found.notes]
+            return found.model
     if missing is not None:
         where = tool.read.get("model", tool.read.get(missing, ("model",)))[0]
         hint = "Give the model beside it: --model NAME or --model CONFIG.JSON."
@@ -224,6 +234,9 @@ def _with_adapters(tool: ToolFile, keys: Keys, model: Model, assumed: list[str])
         rank = 8
         assumed.append("adapters of rank 8, as the configuration's name says adapters")
     listed = tool.value(keys, "lora_targets")
+    if tool.switches:
+        said = {path: keys.get(path) for path in tool.switches}
+        listed = [word for path, word in tool.switches.items() if (said[path] if said[path] is not None else path in tool.taken)]
     words = {str(word).rpartition(".")[2].strip("*") for word in listed} if isinstance(listed, list) else set[str]()
     targets = {LINEARS[word] for word in words if word in LINEARS}
     if tool.value(keys, "lora_mlp") is True:
@@ -234,7 +247,11 @@ def _with_adapters(tool: ToolFile, keys: Keys, model: Model, assumed: list[str])
     dropout = tool.value(keys, "lora_dropout")
     fields: dict[str, Any] = {"rank": rank, "targets": sorted(targets), "separate": True}
     fields["dropout"] = isinstance(dropout, float) and dropout > 0
-    if "qlora" in str(tool.value(keys, "model") or "") or tool.value(keys, "base") is True:
+    base = tool.value(keys, "base")
+    if isinstance(base, str) and base.startswith("bnb."):
+        fields["base"] = {"nf4": "nf4", "fp4": "nf4"}.get(base[4:].partition("-")[0], "int8")
+        fields["double_quant"] = base.endswith("-dq")
+    if "qlora" in str(tool.value(keys, "model") or "") or base is True:
         fields |= {"base": "nf4", "double_quant": True, "base_sharded": True}
     if model.experts:
         fields["experts"] = experts_of(model)
@@ -254,14 +271,17 @@ def _plan(tool: ToolFile, keys: Keys, model: Model, on: Job | None, stated: Stat
     if taken["micro_batch"] is None and batch is not None and "micro_batch" not in tool.taken:
         taken["micro_batch"] = max(1, batch // dp)
         assumed.append(f"micro batch {taken['micro_batch']}: the whole share of a GPU at once (--set plan.micro_batch=N)")
-    for field, value in taken.items():
+    for name, value in taken.items():
         if value is None:
-            taken[field] = int(tool.taken[field])
-            assumed.append(f"{field.replace('_', ' ')} {taken[field]}, {tool.title}'s usual (--set plan.{field}=N)")
+            taken[name] = int(tool.taken[name])
+            assumed.append(f"{name.replace('_', ' ')} {taken[name]}, {tool.title}'s usual (--set plan.{name}=N)")
+    if batch is None and "global_batch" in tool.taken:
+        batch = int(tool.taken["global_batch"])
+        assumed.append(f"global batch {batch}, {tool.title}'s usual (--set plan.global_batch=N)")
     micro, seq = taken["micro_batch"] or 1, taken["seq"]
     batch = batch or micro * dp * (tool.count(keys, "accumulation") or 1)
     replicate = tool.count(keys, "replicate") or 1
-    recompute = _recompute(tool, keys, assumed)
+    recompute = _recompute(tool, keys, assumed, alone=gpus == 1)
     offload: dict[str, Any] = {}
     if tool.value(keys, "offload") is True:
         offload |= {"optimizer": "host", "parameters": "host"}
@@ -281,6 +301,9 @@ def _gpus(tool: ToolFile, keys: Keys, on: Job | None, stated: Stated, assumed: l
     said = Launched.of_table(keys.table)
     total = first_count(keys, ("num_processes",)) or tool.count(keys, "gpus")
     nodes, per_node = tool.count(keys, "nodes") or said.nodes, tool.count(keys, "per_node") or said.per_node
+    if total is None and per_node is None and "per_node" in tool.taken and stated.own_gpus is None:
+        per_node = int(tool.taken["per_node"])
+        assumed.insert(0, f"{per_node} GPU a node, {tool.title}'s usual (--set cluster.gpus=N)")
     degrees = [keys.get(path) for path in tool.read.get("degrees", ())]
     if total is None and any(isinstance(value, int) for value in degrees) and -1 not in degrees and "-1" not in degrees:
         total = math.prod(value for value in degrees if isinstance(value, int) and value > 0)
@@ -290,10 +313,10 @@ def _gpus(tool: ToolFile, keys: Keys, on: Job | None, stated: Stated, assumed: l
     return stated.gpus_of(Launched(total, nodes, per_node, said.unset), on, assumed, copy)
 
 
-def _recompute(tool: ToolFile, keys: Keys, assumed: list[str]) -> str:
+def _recompute(tool: ToolFile, keys: Keys, assumed: list[str], alone: bool) -> str:
     value = tool.value(keys, "recompute")
     if value is None:
-        taken = str(tool.taken["recompute"])
+        taken = str(tool.taken.get("recompute_alone", tool.taken["recompute"]) if alone else tool.taken["recompute"])
         assumed.append(f"recompute {taken}, {tool.title}'s own where its file is silent (--set plan.recompute=…)")
         return taken
     if isinstance(value, Mapping):
@@ -308,16 +331,17 @@ def _recompute(tool: ToolFile, keys: Keys, assumed: list[str]) -> str:
 
 
 def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
-    named = str(tool.value(keys, "precision") or "bf16").lower()
-    precision = _HALF.get(named, "fp32" if "32" in named else "bf16")
+    named = str(tool.value(keys, "precision") or tool.taken.get("precision", "bf16")).lower()
+    precision = _HALF.get(re.sub(r"-(?:true|mixed)$", "", named), "fp32" if "32" in named else "bf16")
     if "fp8" in str(tool.value(keys, "quantization") or ""):
         precision = "fp8"
-    compiled = tool.value(keys, "compile") not in _OFF
+    compiled = tool.value(keys, "compile") not in _OFF or tool.taken.get("compile") is True
     fields: dict[str, Any] = {"precision": precision, "tool": tool.name}
     if tool.entry != "maxtext":
         fields["launch"] = "compile" if compiled else "eager"
     stated = str(tool.value(keys, "weights") or "")
-    if tool.half and precision in ("bf16", "fp16") or _HALF.get(stated.lower()):
+    whole = tool.states == "half" or tool.states == "named" and named.endswith("-true")
+    if whole and precision in ("bf16", "fp16") or _HALF.get(stated.lower()):
         half = _HALF.get(stated.lower(), precision)
         fields |= {"master_weights": False, "weight_dtype": half, "gradient_dtype": half}
         fields |= {"exp_avg_dtype": half, "exp_avg_sq_dtype": half}
@@ -330,6 +354,8 @@ def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runt
         fields["cross_entropy"] = "linear"
     elif "ChunkedOutput" in loss:
         fields["loss_parts"] = 8
+    elif "loss_tokens" in tool.taken:
+        fields["loss_parts"] = max(1, plan.micro_batch * plan.seq // int(tool.taken["loss_tokens"]))
     elif meant == "chunked" or "Chunked" in loss:
         fields["cross_entropy"] = "chunked"
     optimizer = str(tool.value(keys, "optimizer") or "adamw").lower()

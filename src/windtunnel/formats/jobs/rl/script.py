@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.rl import areal, nemo_rl, openrlhf, roll, slime, trl, verl
+from windtunnel.formats.jobs.rl import areal, nemo_rl, openrlhf, roll, skyrl, slime, trl, verl
 from windtunnel.formats.jobs.rl.trainer import RLTrainer
 from windtunnel.formats.jobs.rl_sections import of_rl_trainer
 from windtunnel.formats.jobs.scripts.command import commands_of, launch
@@ -17,10 +17,10 @@ from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 OF_COMMANDS = (verl.read_words, openrlhf.read_words)
 """Readers of a command's words."""
-OF_TABLES = (nemo_rl.read_table, areal.read_table, roll.read_table, trl.read_table)
+OF_TABLES = (nemo_rl.read_table, areal.read_table, roll.read_table, skyrl.read_table, trl.read_table)
 """Readers of a configuration's table."""
 
-TOOLS = "verl, slime, vime, AReaL, ROLL, OpenRLHF, NeMo RL or TRL"
+TOOLS = "verl, slime, vime, AReaL, ROLL, SkyRL, OpenRLHF, NeMo RL or TRL"
 
 
 def is_trainer(path: Path) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.formats.jobs.launched import Launched, launcher_of
-from windtunnel.formats.jobs.rl_sections import of_rl_trainer
+from windtunnel.formats.jobs.rl_sections import ENTRY, is_skyrl, of_rl_trainer
 from windtunnel.formats.jobs.scripts.openrlhf_table import starts_openrlhf, table_of_update
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
@@ -39,6 +39,7 @@ _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "swift": (("sft", "pt"), {"tuner_type": "lora"}),
     "trl": (("sft", "grpo"), {"max_length": 1024}),
     "axolotl": (("train",), {}),
+    "skyrl": ((), {}),
 }
 """Programs with the words that make them train, and a default of theirs by which the reader of the table knows them."""
 _MODULES = {
@@ -46,6 +47,7 @@ _MODULES = {
     "swift": r"(?:^|\.)swift\.cli\.(?:sft|pt|main)$",
     "trl": r"(?:^|\.)trl\.(?:scripts\.(?:sft|grpo)|cli)$",
     "axolotl": r"(?:^|\.)axolotl\.cli(?:\.train|\.main)?$",
+    "skyrl": r"(?:^|\.)skyrl(?:_train|\.train)\.entrypoints\.\w+$|^examples\.(?:\w+\.)*main_\w+$|\.entrypoints\.main_\w+$",
 }
 """Modules of the same programs, by their path with points: `-m llamafactory.launcher`, `swift/cli/sft.py` under any launcher."""
 
@@ -88,7 +90,7 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
         elif name == "config_file" and isinstance(launcher.get(name), str):
             defaults = {ABSENT: launcher[name], **of_named_accelerate(launcher[name]), **defaults}
     if (configured := _of_rl(after, folder)) is not None:
-        return configured
+        return {**configured, ENTRY: words[start - 1]} if is_skyrl(configured) else configured
     table = _arguments(after, folder)
     if not knows and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
@@ -100,8 +102,10 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
 
 
 def _of_rl(words: Sequence[str], folder: Path | None) -> Mapping[str, Any] | None:
-    """A configuration of AReaL, ROLL or NeMo RL with what the command changes of it (`actor.path=…`); None for another command. It
-    is the file of `--config`, or of `--config_name` in the folder `--config_path` (Hydra), or all of it stands in the command."""
+    """A configuration of AReaL, ROLL, SkyRL or NeMo RL with what the command changes of it (`actor.path=…`); None for another.
+
+    It is the file of `--config`, or of `--config_name` in the folder `--config_path` (Hydra), or it stands in the command.
+    """
     flags = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(words).items()}
     named = flags.get("config_path", ".")
     files = [str(flags.get("config", ""))]

@@ -16,24 +16,24 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
+from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
+from windtunnel.formats.jobs.servers.drafts import drafts_of
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source
 
 STARTS = re.compile(
-    r"\bvllm\b|sglang|trtllm|tensorrt[-_]?llm|\bdynamo\b|lmdeploy|text-generation-(launcher|inference)|\btgi\b"
+    r"\bvllm\b|sglang|trtllm|tensorrt[-_]?llm|\bdynamo\b|lmdeploy|text-generation-(launcher|inference)|\btgi\b|nvcr\.io/nim/"
     r"|\bmodel_loading_config\b|\bserving\.kserve\.io\b|\bservingEngineSpec\b",
     re.IGNORECASE,
 )
 """What a text has somewhere that starts a server."""
-_RATE = 0.7
-"""Chance of a draft to be right that is assumed where a line drafts: no flag says it."""
 BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
 `timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
 _COUNTS = ("tp", "pp", "dp", "ep", "running", "polls")
-_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "policy")
+_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy")
 _NUMBERS = ("memory", "memory_after_weights")
 _SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
 
@@ -131,7 +131,8 @@ def started_tool(
         listed = _commands(text, where, path, script)
     except FileError:
         return None
-    return next((found[0] for words, _, _ in listed if (found := tool_of(words)) is not None), None)
+    lines = (inside.words if (inside := nim.line_of(words)) is not None else words for words, _, _ in listed)
+    return next((found[0] for words in lines if (found := tool_of(words)) is not None), None)
 
 
 def refuse_server(text: str, where: str, path: Path | None = None, script: ScriptCommands | None = None) -> None:
@@ -166,14 +167,18 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
     servers: list[LaunchedServer] = []
     load: dict[str, Any] = {}
     assumed: tuple[str, ...] = ()
-    for words, copies, side in _commands(text, where, path):
-        known = tool_of(words)
+    script = None if is_manifest(text, path) else ScriptCommands(text, where, path=path)
+    for words, copies, side in _commands(text, where, path, script):
+        inside = nim.line_of(words, script)
+        known = tool_of(words := words if inside is None else inside.words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
             dated = _release_of(known[0], words[: known[1]])
             made.fields |= dated
             made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
+            if inside is not None:
+                made.ignored[:0], made.quantization = inside.notes, made.quantization or inside.form
             if not servers or not _joins_another(words):
                 servers.append(made)
         elif (asked := client_load(words)) is not None:
@@ -390,7 +395,10 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
     fields.update({key: True for key in ("eager", "sync") if read.get(key)})
     _take_ranks(tool, read, made)
     _take_formats(read, made)
-    _take_drafts(read, made)
+    drafted = drafts_of(read)
+    fields.update({"speculate": drafted.speculate} if drafted.speculate else {})
+    made.assumed += drafted.assumed
+    made.ignored += drafted.ignored
     side = str(read.get("mode", "")).lower()
     made.side = (
         "prefill"
@@ -440,42 +448,6 @@ def _take_formats(read: Mapping[str, Any], made: LaunchedServer) -> None:
         made.assumed.append("a cache of 4-bit integers as nvfp4")
     quantization = str(read.get("quantization", "")).lower()
     made.quantization = "" if quantization in ("", "none", "hf") else quantization
-
-
-def _take_drafts(read: Mapping[str, Any], made: LaunchedServer) -> None:
-    """Drafted tokens; how many are right stands in no flag."""
-    table = read.get("speculative")
-    if isinstance(table, str):
-        import json
-
-        try:
-            table = json.loads(table)
-        except ValueError:
-            raise SpecError("--speculative-config", table[:60], "a JSON object") from None
-    method, drafts, small = "", 0, None
-    if isinstance(table, Mapping):
-        method = str(table.get("method") or table.get("decoding_type") or ("draft" if table.get("model") else "")).lower()
-        drafts = int(
-            table.get("num_speculative_tokens") or table.get("num_nextn_predict_layers") or table.get("max_draft_len") or 1
-        )
-        small = table.get("model") or table.get("speculative_model_dir")
-    elif read.get("algorithm"):
-        method = str(read["algorithm"]).lower()
-        drafts = int(read.get("steps") or max(1, int(read.get("draft_tokens") or 2) - 1))
-        small = read.get("draft_model")
-    if not method or method == "none":
-        return
-    if "mtp" in method or "nextn" in method:
-        word = "mtp"
-    elif "eagle" in method or "medusa" in method or method == "mlp_speculator":
-        word = "eagle"
-    elif "ngram" in method or "suffix" in method or "lookahead" in method:
-        made.ignored.append(f"not modelled: drafts by {method}, which need no model")
-        return
-    else:
-        word = f"draft={small}"
-    made.fields["speculate"] = f"{word},drafts={drafts},rate={_RATE}"
-    made.assumed.append(f"each draft right in {100 * _RATE:.0f} % behind a right one (--speculate states it)")
 
 
 def _value(key: str, value: Any, flag: str) -> Any:

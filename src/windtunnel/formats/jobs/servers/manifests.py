@@ -11,6 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.containers import cloud_task_of, containers_of, script_of, variables_of, whole_count, words_of
 from windtunnel.formats.jobs.scripts.command import commands_of
+from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.written import commands_of_table
 
 Command = tuple[list[str], int, str | None]
@@ -73,8 +74,21 @@ def _words_of(container: Mapping[str, Any]) -> list[str]:
     words = words_of(container)
     if container.get("modelCommand") == "vllmServe":
         words = ["vllm", "serve", *words]
-    starts = words and not words[0].startswith("-")
-    if not starts and isinstance(container.get("image"), str):
-        words = ["image", str(container["image"]), *words]
     known = variables_of(container.get("env"), container.get("environment"))
+    starts, image = words and not words[0].startswith("-"), container.get("image")
+    if isinstance(image, Mapping) and isinstance(image.get("repository"), str):  # of a NIMService, and of Helm's values
+        image = f"{image['repository']}:{image.get('tag', 'latest')}"
+    if isinstance(image, str) and nim.IMAGE.search(image):
+        given = [part for name, value in known.items() for part in ("--env", f"{name}={value}")]
+        words = ["image", *given, *_cards(container), image, *words]
+    elif not starts and isinstance(image, str):
+        words = ["image", image, *words]
     return [re.sub(r"\$[({](\w+)[)}]", lambda found: known.get(found[1], found[0]), word) for word in words]
+
+
+def _cards(container: Mapping[str, Any]) -> list[str]:
+    """`--gpus N` for a container whose limits, or requests, have N GPUs."""
+    asked = container.get("resources")
+    tables = [asked.get(name) for name in ("limits", "requests")] if isinstance(asked, Mapping) else []
+    counts = [whole_count(table.get("nvidia.com/gpu")) for table in tables if isinstance(table, Mapping)]
+    return next((["--gpus", str(count)] for count in counts if count), [])
