@@ -1,4 +1,4 @@
-"""A model of 150 GB in fp32, under a limit of 3 GiB, that is built on the host, and moved to the device in 16 bits, as many fine-tuning scripts do."""
+"""A model of 150 GB in fp32 that is built on the host, under a limit of 3 GiB, and moved to the device in 16 bits."""
 
 import resource
 from pathlib import Path
