@@ -66,6 +66,7 @@ def _kill(running: dict[int, Path]) -> None:
 
 def _fork(torch: Any, device: Any, file: Path) -> int:
     """The process of a rank."""
+    sys.stdout.flush()
     pid = os.fork()
     if pid:
         return pid
