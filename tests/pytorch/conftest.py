@@ -1,4 +1,4 @@
-"""What tests of the monitor in one process share."""
+"""What tests of the monitor in one process share, and tests of captures."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     watch.stop()
     dist.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def loaded_once() -> Iterator[None]:
+    """Ranks of all captures are forked from one process that has loaded PyTorch."""
+    from windtunnel.capture.server import kept_servers
+
+    with kept_servers():
+        yield

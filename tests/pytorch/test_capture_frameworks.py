@@ -11,7 +11,7 @@ import pytest
 
 import windtunnel as wt
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("loaded_once")]
 pytest.importorskip("torch")
 SCRIPTS = Path(__file__).parent / "scripts"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

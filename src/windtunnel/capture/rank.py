@@ -1,13 +1,17 @@
-"""`python -m windtunnel.capture.rank PLAN.json`: runs the script as one rank of the job, on a device without storage."""
+"""`python -m windtunnel.capture.rank SERVER.json`: loads PyTorch on a device without storage, and runs scripts as ranks on it."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
+import select
+import signal
 import socket
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +23,74 @@ from windtunnel.capture.torch_cuda import Card
 
 BROKE = 9
 """Exit status of a script that raised."""
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled"}
 
 
-def main(plan: dict[str, Any]) -> int:
-    """Runs the script of the plan; 0, or `BROKE` after its traceback."""
+def serve(library: str, card: dict[str, Any]) -> None:
+    """Forks a rank for each line of stdin, which names the file of its plan, until it ends; `stop` ends those that run. The exit
+    status of a rank comes into a file beside its plan."""
     _close_network()
-    card = Card(**{**plan["card"], "capability": tuple(plan["card"]["capability"])})
-    torch, device = load_device(Path(plan["library"]), card)
+    torch, device = load_device(Path(library), Card(**{**card, "capability": tuple(card["capability"])}))
+    for name in ("torch._dynamo", "torch.distributed.checkpoint"):  # which each rank needs: optimizers, and what is left out
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a rank would touch, and so copy, all modules of torch
+    running: dict[int, Path] = {}
+    text = b""
+    while True:
+        if select.select([0], [], [], 0.02 if running else None)[0]:
+            read = os.read(0, 1 << 16)
+            *lines, text = (text + read).split(b"\n")
+            for line in lines:
+                if line == b"stop":
+                    _kill(running)
+                else:
+                    running[_fork(torch, device, Path(line.decode()))] = Path(line.decode())
+            if not read:
+                break
+        for pid in list(running):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                file = running.pop(pid).with_suffix(".part")
+                file.write_text(str(os.waitstatus_to_exitcode(status)))
+                file.replace(file.with_suffix(".ended"))
+    _kill(running)
+
+
+def _kill(running: dict[int, Path]) -> None:
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    running.clear()
+
+
+def _fork(torch: Any, device: Any, file: Path) -> int:
+    """The process of a rank."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = BROKE
+    try:
+        plan = json.loads(file.read_text())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        log = os.open(Path(plan["out"]).with_suffix(".log"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.clear()
+        os.environ.update(plan["environment"] | _OFFLINE)
+        os.chdir(plan["folder"])
+        status = run(torch, device, plan)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def run(torch: Any, device: Any, plan: dict[str, Any]) -> int:
+    """Runs the script of the plan; 0, or `BROKE` after its traceback."""
     from windtunnel.capture import torch_groups
 
     exchange = torch_groups.Exchange(torch, Path(plan["exchange"]), plan["rank"])
@@ -76,8 +141,8 @@ def _close_network() -> None:
         connect(self, address)
 
     socket.socket.connect = connect_within  # type: ignore[method-assign, assignment]
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="disabled")
+    os.environ.update(_OFFLINE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))
+    serve(**json.loads(Path(sys.argv[1]).read_text()))

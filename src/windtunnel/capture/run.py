@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 from windtunnel.base.errors import EngineError, FileError, SpecError
 from windtunnel.capture.build import device_library
 from windtunnel.capture.launch import script_of, variables_of
+from windtunnel.capture.server import RankServer, server_of
 from windtunnel.capture.torch_cuda import Card
 from windtunnel.capture.torch_groups import WANTED
 from windtunnel.records.capture_file import CapturedRank, EntryKind, read_captured
@@ -58,7 +57,7 @@ def capture(
         raise FileError(
             str(folder), error.strerror or str(error), "a folder that can be made", "Say another with --out."
         ) from error
-    plan = {
+    plan: dict[str, Any] = {
         "library": str(library), "script": script.script, "module": script.module, "arguments": script.arguments,
         "launcher": script.launcher,
         "steps": steps,
@@ -68,28 +67,27 @@ def capture(
     for rank in ranks:
         if not 0 <= rank < world:
             raise SpecError("--rank", rank, f"0 to {world - 1}")
-    with tempfile.TemporaryDirectory() as work:
-        running = _Ranks(plan | {"exchange": work}, folder, world, local, tell)
-        try:
-            first = min(ranks, default=0)
-            running.start(list(ranks) or [first])
+    with tempfile.TemporaryDirectory() as work, server_of(plan["library"], plan["card"]) as server:
+        running = _Ranks(plan | {"exchange": work}, server, folder, world, local, tell)
+        first = min(ranks, default=0)
+        running.start(list(ranks) or [first])
+        done = running.finish()
+        if not ranks:
+            running.start([rank for rank in different_ranks(done[first], world) if rank not in done])
             done = running.finish()
-            if not ranks:
-                running.start([rank for rank in different_ranks(done[first], world) if rank not in done])
-                done = running.finish()
-        finally:
-            running.stop()
     return CapturedJob(folder, tuple(done[rank] for rank in sorted(done)), world)
 
 
 class _Ranks:
     """Processes of ranks: at most as many at a time as the machine has processors, but for those that wait for one another."""
 
-    def __init__(self, plan: dict[str, Any], folder: Path, world: int, local: int, tell: Callable[[str], object]) -> None:
-        self._plan, self._folder, self._world, self._local, self._tell = plan, folder, world, local, tell
+    def __init__(
+        self, plan: dict[str, Any], server: RankServer, folder: Path, world: int, local: int, tell: Callable[[str], object]
+    ) -> None:  # fmt: skip
+        self._plan, self._server, self._folder, self._world, self._local, self._tell = plan, server, folder, world, local, tell
         self._exchange = Path(plan["exchange"])
         self._waiting: list[int] = []
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, Path] = {}
         self._done: dict[int, CapturedRank] = {}
 
     def start(self, ranks: Sequence[int]) -> None:
@@ -103,18 +101,13 @@ class _Ranks:
                 self._begin(int(path.name.removeprefix(WANTED)))
             while self._waiting and len(self._running) < (os.cpu_count() or 1):
                 self._begin(self._waiting.pop(0))
-            for rank, process in list(self._running.items()):
-                if process.poll() is not None:
+            for rank, file in list(self._running.items()):
+                status = self._server.ended(file)
+                if status is not None:
                     del self._running[rank]
-                    self._done[rank] = self._result(rank, process.returncode)
+                    self._done[rank] = self._result(rank, status)
             time.sleep(0.02)
         return self._done
-
-    def stop(self) -> None:
-        """Ends what still runs."""
-        for process in self._running.values():
-            process.kill()
-            process.wait()
 
     def _out(self, rank: int) -> Path:
         return self._folder / f"rank-{rank:06}.parquet"
@@ -123,13 +116,11 @@ class _Ranks:
         if rank in self._running or rank in self._done:
             return
         self._tell(f"running rank {rank} of {self._world}")
-        file = self._exchange / f"plan-{rank}.json"
-        file.write_text(json.dumps(self._plan | {"rank": rank, "out": str(self._out(rank))}))
-        with self._out(rank).with_suffix(".log").open("wb") as log:
-            self._running[rank] = subprocess.Popen(
-                [sys.executable, "-m", "windtunnel.capture.rank", str(file)], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, env={**os.environ, **variables_of(rank, self._world, self._local)},
-            )  # fmt: skip
+        variables = {**os.environ, **variables_of(rank, self._world, self._local)}
+        asked = {"rank": rank, "out": str(self._out(rank).absolute()), "environment": variables, "folder": os.getcwd()}
+        file = self._running[rank] = self._exchange / f"plan-{rank}.json"
+        file.write_text(json.dumps(self._plan | asked))
+        self._server.begin(file)
 
     def _result(self, rank: int, status: int) -> CapturedRank:
         log = self._out(rank).with_suffix(".log")

@@ -63,12 +63,15 @@ class _TritonOfScripts(PathFinder):
         return super().find_spec(name, [str(PACKAGES)], target)
 
 
+_LAUNCHERS = ("triton.runtime.jit", "triton.runtime.autotuner")
+
+
 class _Launches(PathFinder):
     """Finds the true Triton's launcher, and lets it record: nothing is compiled."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in ("triton.runtime.jit", "triton.runtime.autotuner"):
+        if name not in _LAUNCHERS:
             return None
         spec = super().find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -121,6 +124,9 @@ def _offer_packages(notes: list[str]) -> None:
 
     fused.notes = notes
     sys.meta_path.insert(0, _Launches)
+    for name in _LAUNCHERS:
+        if name in sys.modules:  # torch._dynamo imports it
+            _record_launches(sys.modules[name])
     if find_spec("triton") is None:
         import_module("torch.utils._triton").has_triton_package()  # torch keeps the answer, and does not ask for the stand-in
     with_megatron = find_spec("megatron") is not None and find_spec("megatron.core") is not None

@@ -1,11 +1,20 @@
-"""A model of 150 GB in fp32 that is built on the host, and moved to the device in 16 bits, as many fine-tuning scripts do."""
+"""A model of 150 GB in fp32 that is built on the host, under a limit of 3 GiB, and moved to the device in 16 bits."""
 
+import resource
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn as nn
 
-WIDTH, LAYERS = 32768, 35
+WIDTH, LAYERS, LIMIT = 32768, 35, 3 << 30
+resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))  # of what the process may write and does not share
+try:
+    np.empty(LIMIT, np.uint8)
+except MemoryError:
+    print("an array of 3 GiB is refused")
+else:
+    raise SystemExit("the limit does not hold")
 model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
 model = model.to(torch.bfloat16).cuda()
 for parameter in list(model.parameters())[:-1]:

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/node.h>
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,6 +51,10 @@ int64_t now() {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 thread_local int64_t left = now();
+[[maybe_unused]] const int forked = pthread_atfork(nullptr, nullptr, [] {  // a rank's own time begins at 0
+  left = now();
+  host_since = 0;
+});
 
 }  // namespace
 
