@@ -397,6 +397,29 @@ def test_a_script_of_nemo_that_trains_itself(fused: str, tmp_path: Path) -> None
     assert any("dropout 0.1" in note for note in loaded.assumed) != bool(fused)
 
 
+PLAIN_SCRIPT = """from nemo.collections import llm
+from nemo import lightning as nl
+model = llm.LlamaModel(llm.Llama31Config8B())
+trainer = nl.Trainer(devices=8, num_nodes=2, max_steps=50, strategy=nl.MegatronStrategy(tensor_model_parallel_size=4))
+data = llm.MockDataModule(seq_length=4096, micro_batch_size=1, global_batch_size=64)
+llm.pretrain(model=model, data=data, trainer=trainer)
+"""
+HANDED = """import nemo_run as run
+from nemo.collections import llm
+if __name__ == "__main__":
+    recipe = llm.llama3_8b.pretrain_recipe(dir="/ck", name="x", num_nodes=2, num_gpus_per_node=8)
+    recipe.trainer.strategy.tensor_model_parallel_size = 2
+    run.run(recipe, executor=run.LocalExecutor())
+"""
+
+
+@pytest.mark.parametrize(("text", "found"), [(PLAIN_SCRIPT, ("llama3.1-8b", 16, 4)), (HANDED, ("llama3-8b", 16, 2))])
+def test_a_script_without_functions(text: str, found: tuple[str, int, int], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    job = job_of(str(tmp_path / "train.py"), [], "h100-ib").job
+    assert (job.model.name, job.cluster.gpus, job.plan.tp) == found
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -112,6 +112,8 @@ FILES = {
     "litgpt_usual.sh": ("litgpt finetune meta-llama/Llama-3.2-1B\n", ("llama3.2-1b", 1, 1, 16, 512, "none", "none")),
     "litgpt_dir.sh": ("pip install litgpt\nlitgpt finetune_full --checkpoint_dir ckpt/google/gemma-2-2b --precision bf16-true\n",
                       ("gemma2-2b", 1, 1, 16, 512, "none", "none")),
+    "litgpt_path.sh": ("python litgpt/finetune/full.py --checkpoint_dir checkpoints/meta-llama/Llama-2-7b-hf --devices 2\n",
+                       ("llama2-7b", 2, 1, 16, 512, "full", "fsdp")),
     "litgpt_pretrain.sh": ("litgpt pretrain EleutherAI/pythia-1b --devices 8 --num_nodes 2 --train.max_tokens 10_000_000\n",
                            ("pythia-1b", 16, 4, 512, 2048, "none", "hsdp")),
     "tune.sh": ("tune run --nproc_per_node 4 lora_finetune_distributed --config llama3_1/8B_lora batch_size=4\n",

@@ -201,7 +201,7 @@ def _defaults(value: Made, args: Arguments) -> None:
 def _known_model(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
     """The catalogue's model by the name of the configuration, of the recipe that this one builds on, or of the file."""
     config, module = recipe.value.get("model.config"), recipe.value.get("model")
-    hints = [config.name] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []
+    hints = [config.name.rpartition(".")[2]] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []
     if isinstance(module, Made):
         hints += [str(one) for one in (*module.fields.values(), *module.args) if isinstance(one, str)]
     hints += [part for part in recipe.value.name.split(".")[:-1] if part not in ("run", "nemo_run", "llm")]

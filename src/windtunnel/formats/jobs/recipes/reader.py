@@ -20,10 +20,12 @@ from windtunnel.formats.text.source import read_source
 PARTIALS = ("run.Partial", "nemo_run.Partial")
 NEMO_RUN = ("run.Config", "nemo_run.Config", *PARTIALS)
 """Calls of NeMo-Run that name a class or a function and its arguments, to be called later."""
-STARTED = ("llm.train", "llm.pretrain", "llm.finetune", "api.pretrain", "api.finetune", "api.train")
+STARTED = ("llm.train", "llm.pretrain", "llm.finetune", "api.pretrain", "api.finetune", "api.train", "run.run")
 """Functions of NeMo 2 that train what they are given, as `run.Partial` would be told to."""
 KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
 """Ends of the names of functions that stay calls: their arguments say more than what they return."""
+SCRIPT = "script"
+"""What a file without functions is called that trains when it is run."""
 _DEEPEST, _MOST_STEPS, _MOST_FILES = 25, 50_000, 60
 _ARITHMETIC: dict[type[ast.AST], Any] = {
     ast.Add: operator.add,
@@ -93,7 +95,16 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
             take_imports(node, module)
+    script = ast.FunctionDef(SCRIPT, ast.parse("lambda: 0", mode="eval").body.args, _lines_of_script(tree), [])
+    if not module.functions and _starts(script):
+        module.functions[SCRIPT] = script
     return module
+
+
+def _lines_of_script(tree: ast.Module) -> list[ast.stmt]:
+    """What a file does when it is run: its lines, and those behind `if __name__ == "__main__"`."""
+    named = [isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body]
+    return [line for node, inside in zip(tree.body, named, strict=True) for line in (node.body if inside else [node])]
 
 
 def take_imports(node: ast.ImportFrom, module: PythonFile) -> None:
@@ -351,7 +362,8 @@ class _Reader:
             if target.name in _VARIABLES:
                 return args[1] if len(args) > 1 else None
             if target.name.endswith(STARTED):
-                self.started = Made(PARTIALS[0], args, kwargs)
+                recipe = args[0] if target.name.endswith("run.run") and args else None  # what NeMo-Run is handed
+                self.started = recipe if isinstance(recipe, Made) else Made(PARTIALS[0], args, kwargs)
                 return self.started
             if target.name in NEMO_RUN and args:
                 return self.make_configuration(target.name, args, kwargs, module)
