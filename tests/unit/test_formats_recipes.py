@@ -347,3 +347,88 @@ def test_a_nemo_recipe_of_an_encoder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bert_340m.py").write_text(NEMO.replace("llama3_8b", "bert_340m") + OTHERS)
     with pytest.raises(SpecError, match=r"model: got 'MegatronBertLargeConfig'.*--model NAME"):
         job_of(f"{tmp_path}/bert_340m.py:encoder", None, "h100-ib")
+
+
+NEMO_SCRIPT = """import argparse
+import os
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--devices", type=int, default=int(os.environ.get("DEVICES", "8")))
+    parser.add_argument("--num-layers", type=int, default=24)
+    parser.add_argument("-m", "--micro-batch-size", type=int, default=2)
+    parser.add_argument("--no-recompute", action="store_true")
+    return parser.parse_args()
+
+def main():
+    args = parse_args()
+    from nemo import lightning as nl
+    from nemo.collections import llm
+    config = llm.GPTConfig(num_layers=args.num_layers, hidden_size=2048, ffn_hidden_size=8192, num_attention_heads=32,
+        num_query_groups=8, kv_channels=64, seq_length=8192, normalization="RMSNorm", gated_linear_unit=True,
+        activation_func=F.silu, add_bias_linear=False, position_embedding_type="rope", share_embeddings_and_output_weights=False,
+        FUSED
+        recompute_granularity=None if args.no_recompute else "full", recompute_method="uniform", recompute_num_layers=1)
+    model = llm.GPTModel(config, tokenizer=tokenizer)
+    data = MockDataModule(seq_length=8192, micro_batch_size=args.micro_batch_size, global_batch_size=128)
+    trainer = nl.Trainer(devices=args.devices, num_nodes=1, max_steps=100,
+        plugins=nl.MegatronMixedPrecision(precision="bf16-mixed"),
+        strategy=nl.MegatronStrategy(tensor_model_parallel_size=2, sequence_parallel=True))
+    llm.train(model=model, data=data, trainer=trainer, optim=opt)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "fused", ["", "apply_rope_fusion=True, bias_activation_fusion=True, hidden_dropout=0.0, attention_dropout=0.0,"]
+)
+def test_a_script_of_nemo_that_trains_itself(fused: str, tmp_path: Path) -> None:
+    """Arguments have their defaults, and a plain GPTConfig the fusions and the dropout of Megatron-Core's class."""
+    (tmp_path / "train.py").write_text(NEMO_SCRIPT.replace("FUSED", fused), encoding="utf-8")
+    loaded = job_of(str(tmp_path / "train.py"), ["model.vocab=32000"], "h100-ib")
+    job, plan = loaded.job, loaded.job.plan
+    assert (job.cluster.gpus, job.model.layers, plan.tp, plan.micro_batch, plan.global_batch, plan.seq) == (8, 24, 2, 2, 128, 8192)
+    assert plan.recompute == "full" and plan.sharding == "zero1"
+    assert (job.runtime.fused_rope, job.runtime.fused_activation, job.model.dropout) == (
+        (True, True, False) if fused else (False, False, True)
+    )
+    assert any("dropout 0.1" in note for note in loaded.assumed) != bool(fused)
+
+
+PLAIN_SCRIPT = """from nemo.collections import llm
+from nemo import lightning as nl
+model = llm.LlamaModel(llm.Llama31Config8B())
+trainer = nl.Trainer(devices=8, num_nodes=2, max_steps=50, strategy=nl.MegatronStrategy(tensor_model_parallel_size=4))
+data = llm.MockDataModule(seq_length=4096, micro_batch_size=1, global_batch_size=64)
+llm.pretrain(model=model, data=data, trainer=trainer)
+"""
+HANDED = """import nemo_run as run
+from nemo.collections import llm
+if __name__ == "__main__":
+    recipe = llm.llama3_8b.pretrain_recipe(dir="/ck", name="x", num_nodes=2, num_gpus_per_node=8)
+    recipe.trainer.strategy.tensor_model_parallel_size = 2
+    run.run(recipe, executor=run.LocalExecutor())
+"""
+
+
+@pytest.mark.parametrize(("text", "found"), [(PLAIN_SCRIPT, ("llama3.1-8b", 16, 4)), (HANDED, ("llama3-8b", 16, 2))])
+def test_a_script_without_functions(text: str, found: tuple[str, int, int], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    job = job_of(str(tmp_path / "train.py"), [], "h100-ib").job
+    assert (job.model.name, job.cluster.gpus, job.plan.tp) == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("llm.train(model=model", "llm.train(model=other", "GPTConfig"),
+        ("    main()\n", "    main(\n", "no Python"),
+        ("hidden_size=2048, ffn", "hidden_size=args.unknown, ffn", "hidden-size"),
+    ],
+)
+def test_a_damaged_script_of_nemo_is_told(old: str, new: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NEMO_SCRIPT.replace("FUSED", "").replace(old, new), encoding="utf-8")
+    with pytest.raises((SpecError, FileError), match=words):
+        job_of(str(tmp_path / "train.py"), [], "h100-ib")

@@ -70,7 +70,8 @@ devices: 4
 train: {global_batch_size: 64, micro_batch_size: 4}
 """
 LITGPT_SIZES = """model_name: my-own
-model_config: {name: my-own, n_layer: 12, n_embd: 1024, n_head: 16, n_query_groups: 4, intermediate_size: 5632, padded_vocab_size: 32000, block_size: 2048}
+model_config: {name: my-own, n_layer: 12, n_embd: 1024, n_head: 16, n_query_groups: 4, intermediate_size: 5632,
+  padded_vocab_size: 32000, block_size: 2048}
 devices: auto
 num_nodes: 2
 train: {global_batch_size: 512, micro_batch_size: 4, max_tokens: 3000000000000}
@@ -109,8 +110,10 @@ FILES = {
     "litgpt_config.sh": ("litgpt finetune_full --config litgpt_full.yaml --devices 8 --train.max_seq_length 2048\n",
                          ("phi-3-mini", 8, 4, 64, 2048, "full", "fsdp")),
     "litgpt_usual.sh": ("litgpt finetune meta-llama/Llama-3.2-1B\n", ("llama3.2-1b", 1, 1, 16, 512, "none", "none")),
-    "litgpt_dir.sh": ("pip install litgpt\nlitgpt finetune_full --checkpoint_dir checkpoints/google/gemma-2-2b --precision bf16-true\n",
+    "litgpt_dir.sh": ("pip install litgpt\nlitgpt finetune_full --checkpoint_dir ckpt/google/gemma-2-2b --precision bf16-true\n",
                       ("gemma2-2b", 1, 1, 16, 512, "none", "none")),
+    "litgpt_path.sh": ("python litgpt/finetune/full.py --checkpoint_dir checkpoints/meta-llama/Llama-2-7b-hf --devices 2\n",
+                       ("llama2-7b", 2, 1, 16, 512, "full", "fsdp")),
     "litgpt_pretrain.sh": ("litgpt pretrain EleutherAI/pythia-1b --devices 8 --num_nodes 2 --train.max_tokens 10_000_000\n",
                            ("pythia-1b", 16, 4, 512, 2048, "none", "hsdp")),
     "tune.sh": ("tune run --nproc_per_node 4 lora_finetune_distributed --config llama3_1/8B_lora batch_size=4\n",

@@ -32,7 +32,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int, dict[str, Any]]] = {
   generator.gpu_memory_utilization=0.7 generator.max_num_batched_tokens=16384 generator.backend=vllm {SIZED} \\
   trainer.algorithm.use_kl_loss=false $@
 """, {"reference": False, "prompts": 256}, 4, {"tp": 1, "memory": 0.7, "step_tokens": 16384, "engine": "vllm"}),
-    "nodes.sh": (f"{RUN} {MODEL} trainer.placement.policy_num_nodes=2 {PLACED} {ENGINES} {SIZED}\n", {"offload": "all"}, 16, {"tp": 2}),
+    "nodes.sh": (f"{RUN} {MODEL} trainer.placement.policy_num_nodes=2 {PLACED} {ENGINES} {SIZED}\n",
+                 {"offload": "all"}, 16, {"tp": 2}),
     "apart.sh": (f"{RUN} {MODEL} {SIZED} {PLACED} {ENGINES} trainer.placement.colocate_all=false\n", {"mode": "split"}, 16,
                  {"gpus": 8, "tp": 2}),
     "async.sh": (f"uv run --isolated -m examples.train.async.main_async {MODEL} {SIZED} {PLACED} {ENGINES} "
@@ -40,18 +41,21 @@ CASES: dict[str, tuple[str, dict[str, Any], int, dict[str, Any]]] = {
     "fully_async.sh": (f"uv run -m examples.train.fully_async.main_fully_async {MODEL} {SIZED} {PLACED} {ENGINES} "
                        "trainer.placement.colocate_all=false trainer.fully_async.max_staleness_steps=2\n",
                        {"mode": "async", "staleness": 2.0, "partial": True}, 16, {"gpus": 8}),
-    "ppo.sh": (f"python -m skyrl_train.entrypoints.main_base {MODEL} {SIZED} {PLACED} {ENGINES} trainer.placement.colocate_all=false "
-               "trainer.algorithm.advantage_estimator=gae trainer.placement.critic_num_gpus_per_node=4\n",
+    "ppo.sh": (f"python -m skyrl_train.entrypoints.main_base {MODEL} {SIZED} {PLACED} {ENGINES} "
+               "trainer.placement.colocate_all=false trainer.algorithm.advantage_estimator=gae "
+               "trainer.placement.critic_num_gpus_per_node=4\n",
                {"algorithm": "ppo", "groups": [{"roles": ["critic"], "gpus": 4, "beside": False}]}, 20, {"gpus": 8}),
     "megatron.sh": (f"{RUN} trainer.policy.model.path=Qwen/Qwen3-30B-A3B {SIZED} {PLACED} {ENGINES} trainer.strategy=megatron "
                     "trainer.policy.megatron_config.tensor_model_parallel_size=2 "
                     "trainer.policy.megatron_config.expert_model_parallel_size=4 trainer.max_tokens_per_microbatch=12288\n",
                     {"pack_tokens": 12288}, 8, {"tp": 2}),
-    "run.yaml": ("trainer:\n  policy: {model: {path: Qwen/Qwen3-8B, lora: {rank: 32}}}\n  placement: {policy_num_gpus_per_node: 8}\n"
+    "run.yaml": ("trainer:\n  policy: {model: {path: Qwen/Qwen3-8B, lora: {rank: 32}}}\n"
+                 "  placement: {policy_num_gpus_per_node: 8}\n"
                  "  train_batch_size: 128\n  policy_mini_batch_size: 128\n  max_prompt_length: 1024\n"
                  "generator:\n  n_samples_per_prompt: 4\n  sampling_params: {max_generate_length: 4096}\n"
                  "  inference_engine: {num_engines: 8, enforce_eager: true}\n",
-                 {"prompts": 128, "mini_batch": 128, "response": "1024~1<4096", "prompt": "256~1<1024"}, 8, {"tp": 1, "graphs": False}),
+                 {"prompts": 128, "mini_batch": 128, "response": "1024~1<4096", "prompt": "256~1<1024"}, 8,
+                 {"tp": 1, "graphs": False}),
 }  # fmt: skip
 
 

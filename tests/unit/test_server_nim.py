@@ -40,14 +40,14 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "cards.sh": (f"{HEAD} --gpus '\"device=0,1\"' -e NIM_MAX_MODEL_LEN=32768 -e NIM_KVCACHE_PERCENT=0.85 "
                  "nvcr.io/nim/meta/llama-3.3-70b-instruct:latest\n",
                  {"engine": "vllm", "tp": 2, "max_model_len": 32768, "memory": 0.85}, "the container's GPUs (2)"),
-    "any_model.sh": (f"export NIM_TENSOR_PARALLEL_SIZE=4\n{HEAD} --gpus=all -e NIM_MODEL_PATH=hf://Qwen/Qwen3-8B -e NIM_TENSOR_PARALLEL_SIZE "
-                     "nvcr.io/nim/nvidia/llm-nim:2.0.1 nim-serve --gpu-memory-utilization 0.9\n",
+    "any_model.sh": (f"export NIM_TENSOR_PARALLEL_SIZE=4\n{HEAD} --gpus=all -e NIM_MODEL_PATH=hf://Qwen/Qwen3-8B "
+                     "-e NIM_TENSOR_PARALLEL_SIZE nvcr.io/nim/nvidia/llm-nim:2.0.1 nim-serve --gpu-memory-utilization 0.9\n",
                      {"model": "Qwen/Qwen3-8B", "engine": "vllm", "tp": 4, "memory": 0.9}, "NIM 2 is built on vLLM"),
     "profile.sh": (f"{HEAD} --gpus all -e NIM_MODEL_PROFILE=tensorrt_llm-h100-fp8-tp4-pp1-throughput -e NIM_LOW_MEMORY_MODE=1 "
                    "nvcr.io/nim/meta/llama-3.1-70b-instruct:1.3.3\n",
                    {"engine": "trtllm", "tp": 4, "pp": 1}, "not modelled: NIM_LOW_MEMORY_MODE"),
-    "passed.sh": (f"{HEAD} --gpus 8 -e NIM_PASSTHROUGH_ARGS=\"--tensor-parallel-size 8 --max-num-seqs 64\" -e NIM_DISABLE_CUDA_GRAPH=1 "
-                  "-e NIM_MAX_GPU_LORAS=8 nvcr.io/nim/openai/gpt-oss-120b:2.1.0\n",
+    "passed.sh": (f"{HEAD} --gpus 8 -e NIM_PASSTHROUGH_ARGS=\"--tensor-parallel-size 8 --max-num-seqs 64\" "
+                  "-e NIM_DISABLE_CUDA_GRAPH=1 -e NIM_MAX_GPU_LORAS=8 nvcr.io/nim/openai/gpt-oss-120b:2.1.0\n",
                   {"model": "gpt-oss-120b", "tp": 8, "running": 64, "eager": True}, "not modelled: NIM_MAX_GPU_LORAS"),
     "podman.sh": ("podman run --device nvidia.com/gpu=all --env=NIM_TENSOR_PARALLEL_SIZE=2 nvcr.io/nim/qwen/qwen3-32b:2.0.4\n",
                   {"model": "qwen3-32b", "tp": 2, "engine": "vllm"}, "no engine is named"),

@@ -69,4 +69,9 @@ def test_what_is_stated_beats_what_is_published() -> None:
     assert taken is not None and stated is not None
     assert taken.published == (1, "deepseek-v3") and stated.published is None and stated.accepted == 2.2
     head = speculation_of("draft=someone/llama-eagle3,drafts=3", load_model("llama3.1-8b"), load_model)
+    gemma = load_model("gemma4-31b")
+    own = speculation_of(
+        "draft=google/gemma-4-31B-it-assistant,drafts=2", gemma, lambda name: load_model("gemma3-1b") if "/" in name else gemma
+    )
+    assert own is not None and (own.method, own.accepted, own.published) == ("draft", 2.33, (1, "gemma4"))
     assert head is not None and head.method == "eagle" and head.accepted == pytest.approx(2.6, rel=0.02)

@@ -149,8 +149,9 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
 
 def _published(method: str, model: Model, drafts: int, fields: dict[str, str]) -> tuple[float, tuple[int, str]]:
     """Tokens of a pass as published, and of how many figures of which family they are the middle."""
-    head = method == "draft" and re.search(HEADS, fields["draft"].lower())
-    accepted, count, family = accepted_tokens("eagle" if head else method, model.name, drafts)
+    name = fields["draft"].lower() if method == "draft" else ""
+    trained = "eagle" if re.search(HEADS, name) else "mtp" if name.endswith("-assistant") else method
+    accepted, count, family = accepted_tokens(trained, model.name, drafts)
     return round(accepted, 3), (count, family)
 
 

@@ -101,7 +101,7 @@ ENDS = (
     End("a segfault", "segfault", r"was ended by SIGSEGV \(ends\.py:\d+ in load\)"),
     End("abort", "abort", r"was ended by SIGABRT \(ends\.py:\d+ in load\)"),
     End("SIGKILL", "kill", r"was ended by SIGKILL"),
-    End("memory runs out", "memory", r"was ended by SIGKILL \(the kernel (killed it|has killed \d+ of .*) because memory ran out\)"),
+    End("memory runs out", "memory", r"was ended by SIGKILL \(the kernel (killed it|has killed \d+ .*) because memory ran out\)"),
     End("an exception in a raw process of Python, by fork", "raise",
         r"raised ValueError: tokenizer shard 17 is corrupt \(ends\.py",
         settings={"METHOD": "fork"}, script="processes"),

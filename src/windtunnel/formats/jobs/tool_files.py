@@ -205,6 +205,8 @@ def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Mo
     if missing is not None:
         where = tool.read.get("model", tool.read.get(missing, ("model",)))[0]
         hint = "Give the model beside it: --model NAME or --model CONFIG.JSON."
+        if isinstance(beside := keys.get("config"), str):
+            hint = f"{beside[:80]} is not beside the command. {hint}"
         raise SpecError(where, Nothing(), f"a model's name, or its sizes, in a file of {tool.title}", hint)
     vocab = sizes["vocab"]
     if vocab is None:

@@ -52,6 +52,16 @@ _USUAL_GPUS = 8
 """`num_gpus_per_node` of NeMo's recipes, on one node."""
 
 
+_PLAIN = (".GPTConfig", "TransformerConfig")
+_FUSED = {
+    "apply_rope_fusion": "no-rope-fusion", "bias_activation_fusion": "no-bias-swiglu-fusion",
+    "bias_dropout_fusion": "no-bias-dropout-fusion",
+}  # fmt: skip
+_DROPOUT = 0.1
+"""Fields of `TransformerConfig` (megatron/core/transformer/transformer_config.py 0.12) that are off where nothing sets them,
+and its rate of dropout; NeMo's classes of families set their own, its plain `GPTConfig` none (nemo/collections/llm/gpt/model)."""
+
+
 def telling(recipe: Recipe) -> bool:
     """Whether a recipe returns what NeMo-Run runs: a `run.Partial`, or a recipe of NeMo's own with changes."""
     return recipe.value.name in PARTIALS or recipe.value.name.endswith(("pretrain_recipe", "finetune_recipe"))
@@ -68,6 +78,9 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
         if value.args and isinstance(value.args[0], Made):
             value.fields.setdefault("model", value.args[0])
         args.assumed.append(f"degrees of 1 where this file sets none: the recipe that it builds on ({value.name}) is not in reach")
+    module = value.get("model")
+    if isinstance(module, Made) and module.args and isinstance(module.args[0], Made):  # GPTModel(config, …)
+        module.fields.setdefault("config", module.args[0])
     ignored = _fill(value, args)
     _machine(value, args)
     _precision(value.get("trainer.plugins"), args)
@@ -188,7 +201,7 @@ def _defaults(value: Made, args: Arguments) -> None:
 def _known_model(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
     """The catalogue's model by the name of the configuration, of the recipe that this one builds on, or of the file."""
     config, module = recipe.value.get("model.config"), recipe.value.get("model")
-    hints = [config.name] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []
+    hints = [config.name.rpartition(".")[2]] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []
     if isinstance(module, Made):
         hints += [str(one) for one in (*module.fields.values(), *module.args) if isinstance(one, str)]
     hints += [part for part in recipe.value.name.split(".")[:-1] if part not in ("run", "nemo_run", "llm")]
@@ -211,6 +224,14 @@ def _sizes(value: Made, stem: str, args: Arguments) -> None:
             "Or give the model beside it: --model NAME or --model CONFIG.JSON.",
         )
     fields = config.defaults | config.fields
+    for name, flag in _FUSED.items():  # a class of Megatron-Core's, whose fusions and dropout are not the flags' defaults
+        if kin[0].endswith(_PLAIN) and fields.get(name, False) is not True:
+            args.given[flag] = []
+    for name in ("hidden_dropout", "attention_dropout") if kin[0].endswith(_PLAIN) else ():
+        rate = fields.get(name, _DROPOUT)
+        args.given[name.replace("_", "-")] = [str(rate if isinstance(rate, (int, float)) else _DROPOUT)]
+        if name not in fields:
+            args.assumed.append(f"{name} {_DROPOUT}, TransformerConfig's default, as the file sets none")
     if _count(fields.get("num_moe_experts")):
         args.given["num-experts"] = [str(fields["num_moe_experts"])]
     if fields.get("num_query_groups"):

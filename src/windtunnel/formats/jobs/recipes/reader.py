@@ -20,8 +20,12 @@ from windtunnel.formats.text.source import read_source
 PARTIALS = ("run.Partial", "nemo_run.Partial")
 NEMO_RUN = ("run.Config", "nemo_run.Config", *PARTIALS)
 """Calls of NeMo-Run that name a class or a function and its arguments, to be called later."""
+STARTED = ("llm.train", "llm.pretrain", "llm.finetune", "api.pretrain", "api.finetune", "api.train", "run.run")
+"""Functions of NeMo 2 that train what they are given, as `run.Partial` would be told to."""
 KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
 """Ends of the names of functions that stay calls: their arguments say more than what they return."""
+SCRIPT = "script"
+"""What a file without functions is called that trains when it is run."""
 _DEEPEST, _MOST_STEPS, _MOST_FILES = 25, 50_000, 60
 _ARITHMETIC: dict[type[ast.AST], Any] = {
     ast.Add: operator.add,
@@ -91,7 +95,16 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
             take_imports(node, module)
+    script = ast.FunctionDef(SCRIPT, ast.parse("lambda: 0", mode="eval").body.args, _lines_of_script(tree), [])
+    if not module.functions and _starts(script):
+        module.functions[SCRIPT] = script
     return module
+
+
+def _lines_of_script(tree: ast.Module) -> list[ast.stmt]:
+    """What a file does when it is run: its lines, and those behind `if __name__ == "__main__"`."""
+    named = [isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body]
+    return [line for node, inside in zip(tree.body, named, strict=True) for line in (node.body if inside else [node])]
 
 
 def take_imports(node: ast.ImportFrom, module: PythonFile) -> None:
@@ -107,12 +120,19 @@ def home_of(name: str, module: PythonFile) -> str:
 
 
 def recipes_of(module: PythonFile) -> list[str]:
-    """Functions that need no argument and are not private: those that a user can name.
+    """Functions that need no argument and are not private: those that a user can name. Of a script, those that train.
 
     In a file of NeMo's, which names the parts of a job by functions too, only those that it offers as whole jobs.
     """
     listed = [name for name, node in module.functions.items() if not name.startswith("_") and not _required_arguments(node)]
-    return [name for name in listed if _makes_a_job(module.functions[name])] or listed
+    trains = [name for name in listed if _starts(module.functions[name])]
+    return [name for name in listed if _makes_a_job(module.functions[name])] or trains or listed
+
+
+def _starts(node: ast.FunctionDef) -> bool:
+    """Whether a function calls one of NeMo 2's that train."""
+    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(isinstance(call, ast.Attribute) and ast.unparse(call).endswith(STARTED) for call in calls)
 
 
 def _makes_a_job(node: ast.FunctionDef) -> bool:
@@ -132,11 +152,37 @@ def read_recipe(module: PythonFile, name: str) -> Recipe:
         raise UnknownName("recipe", name, recipes_of(module))
     reader = _Reader()
     value = reader.call_function(module, module.functions[name], [], {})
+    value = reader.started if value is None and reader.started is not None else value
     if not isinstance(value, Made):
         raise SpecError(
             "recipe", name, "a function that returns a configuration", f"Recipes here: {', '.join(recipes_of(module)[:8])}."
         )
     return Recipe(name, value, reader.calls, reader.notes, list(dict.fromkeys(reader.followed)))
+
+
+_VARIABLES = ("os.environ.get", "os.getenv")
+"""What reads a variable of the environment, which is taken not to be set."""
+_NUMBERS = ("int", "float", "bool", "str")
+
+
+def _number(name: str, args: list[Any]) -> Any:
+    """A value as Python's `int`, `float`, `bool` or `str` makes it."""
+    if len(args) != 1 or not isinstance(args[0], (str, int, float)):
+        return UNKNOWN
+    try:
+        return {"int": int, "float": float, "bool": bool, "str": str}[name](args[0])
+    except (ValueError, OverflowError):
+        return UNKNOWN
+
+
+def _argument(parser: Made, method: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of argparse's: an argument is a field of the parser with its default, and what is parsed is the parser itself."""
+    flag = next((one for one in reversed(args) if isinstance(one, str)), None)
+    if method == "add_argument" and flag is not None:
+        action = kwargs.get("action")
+        usual = {"store_true": False, "store_false": True}.get(action) if isinstance(action, str) else None
+        parser.fields[str(kwargs.get("dest") or flag.lstrip("-").replace("-", "_"))] = kwargs.get("default", usual)
+    return [parser, []] if method == "parse_known_args" else parser
 
 
 def _vague(value: Any) -> bool:
@@ -151,6 +197,7 @@ class _Reader:
         self.notes: list[str] = []
         self.followed: list[str] = []
         self.files: dict[Path, PythonFile | None] = {}
+        self.started: Made | None = None
 
     def call_function(self, module: PythonFile, node: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if self.depth >= _DEEPEST:
@@ -298,6 +345,8 @@ class _Reader:
             name = node.func.id
             if name in ("hasattr", "getattr", "isinstance"):
                 return self.evaluate_attribute_test(name, args)
+            if name in _NUMBERS:
+                return _number(name, args)
             found = self.find(name, module) if not name.endswith(KEPT) else None
             if found is not None:
                 self.followed.append(name)
@@ -310,12 +359,20 @@ class _Reader:
             return result
         target = self.value(node.func, module, scope)
         if isinstance(target, Named):
+            if target.name in _VARIABLES:
+                return args[1] if len(args) > 1 else None
+            if target.name.endswith(STARTED):
+                recipe = args[0] if target.name.endswith("run.run") and args else None  # what NeMo-Run is handed
+                self.started = recipe if isinstance(recipe, Made) else Made(PARTIALS[0], args, kwargs)
+                return self.started
             if target.name in NEMO_RUN and args:
                 return self.make_configuration(target.name, args, kwargs, module)
             return self.call_unknown(target.name, args, kwargs)
         inner = self.value(node.func.value, module, scope) if isinstance(node.func, ast.Attribute) else UNKNOWN
         if isinstance(inner, (str, list)) and isinstance(node.func, ast.Attribute):
             return self.call_method(inner, node.func.attr, args)
+        if isinstance(inner, Made) and inner.name.endswith("ArgumentParser") and isinstance(node.func, ast.Attribute):
+            return _argument(inner, node.func.attr, args, kwargs)
         if isinstance(inner, Made):  # a method: what it returns stands for what it was called on
             return Made(inner.name, inner.args or args, {**inner.fields, **kwargs})
         return UNKNOWN

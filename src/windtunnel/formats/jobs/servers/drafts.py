@@ -37,7 +37,9 @@ def drafts_of(read: Mapping[str, Any]) -> Drafts:
         drafts = next((int(count) for name in _COUNTS if (count := table.get(name))), None)
         small = table.get("model") or table.get("speculative_model_dir")
     else:
-        method, small, tokens = str(read.get("algorithm") or "").lower(), read.get("draft_model"), read.get("draft_tokens")
+        small, tokens = read.get("draft_model"), read.get("draft_tokens")
+        named = "" if small is None else "ngram" if "ngram" in str(small) else "draft"  # vLLM's flags before 0.9 name no method
+        method = str(read.get("algorithm") or named).lower()
         drafts = read.get("steps") or (max(1, tokens - 1) if tokens else None)
     if method in ("", "none"):
         return Drafts("", assumed, ignored)

@@ -249,7 +249,7 @@ def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Ma
     unknown: list[str] = []
     for name, value in _flags(tool, words, loose):
         head, _, rest = name.partition(".")
-        key = tool.read.get(head)
+        key = tool.read.get(head := _whole_name(tool, head))
         if key is not None:
             if rest:
                 inner = raw.setdefault(key, {})
@@ -270,6 +270,14 @@ def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Ma
         if listed:
             made.ignored.append(f"{what}: {', '.join(dict.fromkeys(listed))}")
     return made
+
+
+def _whole_name(tool: ServerTool, name: str) -> str:
+    """The flag that a beginning of its name stands for, as argparse takes it where no other begins so."""
+    if name in tool.read or len(name) < 4 or any(_is_among(name, listed) for listed in (tool.unread, tool.harmless, tool.switches)):
+        return name
+    known = {flag for flag in (*tool.read, *tool.unread, *tool.harmless, *tool.switches) if flag.startswith(name)}
+    return known.pop() if len(known) == 1 else name
 
 
 def _is_among(name: str, listed: Sequence[str]) -> bool:
