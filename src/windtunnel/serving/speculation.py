@@ -127,7 +127,7 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
     drafts, stated = _numbers(path, text, fields)
     if not drafts:
         return None
-    accepted, published = (stated, None) if stated is not None else _published(method, model, drafts, fields)
+    accepted, published = (stated, None) if stated is not None else _find_published(method, model, drafts, fields)
     if method == "draft" and re.search(HEADS, fields["draft"].lower()):
         return Speculation("eagle", drafts, accepted, published=published)
     if method == "mtp" and not model.mtp_layers:
@@ -147,7 +147,7 @@ def speculation_of(text: str, model: Model, load: Callable[[str], Model], path: 
     return Speculation(method, drafts, accepted, small, published=published)
 
 
-def _published(method: str, model: Model, drafts: int, fields: dict[str, str]) -> tuple[float, tuple[int, str]]:
+def _find_published(method: str, model: Model, drafts: int, fields: dict[str, str]) -> tuple[float, tuple[int, str]]:
     """Tokens of a pass as published, and of how many figures of which family they are the middle."""
     name = fields["draft"].lower() if method == "draft" else ""
     trained = "eagle" if re.search(HEADS, name) else "mtp" if name.endswith("-assistant") else method

@@ -95,7 +95,9 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
             take_imports(node, module)
-    script = ast.FunctionDef(SCRIPT, ast.parse("lambda: 0", mode="eval").body.args, _lines_of_script(tree), [])
+    script = ast.FunctionDef(
+        SCRIPT, ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]), _lines_of_script(tree), []
+    )
     if not module.functions and _starts(script):
         module.functions[SCRIPT] = script
     return module
@@ -103,8 +105,10 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
 
 def _lines_of_script(tree: ast.Module) -> list[ast.stmt]:
     """What a file does when it is run: its lines, and those behind `if __name__ == "__main__"`."""
-    named = [isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body]
-    return [line for node, inside in zip(tree.body, named, strict=True) for line in (node.body if inside else [node])]
+    lines: list[ast.stmt] = []
+    for node in tree.body:
+        lines += node.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) else [node]
+    return lines
 
 
 def take_imports(node: ast.ImportFrom, module: PythonFile) -> None:
