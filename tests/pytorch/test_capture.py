@@ -298,6 +298,6 @@ def test_a_device_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     server = RankServer(str(tmp_path / "missing.so"), card)
     server.begin(tmp_path / "plan.json")
     with pytest.raises(wt.EngineError, match=r"(?s)ended with 1:.*missing\.so"):
-        while server.ended(tmp_path / "plan.json") is None:
+        while server.read_status(tmp_path / "plan.json") is None:
             time.sleep(0.02)
     server.close()
