@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from forked_ranks import RankForge
 
 import windtunnel as wt
 from windtunnel.base.comm import Comm
+from windtunnel.capture.server import RankServer
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.records.capture_file import EntryKind, steps_of
 from windtunnel.records.sections import Section
@@ -289,3 +291,13 @@ def test_attention_is_the_first_kernel_in_the_scripts_order_that_takes_its_input
     assert fused == dict.fromkeys([*names, *(f"{name}_backward" for name in names)], 1)
     assert job.operators["aten::bmm"] == 6
     assert [int(row[7]) for row in job.replayed.graph.attentions] == [128, 128, 160, 160, 160, 160]
+
+
+def test_a_device_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    card = {"name": "GPU", "capability": [9, 0], "memory": 1, "processors": 1, "count": 1}
+    server = RankServer(str(tmp_path / "missing.so"), card)
+    server.begin(tmp_path / "plan.json")
+    with pytest.raises(wt.EngineError, match=r"(?s)ended with 1:.*missing\.so"):
+        while server.read_status(tmp_path / "plan.json") is None:
+            time.sleep(0.02)
+    server.close()

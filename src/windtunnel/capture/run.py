@@ -102,7 +102,7 @@ class _Ranks:
             while self._waiting and len(self._running) < (os.cpu_count() or 1):
                 self._begin(self._waiting.pop(0))
             for rank, file in list(self._running.items()):
-                status = self._server.ended(file)
+                status = self._server.read_status(file)
                 if status is not None:
                     del self._running[rank]
                     self._done[rank] = self._result(rank, status)

@@ -34,7 +34,7 @@ class RankServer:
         """Starts the rank of a plan's file."""
         self._tell(str(plan))
 
-    def ended(self, plan: Path) -> int | None:
+    def read_status(self, plan: Path) -> int | None:
         """The exit status of a rank, negative for a signal; None while it runs. EngineError if the process itself has ended."""
         file = plan.with_suffix(".ended")
         if file.exists():
@@ -57,7 +57,7 @@ class RankServer:
 
     def _tell(self, line: str) -> None:
         if self._process.stdin is None or self._process.poll() is not None:
-            return  # `ended` says so
+            return  # `read_status` says so
         try:
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
