@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
 
 IMAGE = re.compile(r"nvcr\.io/nim/([\w.-]+)/([\w.-]+)(?::([\w.-]+))?")
@@ -21,23 +24,11 @@ _ENGINE = {"vllm": ("vllm", "serve"), "sglang": ("sglang", "serve"), "trtllm": (
 _PROFILE = re.compile(
     r"(?P<engine>vllm|sglang|tensorrt_llm|trtllm)\b(?:.*?-(?P<form>bf16|fp16|fp8|nvfp4|mxfp4|int4\w*))?(?:.*?-tp(?P<tp>\d+))?(?:-pp(?P<pp>\d+))?"
 )
-_FLAGS = {
-    "vllm": {
-        "TENSOR_PARALLEL_SIZE": "--tensor-parallel-size", "PIPELINE_PARALLEL_SIZE": "--pipeline-parallel-size",
-        "MAX_MODEL_LEN": "--max-model-len", "KVCACHE_PERCENT": "--gpu-memory-utilization", "MAX_NUM_SEQS": "--max-num-seqs",
-        "MAX_BATCH_SIZE": "--max-num-seqs",
-    },
-    "sglang": {
-        "TENSOR_PARALLEL_SIZE": "--tp-size", "PIPELINE_PARALLEL_SIZE": "--pp-size", "MAX_MODEL_LEN": "--context-length",
-        "KVCACHE_PERCENT": "--mem-fraction-static", "MAX_NUM_SEQS": "--max-running-requests",
-        "MAX_BATCH_SIZE": "--max-running-requests",
-    },
-    "trtllm": {
-        "TENSOR_PARALLEL_SIZE": "--tp_size", "PIPELINE_PARALLEL_SIZE": "--pp_size", "MAX_MODEL_LEN": "--max_seq_len",
-        "KVCACHE_PERCENT": "--kv_cache_free_gpu_memory_fraction", "MAX_NUM_SEQS": "--max_batch_size",
-        "MAX_BATCH_SIZE": "--max_batch_size",
-    },
+_FIELDS = {
+    "TENSOR_PARALLEL_SIZE": "tp", "PIPELINE_PARALLEL_SIZE": "pp", "MAX_MODEL_LEN": "context", "KVCACHE_PERCENT": "memory",
+    "MAX_NUM_SEQS": "running", "MAX_BATCH_SIZE": "running",
 }  # fmt: skip
+"""Variable -> field of `launch.toml`, whose first flag says it to the engine."""
 _EAGER = {"vllm": "--enforce-eager", "sglang": "--disable-cuda-graph"}
 _READ = ("MODEL_PROFILE", "MODEL_NAME", "MODEL_PATH", "PASSTHROUGH_ARGS", "DISABLE_CUDA_GRAPH")
 _HARMLESS = re.compile(
@@ -50,6 +41,11 @@ _DOCKERS = re.compile(
     r"-\w+|--(?:env|gpus|rm|name|volume|publish|shm-size|ipc|network|runtime|user|ulimit|restart|mount|env-file)(?:=.*)?"
 )
 """Words of docker's own that end a variable."""
+
+
+@cache
+def _tools() -> dict[str, Any]:
+    return table_beside(str(Path(__file__).with_name("launch.py")))
 
 
 class NimLine(NamedTuple):
@@ -77,14 +73,13 @@ def line_of(words: Sequence[str], script: ScriptCommands | None = None) -> NimLi
         chosen = {"TENSOR_PARALLEL_SIZE": profile["tp"], "PIPELINE_PARALLEL_SIZE": profile["pp"]}
         said = {name: value for name, value in chosen.items() if value} | said
     _take_gpus(words[:place], said, notes)
-    for name, flag in _FLAGS[engine].items():
+    flags = _tools()[engine]["read"]
+    for name, field in _FIELDS.items():
         if said.get(name):
-            line += [flag, said[name]]
+            line += [f"--{flags[field][0]}", said[name]]
     if said.get("DISABLE_CUDA_GRAPH", "").lower() in ("1", "true") and engine in _EAGER:
         line.append(_EAGER[engine])
-    left = sorted(
-        name for name in said if name not in _FLAGS[engine] and name not in (*_READ, "GPUS") and not _HARMLESS.match(name)
-    )
+    left = sorted(name for name in said if name not in _FIELDS and name not in (*_READ, "GPUS") and not _HARMLESS.match(name))
     if left:
         notes.append("not modelled: " + ", ".join(f"NIM_{name}" for name in left))
     form = (profile["form"] or "") if profile is not None else ""
