@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, load_job, load_runtime
 from windtunnel.workload import Axis, Comm, Phase, build
 from windtunnel.workload.identity import LAYERS as LAYER_KINDS
+from windtunnel.workload.ops import Kind
 from windtunnel.workload.passes.fsdp import INT4, INT8, blocks_ahead
 
 MOE: dict[str, Any] = {"experts": 4, "top_k": 2, "tied_embeddings": False}
@@ -295,6 +297,26 @@ def test_dtensor_keeps_what_it_gathers_for_the_weights_gradient() -> None:
     assert gathers(job(**fields)) == [0, 2, 1]
     assert gathers(job(**fields, keeps_gathered=True)) == [0, 0, 0]
     assert [load_runtime(name).keeps_gathered for name in ("torchtitan", "megatron-core")] == [True, False]
+
+
+def test_dtensor_copies_what_it_gathers_and_scatters_along_the_sequence() -> None:
+    """Two gathers and two scatters of a layer forward, and as many backward: a copy of the whole tensor behind or before each."""
+    fields: dict[str, Any] = {"tp": 2, "dp": 8, "sequence_parallel": True, "keeps_gathered": True, "micro_batch": 2}
+
+    def copies(**more: Any) -> dict[Phase, int]:
+        """Copies of a layer, each of which stands beside its call."""
+        workload = build(job(**{**fields, **more}))
+        ops, (layer,) = workload.ops, [block for block in workload.blocks if block.key.kind in LAYER_KINDS]
+        rows = [int(row) for part in (layer.forward, layer.backward) for row in part if ops.kind[row] == Kind.COPY]
+        assert all(ops.comm[row - 1] == GATHER or ops.comm[row + 1] == SCATTER for row in rows)
+        assert {float(ops.bytes[row]) for row in rows} <= {2.0 * 2 * workload.job.plan.micro_batch * 1024 * HIDDEN}
+        return dict(Counter(Phase(ops.phase[row]) for row in rows))
+
+    assert copies() == {}
+    assert copies(sequence_copies="all") == copies(sequence_copies="batched") == {Phase.FORWARD: 4, Phase.DGRAD: 4}
+    assert copies(sequence_copies="all", micro_batch=1) == {Phase.FORWARD: 4, Phase.DGRAD: 4}
+    assert copies(sequence_copies="batched", micro_batch=1) == {Phase.FORWARD: 2, Phase.DGRAD: 2}
+    assert copies(sequence_copies="all", overlap_tp=True) == copies(sequence_copies="all", tp=1, dp=16) == {}
 
 
 def test_a_chained_optimizer_gathers_everything_for_each_of_its_parts() -> None:

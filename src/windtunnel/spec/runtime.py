@@ -245,6 +245,11 @@ class Runtime(Noun):
         description="sequence parallelism: a column-parallel layer's gathered input is kept for the weights' gradient (DTensor), "
         "not gathered again (Megatron-Core)",
     )
+    sequence_copies: Literal["none", "all", "batched"] = Field(
+        "none",
+        description="tp without overlap_tp: what is gathered or reduce-scattered along another dimension than the first is copied "
+        "(DTensor); batched: not where one sequence is gathered (PyTorch 2.11 on)",
+    )
     root_unit: Literal["joined", "kept", "freed"] = Field(
         "kept",
         description="zero3/fsdp: embedding and head are gathered and reduced as one unit that stays gathered for backward; each by "

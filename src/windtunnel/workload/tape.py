@@ -82,6 +82,27 @@ def without_phase(rows: list[Op], phase: Phase) -> list[Op]:
     ]
 
 
+def with_copies(rows: list[Op], one: bool) -> list[Op]:
+    """Rows of a unit with a copy behind each gather and before each reduce-scatter over tp, with the indices of waits renumbered.
+
+    A call moves dimension 0; what is cut along another one is put in order by a copy (PyTorch `_functional_collectives.py`, chunk
+    and cat). `one`: a single sequence is gathered, whose parts follow one another already (PyTorch 2.11 on, `_utils.py`).
+    """
+    after, place = list[Op](), list[int]()
+    for op in rows:
+        moved = op.comm if op.axis is Axis.TP else Comm.NONE
+        copy = Op(f"{op.name} copy", Kind.COPY, op.phase, op.module, op.dtype, bytes=2.0 * op.bytes)
+        waits = tuple(place[w] if w >= 0 else w for w in op.waits)
+        if moved is Comm.REDUCE_SCATTER:
+            after.append(copy)
+            waits = (len(after) - 1,) if waits else ()
+        after.append(op._replace(waits=waits))
+        if moved is Comm.ALL_GATHER and not one:
+            after.append(copy if op.blocking else copy._replace(waits=(len(after) - 1,)))
+        place.append(len(after) - 1)
+    return after
+
+
 @dataclass
 class Tape:
     """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
@@ -203,7 +224,10 @@ class Tape:
     # -- units ------------------------------------------------------------------------------------------------------
 
     def add(self, unit: Unit) -> None:
-        unit.place = self.module
+        unit.place, runtime = self.module, self.job.runtime
+        if self.tp > 1 and runtime.sequence_copies != "none" and not runtime.overlap_tp:
+            one = runtime.sequence_copies == "batched" and self.job.plan.micro_batch == 1
+            unit.forward, unit.backward = (with_copies(rows, one) for rows in (unit.forward, unit.backward))
         unit.mark()
         if self.frozen:
             unit.freeze()
