@@ -41,7 +41,7 @@ help:
 	@echo "laws            every test of random examples, on many new ones"
 	@echo "fresh           the same as CI runs it: another seed every day, for 45 s"
 	@echo "mutants         a sample of wrong formulas against their tests; writes docs/mutants.md"
-	@echo "against         REV=<commit>: what moved in the predictions of random jobs since then"
+	@echo "against         REV=<commit> or the last tag: what moved in the predictions of random jobs since then"
 	@echo "against-faces   REV=<commit>: what commands of every verb print and write, byte for byte against then; 8 minutes"
 	@echo "coverage        lines and branches that the tests run, by room"
 	@echo "bench           speeds, and whole commands against REV=<commit> or the last tag; asserts nothing; bench-short has fewer"
@@ -194,11 +194,10 @@ SEED_OF_MUTANTS ?= 1
 mutants: setup
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED_OF_MUTANTS) --jobs $(JOBS) --write
 
-# What moved in the predictions of JOBS_DRAWN random jobs and the catalogue since a commit: make against REV=HEAD~1
+# What moved in the predictions of JOBS_DRAWN random jobs and the catalogue since a commit, or the last tag: make against REV=HEAD~1
 JOBS_DRAWN ?= 1000
 
 against: setup
-	@test -n "$(REV)" || { echo "say which commit: make against REV=HEAD~1" >&2; exit 1; }
 	$(BIN)/python -m tests.against $(REV) --count $(JOBS_DRAWN) --jobs $(JOBS)
 
 # What commands of every verb print and write, byte for byte against a commit: make against-faces REV=HEAD~1

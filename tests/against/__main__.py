@@ -1,11 +1,12 @@
 """Predicts random jobs and those of the catalogue with another commit and with this tree, and says what moved.
 
-    python -m tests.against REV [--count N] [--seed S] [--jobs J]
+    python -m tests.against [REV] [--count N] [--seed S] [--jobs J]
 
 The random jobs are drawn once, by the generator of this tree (tests/random_jobs.py): half of them pass its checks, half are as
 typed, so that a job that only this tree refuses is met too. They travel to both sides as files. The other side runs in an
 environment of its own, built once a commit under build/against/. Exit code 1 where a job was predicted before and is not any more;
-a moved figure is no error: it is shown, to be judged. Figures are compared for equality, without a tolerance.
+a moved figure is no error: it is shown, to be judged. Figures are compared for equality, without a tolerance. REV is the last tag
+where none is named.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from .drift import Line, drift_of, report
-from .environment import ROOT, WORK, commit_of, python_of
+from .environment import ROOT, WORK, commit_of, last_tag, python_of
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 
 def main() -> int:
-    """0 unless a job was lost."""
+    """0 unless a job was lost; 0 too where there is no tag to hold this tree against."""
     arguments = _arguments()
-    commit = commit_of(arguments.revision)
+    revision = arguments.revision or last_tag()
+    if revision is None:
+        print("no tag to compare with; name a commit: make against REV=HEAD~1")
+        return 0
+    commit = commit_of(revision)
     folder = WORK / f"jobs-{arguments.seed}-{arguments.count}"
     _write_jobs(folder, arguments.count, arguments.seed)
     old = _lines(python_of(commit), folder, WORK / f"{commit[:12]}.jsonl", arguments.jobs)
@@ -80,7 +85,7 @@ def _lines(python: Path, folder: Path, out: Path, jobs: int) -> dict[str, Line]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Old against new.")
-    parser.add_argument("revision", metavar="REV", help="the commit to hold this tree against")
+    parser.add_argument("revision", metavar="REV", nargs="?", help="the commit to hold this tree against; default: the last tag")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)

@@ -20,6 +20,12 @@ def commit_of(revision: str) -> str:
     return told.stdout.strip()
 
 
+def last_tag() -> str | None:
+    """The last tag before this tree."""
+    told = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True)
+    return told.stdout.strip() or None
+
+
 def python_of(commit: str) -> Path:
     """The Python of an environment with windtunnel of a commit; it is built where there is none yet."""
     folder = WORK / commit[:12]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from .environment import ROOT, commit_of, python_of
+from .environment import commit_of, last_tag, python_of
 
 _PACKET = "--flows permutation:seed=1,bytes=1MiB --network packet --quiet"
 SHORT = (
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--short", action="store_true", help="only commands of a second or so")
     asked = parser.parse_args()
-    revision = asked.revision or _last_tag()
+    revision = asked.revision or last_tag()
     if revision is None:
         print("no tag to compare with; name a commit: make bench REV=HEAD~1")
         return 0
@@ -119,11 +119,6 @@ def main() -> int:
     print(head_of(revision if asked.revision is None else commit))
     compare(SHORT if asked.short else SHORT + LONG, old, Path(sys.executable), asked.rounds)
     return 0
-
-
-def _last_tag() -> str | None:
-    told = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True)
-    return told.stdout.strip() or None
 
 
 if __name__ == "__main__":
