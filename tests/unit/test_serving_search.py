@@ -11,7 +11,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli import main
-from windtunnel.serving import ServePlan, serve
+from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.search import FleetSize, front_of, plans_of
 from windtunnel.spec import load_model
@@ -86,12 +86,39 @@ def _sizes(**asked: Any) -> tuple[FleetSize, ...]:
     return front.fleets
 
 
-def test_users_are_divided_over_copies() -> None:
-    """500 users: each copy has as many as the point that needs the fewest GPUs, the last one fewer."""
-    sizes = _sizes(all_users=500)
-    assert sizes and all(size.copies == -(-500 // size.choice.users) for size in sizes)
-    assert [size.gpus for size in sizes] == sorted(size.gpus for size in sizes)
+def test_users_take_the_fewest_copies_that_keep_the_limits() -> None:
+    """1,500 users: with one copy fewer, a copy's users break a limit. Numbers of users that the search did not try count too, and
+    a longer load has the same verdict."""
+    sizes = _sizes(all_users=1500)
+    assert sizes and [size.gpus for size in sizes] == sorted(size.gpus for size in sizes)
     assert all(size.gpus == size.copies * size.choice.plan.gpus for size in sizes)
+
+    def kept(size: FleetSize, copies: int, waves: int) -> float:
+        users = -(-1500 // copies)
+        load = drawn_load(512, 64, requests=waves * users, concurrency=users, seed=1)
+        limits = serve(size.choice.served.server, load, ttft=1.0, tpot=0.03).limits
+        assert limits is not None and limits.at_start == users
+        return limits.kept
+
+    first = sizes[0]
+    assert first.copies > 1
+    assert all(kept(first, first.copies, waves) >= 0.9 > kept(first, first.copies - 1, waves) for waves in (3, 12))
+
+
+def test_what_all_users_send_at_once_is_judged_where_there_is_nothing_else() -> None:
+    """A burst that nothing follows is the load; in a longer one, the same limit is kept by what follows. Arrivals are all judged."""
+    server = server_of(load_model("qwen3-8b"), "h100-ib", 1, "vllm", ServePlan())
+
+    def kept(**load: Any) -> tuple[float, int]:
+        limits = serve(server, drawn_load(2048, 64, **load), ttft=0.5).limits
+        assert limits is not None
+        return limits.kept, limits.at_start
+
+    burst, alone = kept(concurrency=32, requests=32)
+    assert burst < 0.9 and alone == 0
+    later, at_start = kept(concurrency=32, requests=320)
+    assert later > burst and at_start == 32
+    assert kept(rate=1.0, requests=32)[1] == 0
 
 
 def test_a_rate_takes_the_fewest_copies_that_keep_the_limits() -> None:

@@ -47,13 +47,17 @@ class LatencySpread:
 
 @dataclass(frozen=True)
 class LatencyLimits:
-    """LatencyLimits of latency, and what share of the requests keeps them."""
+    """Limits of latency in seconds, what share of the requests that are judged keeps them, and how many a second do. `ttft_p90`,
+    `tpot_p90`: what nine of ten of them keep; `at_start`: requests that are not judged, see `ServeLoad.judged`."""
 
     ttft: float | None
     tpot: float | None
     kept: float
     requests_per_s: float
     nearest: str
+    ttft_p90: float
+    tpot_p90: float | None
+    at_start: int
 
 
 @dataclass(frozen=True)

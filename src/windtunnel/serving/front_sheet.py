@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windtunnel.serving.search import WAVES, ServeChoice, ServeFront
+from windtunnel.serving.search import WAVES, ServeChoice, ServeFront, nine_of_ten
 from windtunnel.serving.server import ServePlan
 from windtunnel.serving.sheet import server_record
 from windtunnel.sheet import numbers as say
@@ -103,7 +103,7 @@ def _fleet_table(found: ServeFront) -> Table:
     rows = []
     for size in found.fleets:
         spread, dollars = size.served, size.dollars_an_hour
-        waits = [Cell(f"{1e3 * value:,.4g}", value) for value in (spread.ttft.p90, spread.tpot.p90)]
+        waits = [Cell(f"{1e3 * value:,.4g}", value) for value in nine_of_ten(spread)]
         counts = [Cell(str(number), number) for number in (size.copies, size.gpus)]
         price = Cell("-" if dollars is None else f"{dollars:,.4g}", dollars)
         rows.append((Cell(describe_copy(size.choice)), *counts, *waits, Cell(say.percent(spread.busy), spread.busy), price))

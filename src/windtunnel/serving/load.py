@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.base.lengths import draw_lengths
 
@@ -66,6 +66,13 @@ class ServeLoad:
             self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes, self.outputs_named, after,
             self.pause, pauses,
         )  # fmt: skip
+
+    def judged(self, sent: Floats) -> Bools:
+        """[requests] which of them say whether a server keeps limits, by when they were `sent`: not those that all users send at
+        once at the start, where there are others. Users of a service do not begin together, and the share that keeps a limit would
+        hang on how long the load is."""
+        later: Bools = sent > float(sent.min())
+        return later if not self.is_open and later.any() else np.ones(len(sent), bool)
 
     @cached_property
     def _roots(self) -> Int64s:

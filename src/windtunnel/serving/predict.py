@@ -223,7 +223,7 @@ def _answer(
         floor_of(server, times, each, mean_length),
         dollars,
         joules,
-        _limits(ttft, tpot, many, seconds, *limits),
+        _limits(ttft, tpot, many, load.judged(sent), seconds, *limits),
         (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,
@@ -296,9 +296,9 @@ def mean_yield(server: Server, results: list[tuple[ServeLoad, LaneResult]]) -> f
 
 
 def _limits(
-    ttft: Floats, tpot: Floats, many: Bools, seconds: float, first: float | None, each: float | None
+    ttft: Floats, tpot: Floats, many: Bools, judged: Bools, seconds: float, first: float | None, each: float | None
 ) -> LatencyLimits | None:
-    """What share of requests keeps the limits, and what the nearest limits are that nine of ten keep."""
+    """What share of the `judged` requests keeps the limits, and what the nearest limits are that nine of ten keep."""
     if first is None and each is None:
         return None
     good = np.ones(len(ttft), bool) if first is None else ttft <= first
@@ -306,13 +306,14 @@ def _limits(
         slow = np.zeros(len(ttft))
         slow[many] = tpot
         good = good & (slow <= each)
-    near = []
-    if first is not None and float(np.quantile(ttft, 0.9)) > first:
-        near.append(f"--ttft {np.quantile(ttft, 0.9):.3g}")
-    if each is not None and len(tpot) and float(np.quantile(tpot, 0.9)) > each:
-        near.append(f"--tpot {np.quantile(tpot, 0.9):.3g}")
+    first_p90 = float(np.quantile(ttft[judged], 0.9))
+    each_p90 = float(np.quantile(tpot[judged[many]], 0.9)) if judged[many].any() else None
+    near = [f"--ttft {first_p90:.3g}"] if first is not None and first_p90 > first else []
+    near += [f"--tpot {each_p90:.3g}"] if each is not None and each_p90 is not None and each_p90 > each else []
     words = f"nine of ten requests keep {' '.join(near)}" if near else ""
-    return LatencyLimits(first, each, float(good.mean()), float(good.sum()) / seconds, words)
+    kept, counted = float(good[judged].mean()), int(judged.sum())
+    rate = kept * len(ttft) / seconds
+    return LatencyLimits(first, each, kept, rate, words, first_p90, each_p90, len(ttft) - counted)
 
 
 def _price(

@@ -337,7 +337,7 @@ def _try_copy(copy: _Copy) -> _Tried:
         if question.tpot is not None and _floor(times, users, length) > question.tpot:
             bound += 1
             continue
-        load = _load(question, users)
+        load = load_of(question, users)
         if int((load.prompt + load.output).max()) > min(most_tokens(times, room.lane_tokens), question.model.max_seq):
             unfit += 1
             continue
@@ -408,7 +408,7 @@ def _serve_apart(
 ) -> list[ServeChoice]:
     """How one unit of `ratio` answers; nothing if a request does not fit."""
     question = copy.question
-    load = _load(question, users * ratio.decode)
+    load = load_of(question, users * ratio.decode)
     counts = (ratio.prefill, ratio.decode)
     wide = tuple(on_copies(times, count) for times, count in zip(sides, counts, strict=True))
     try:
@@ -425,7 +425,7 @@ def _mean_lengths(question: ServeQuestion) -> tuple[float, float]:
     return float(load.prompt.mean()), float(load.output.mean())
 
 
-def _load(question: ServeQuestion, users: int) -> ServeLoad:
+def load_of(question: ServeQuestion, users: int) -> ServeLoad:
     """What `users` send."""
     return drawn_load(question.isl, question.osl, requests=max(WAVES * users, 8), concurrency=users, seed=question.seed)
 
@@ -442,17 +442,22 @@ def keeps_limits(one: ServeChoice) -> bool:
     return one.served.limits is None or one.served.limits.kept >= 0.9
 
 
+def nine_of_ten(served: Served) -> tuple[float, float]:
+    """Seconds to the first and to each further token that nine of ten requests keep: of those that are judged by limits."""
+    limits = served.limits
+    return (served.ttft.p90, served.tpot.p90) if limits is None else (limits.ttft_p90, limits.tpot_p90 or 0.0)
+
+
 def _nearest(question: ServeQuestion, choices: Sequence[ServeChoice]) -> str:
     """Limits that the choice which misses them least would keep."""
 
     def miss_of(one: ServeChoice) -> float:
-        first = one.served.ttft.p90 / question.ttft if question.ttft is not None else 0.0
-        each = one.served.tpot.p90 / question.tpot if question.tpot is not None else 0.0
-        return max(first, each)
+        first, each = nine_of_ten(one.served)
+        return max(first / question.ttft if question.ttft is not None else 0.0, each / question.tpot if question.tpot else 0.0)
 
-    one = min(choices, key=miss_of)
-    words = [f"--ttft {one.served.ttft.p90:.3g}"] if question.ttft is not None else []
-    words += [f"--tpot {one.served.tpot.p90:.3g}"] if question.tpot is not None else []
+    first, each = nine_of_ten(min(choices, key=miss_of).served)
+    words = [f"--ttft {first:.3g}"] if question.ttft is not None else []
+    words += [f"--tpot {each:.3g}"] if question.tpot is not None else []
     return f"the nearest would keep {' '.join(words)}"
 
 

@@ -323,7 +323,11 @@ def _memory(answer: Served) -> tuple[Block, ...]:
             "{share} % of requests, {rate} a second, keep the limits",
             share=f"{100 * answer.limits.kept:.1f}", rate=f"{answer.limits.requests_per_s:.3g}",
         )  # fmt: skip
-        blocks.append(Lines((join((line, answer.limits.nearest), "; ") if answer.limits.nearest else line,), "limits"))
+        line = join((line, answer.limits.nearest), "; ") if answer.limits.nearest else line
+        if count := answer.limits.at_start:
+            aside = Sentence("the {count} that all users send at the start are not judged", count=f"{count:,}")
+            line = join((line, aside), "; ")
+        blocks.append(Lines((line,), "limits"))
     return tuple(blocks)
 
 

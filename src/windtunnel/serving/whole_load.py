@@ -8,7 +8,7 @@ from dataclasses import replace
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.predict import serve
-from windtunnel.serving.search import FleetSize, ServeChoice, ServeFront, ServeQuestion, keeps_limits
+from windtunnel.serving.search import FleetSize, ServeChoice, ServeFront, ServeQuestion, keeps_limits, load_of
 
 MOST_FLEETS = 6
 """Kinds of copies whose number is tried for a whole load: those that need the fewest GPUs by what they reach."""
@@ -20,8 +20,8 @@ _DEPTH = 2.0
 def size_fleets(question: ServeQuestion, front: ServeFront, rate: float | None, all_users: int | None) -> tuple[FleetSize, ...]:
     """Copies for a whole load of `rate` requests a second or `all_users`, of choices that keep the limits: the fewest GPUs first.
 
-    Users are divided over copies as the choices have them. For a rate, one copy is simulated with its part of Poisson arrivals;
-    copies are added until nine of ten requests keep the limits and the copy keeps up.
+    One copy is simulated with its part of the users, or of Poisson arrivals: the fewest copies at which nine of ten requests keep
+    the limits and the copy keeps up.
     """
     guesses: dict[tuple[object, ...], tuple[int, int, ServeChoice]] = {}
     for choice in front.choices:
@@ -35,10 +35,28 @@ def size_fleets(question: ServeQuestion, front: ServeFront, rate: float | None, 
             guesses[key] = guess
     nearest = sorted(guesses.values(), key=lambda guess: guess[:2])[:MOST_FLEETS]
     if rate is None:
-        found = [FleetSize(choice, copies, gpus, choice.served) for gpus, copies, choice in nearest]
+        found = [_size_for_users(question, all_users or 1, choice, copies) for _, copies, choice in nearest]
     else:
         found = [size for _, copies, choice in nearest if (size := _size_for_rate(question, rate, choice, copies)) is not None]
     return tuple(sorted(found, key=lambda size: (size.gpus, size.copies)))
+
+
+def _size_for_users(question: ServeQuestion, all_users: int, choice: ServeChoice, most: int) -> FleetSize:
+    """The fewest copies at which `all_users` divided by them keep the limits. `most`: as many as the users of `choice` ask for; a
+    search tries some numbers of users alone, so that a copy may serve more."""
+    times, best = times_of(choice.served.server), FleetSize(choice, most, most * choice.plan.gpus, choice.served)
+    if question.ttft is None and question.tpot is None:
+        return best
+    least = 1
+    while least < best.copies:
+        copies = (least + best.copies) // 2
+        users = math.ceil(all_users / copies)
+        served = serve(times.server, load_of(question, users), ttft=question.ttft, tpot=question.tpot, times=times)
+        if keeps_limits(replace(choice, served=served)):
+            best = FleetSize(replace(choice, users=users), copies, copies * choice.plan.gpus, served)
+        else:
+            least = copies + 1
+    return best
 
 
 def _size_for_rate(question: ServeQuestion, rate: float, choice: ServeChoice, first: int) -> FleetSize | None:

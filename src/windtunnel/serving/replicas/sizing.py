@@ -95,15 +95,16 @@ class FleetSizer:
         moved = 0.0 if asked.front is None else transfer_seconds(asked.front, asked.server)
         return FleetPlan(self.kind, replicas, asked.router, self.fronts, fronts, moved, seed=asked.seed)
 
-    def kept_share(self, result: FleetResult) -> tuple[float, Floats]:
-        """The share of requests that keep the limits, and which do."""
+    def kept_share(self, load: ServeLoad, result: FleetResult) -> tuple[float, Floats]:
+        """The share of the requests that are judged which keep the limits, and which of all do."""
         ttft, tpot, _ = columns_of(result.book)
         good = np.ones(len(ttft), bool)
         if self.asked.ttft is not None:
             good &= ttft <= self.asked.ttft
         if self.asked.tpot is not None:
             good &= ~(tpot > self.asked.tpot)
-        return float(good.mean()), np.asarray(good, np.float64)
+        judged = load.judged(np.array(result.book.sent))
+        return float(good[judged].mean()), np.asarray(good, np.float64)
 
     def holds(self, replicas: int, fronts: int = 0) -> bool:
         """Whether a fleet of this size keeps the limits at the peak, and keeps up."""
@@ -111,7 +112,7 @@ class FleetSizer:
         load = within_context(self.asked.probe(part), self.asked.server.model.max_seq)
         few = max(1, round(replicas * part))
         result = run_fleet(self.plan(few, fronts), load)
-        share = self.kept_share(result)[0]
+        share = self.kept_share(load, result)[0]
         good = share >= KEEP and keeps_up(load, result)
         self.tries.append(FleetTry(replicas, fronts, share, good))
         return good
@@ -128,7 +129,7 @@ class FleetSizer:
         load = within_context(self.asked.probe(1.0), self.asked.server.model.max_seq)
         short = replace(load, output=np.minimum(load.output, 2))
         result = run_fleet(self.plan(max(4, fronts), fronts), short)
-        ttft = columns_of(result.book)[0]
+        ttft = columns_of(result.book)[0][short.judged(np.array(result.book.sent))]
         share = 1.0 if self.asked.ttft is None else float((ttft <= self.asked.ttft).mean())
         good = share >= KEEP and keeps_up(short, result)
         self.tries.append(FleetTry(0, fronts, share, good))
@@ -209,7 +210,7 @@ def _answer(sizer: FleetSizer, plan: FleetPlan, result: FleetResult) -> FleetSer
     joules = None if any(price[1] is None for price in prices) else sum(price[1] or 0.0 for price in prices)
     return FleetServed(
         described[0], described[1] if len(described) > 1 else None, asked.router, load, seconds,
-        FleetSpread.of(ttft), FleetSpread.of(tpot), FleetSpread.of(e2e), asked.ttft, asked.tpot, sizer.kept_share(result)[0],
+        FleetSpread.of(ttft), FleetSpread.of(tpot), FleetSpread.of(e2e), asked.ttft, asked.tpot, sizer.kept_share(load, result)[0],
         load.is_open and keeps_up(load, result), sum(book.hits) / max(1, sum(book.prompt)), sum(book.preempted), result.failures,
         sum(book.resent), dollars, joules, _series(result, first), plan.scaler, tuple(sizer.tries),
         (*asked.notes, *load.notes),
