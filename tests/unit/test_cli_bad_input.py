@@ -412,10 +412,33 @@ def test_a_word_that_no_file_can_be_called_is_one_message(line: str, capsys: pyt
     ("flows -f h100-ib --flows incast:dst=0,senders=8,bytes=2MiB", "cluster:name=h100-ib,nodes=N"),
     ("serve-search llama3.1-8b --on h100-ib --concurrency 4", "Did you mean --users?"),
     ("serve-predict llama3.1-8b --on h100-ib --users 4", "Did you mean --concurrency?"),
+    ("serve-predict llama3.1-8b --on h100-ib --random-output-len 4", "Did you mean --osl?"),
+    ("collective --on h100-ib --size 1M", "Did you mean --bytes?"),
+    ("predict llama3-8b-8xh100 --batch-size 8", "Did you mean --batch?"),
+    ("predict llama3-8b-8xh100 --gpu 8", "Did you mean --gpus?"),
+    ("predict llama3-8b-8xh100 --lora 16", "behind --set: --set model.lora.rank=…."),
+    ("memory llama3-8b-8xh100 --load-in-4bit", "behind --set: --set model.lora.base=…."),
+    ("goodput llama3-8b-8xh100 --recompute full", "behind --set: --set plan.recompute=…."),
+    ("predict llama3.1-70b --on '512 H100'", "Write --on h100-ib --set cluster.gpus=512."),
 ])  # fmt: skip
 def test_a_word_of_another_verb_is_known(line: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A machine where a fabric is asked for, and an option under the word of another verb."""
-    assert instead in refused(line.split(), capsys)
+    assert instead in refused(shlex.split(line), capsys)
+
+
+@pytest.mark.parametrize("word", ["users", "nonsense", "output-len", "trials"])
+def test_an_option_that_resembles_none_gets_no_suggestion(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(["predict", "llama3-8b-8xh100", f"--{word}", "4"], capsys)
+    assert "Did you mean" not in told and "behind --set" not in told and "--help" in told
+
+
+@pytest.mark.parametrize("words", [["--on", "h100-ib"], ["--cluster", "h100-ib"], ["--on=h100-ib"], ["-c", "h100-ib"]])
+def test_every_verb_takes_a_machine_by_both_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`collective` has --cluster, `predict` has --on."""
+    assert main(["collective", *words, "--bytes", "1M", "--gpus", "16"]) == 0
+    assert "16 GPUs of h100-ib" in capsys.readouterr().out
+    if words[0] != "-c":
+        assert main(["predict", "llama3-8b", *words, "--gpus", "8", "--quiet"]) == 0
 
 
 def test_a_field_that_resembles_none_gets_no_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

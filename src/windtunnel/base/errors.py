@@ -122,15 +122,24 @@ class EngineError(WindtunnelError):
     """The engine cannot finish the program: a wait that nothing satisfies."""
 
 
-SAME_OPTION = {"concurrency": "users", "users": "concurrency"}
-"""Options of one verb -> those of the same meaning of another."""
+SAME_OPTION = (
+    ("concurrency", "users", "max-concurrency"), ("on", "cluster", "machine"), ("bytes", "size", "message-size"),
+    ("gpus", "gpu", "num-gpus", "world-size"), ("isl", "input-len", "random-input-len"), ("osl", "output-len", "random-output-len"),
+    ("weights", "quantization", "dtype"), ("kv", "kv-cache-dtype"), ("tp", "tensor-parallel-size"), ("rate", "request-rate"),
+    ("micro-batch", "micro-batch-size"), ("batch", "batch-size", "global-batch-size"), ("seq", "seq-length", "seq-len"),
+)  # fmt: skip
+"""Words of the verbs, and of servers' and trainers' commands, for one option."""
+
+LIKE_AN_OPTION = 0.7
+"""Letters in common from which on an unknown option is taken for a misspelt one."""
 
 
 def nearest_option(name: str, known: Iterable[str]) -> str | None:
     """The option that is meant by `name`, in the spelling of `known`: the same under another word, else the closest."""
-    options = list(known)
-    same = SAME_OPTION.get(name.lstrip("-"))
-    return next((option for option in options if option.lstrip("-") == same), None) or nearest(name, options)
+    options, word = {option.lstrip("-"): option for option in known}, name.lstrip("-")
+    same = next((words for words in SAME_OPTION if word in words), ())
+    near = next((one for one in same if one in options), None) or nearest(word, options, LIKE_AN_OPTION)
+    return None if near is None else options[near]
 
 
 def nearest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:

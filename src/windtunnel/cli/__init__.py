@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest_option
-from windtunnel.cli.shared.verbs import Verbs, bare_application
+from windtunnel.cli.shared.verbs import SHORT, Verbs, bare_application
 
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
@@ -198,13 +198,26 @@ def usage_message(error: Any) -> str:
             if not any(o == "--json" for p in context.command.params for o in p.opts):
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
-        near = nearest_option(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
-        message += f". Did you mean {near}?" if near else "."
-        return f"{message} `{context.command_path} --help` lists the options."
+        return f"{message}.{_meant(error.option_name, context.command)} `{context.command_path} --help` lists the options."
     fields = _FIELD.findall(message)
     if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
         message += f". Each field comes behind --set: {' '.join(f'--set {field}' for field in fields)}"
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
+
+
+def _meant(option: str, command: Any) -> str:
+    """What to type in place of an option that a verb does not have: another one of its own, or a field of its job; "" if neither
+    is near."""
+    own = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
+    job = getattr(command, "takes_short", False)
+    near = nearest_option(option, [*own, *(SHORT if job else ())])
+    if near is None and job:
+        from windtunnel.spec import Job
+        from windtunnel.spec.loading.explain import fields_for
+
+        fields = [f"--set {field}=…" for field in fields_for(option.lstrip("-").replace("-", "_"), Job)]
+        return f" A field of the job comes behind --set: {' or '.join(fields)}." if fields else ""
+    return f" Did you mean {near}?" if near else ""
 
 
 def _fail(message: str, code: int) -> int:

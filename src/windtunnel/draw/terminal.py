@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -39,6 +42,8 @@ LABEL = 10
 """Columns of a label."""
 BAR = 24
 """Columns of a bar in a table."""
+LEAST = 20
+"""Columns that a text at the end of a row has at least, or it stands below the row."""
 WIDE = 110
 """Columns from which on a window is not narrow."""
 EIGHTHS = "▏▎▍▌▋▊▉█"
@@ -211,7 +216,24 @@ def _table_parts(table: Table, room: int, indent: int, words: Words) -> list[Ren
     return parts
 
 
-def _rows_text(table: Table, room: int, indent: int, words: Words) -> RichTable:
+@dataclass(frozen=True)
+class _Hanging:
+    """A table whose rows are one line each, and below each row its text, `indent` to the right."""
+
+    table: RichTable
+    below: Sequence[Text]
+    indent: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for number, line in enumerate(console.render_lines(self.table, options, pad=False)):
+            yield from line
+            yield Segment.line()
+            if number:
+                yield Padding(self.below[number - 1], (0, 0, 0, self.indent))
+
+
+def _rows_text(table: Table, room: int, indent: int, words: Words) -> RenderableType:
+    """Rows and heads. A last column of long texts for which less than LEAST is left stands below each row."""
     narrow = room < WIDE - 2 + indent
     left_out = ("terminal", "narrow") if narrow else ("terminal",)
     kept = [number for number, column in enumerate(table.columns) if column.left_out not in left_out]
@@ -221,11 +243,18 @@ def _rows_text(table: Table, room: int, indent: int, words: Words) -> RichTable:
         (name, "right" if column.number else "left") for name, column in zip(names, columns, strict=True)
     ]
     wraps = [name for name, column in zip(names, columns, strict=True) if column.wraps]
-    made = listing(*heads, wraps=wraps, gap=1 if narrow and table.tight else 2, indent=indent)
-    for count, row in enumerate(table.rows[: table.most or None], start=1):
-        last = table.bold_last and count == len(table.rows)
-        made.add_row(*(_cell_text(row[number], words) for number in kept), style="bold" if last else "")
-    return made
+    gap = 1 if narrow and table.tight else 2
+    shown = [[_cell_text(row[number], words) for number in kept] for row in table.rows[: table.most or None]]
+    below = list[Text]()
+    if wraps == names[-1:] and shown:
+        widths = [max(cell.cell_len for cell in cells) for cells in zip(*shown, strict=True)]
+        left = room - indent - sum(gap + max(width, cell_len(name)) for width, name in zip(widths[:-1], names[:-1], strict=True))
+        if left < min(LEAST, widths[-1]):
+            below, heads = [row.pop() for row in shown], heads[:-1]
+    made = listing(*heads, wraps=wraps, gap=gap, indent=indent)
+    for count, cells in enumerate(shown, start=1):
+        made.add_row(*cells, style="bold" if table.bold_last and count == len(table.rows) else "")
+    return _Hanging(made, below, indent + 4) if below else made
 
 
 def _cell_text(cell: Cell, words: Words) -> Text:

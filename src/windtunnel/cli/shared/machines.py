@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
@@ -17,6 +17,21 @@ def split_list(texts: str | Iterable[str] | None) -> list[str]:
 def _split(text: str) -> list[str]:
     """Split at commas, unless a file has the name."""
     return [text] if Path(text).is_file() else text.split(",")
+
+
+MACHINE = ("--on", "--cluster")
+"""Options for a machine: a verb has one of them, and takes the other as well."""
+
+
+def name_machine(words: Sequence[str], own: Collection[str]) -> list[str]:
+    """A command line with the machine behind the verb's `own` option for it."""
+    there = [option for option in MACHINE if option in own]
+    if len(there) != 1:
+        return list(words)
+    (other,) = set(MACHINE) - set(there)
+    end = words.index("--") if "--" in words else len(words)
+    named = [there[0] + word[len(other) :] if word.partition("=")[0] == other else word for word in words[:end]]
+    return [*named, *words[end:]]
 
 
 def check_one_machine(words: Sequence[str]) -> None:

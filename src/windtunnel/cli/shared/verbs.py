@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.registry import offered_by_packages
-from windtunnel.cli.shared.machines import check_one_machine
+from windtunnel.cli.shared.machines import check_one_machine, name_machine
 
 Verbs = dict[str, tuple[str | ModuleType, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help. A room above the
@@ -80,6 +80,7 @@ class JobCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if self.takes_short:
             args = spell_short(args, {option for parameter in self.params for option in parameter.opts})
+        args = name_machine(args, {option for parameter in self.params for option in parameter.opts})
         if any("--on" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in self.params):
             check_one_machine(args)
         return super().parse_args(ctx, args)

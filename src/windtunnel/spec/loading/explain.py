@@ -102,14 +102,17 @@ LIKE_A_FIELD, LIKE_A_DEGREE = 0.6, 0.5
 
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
     """Suggestion for an unknown field: the same word elsewhere, the field for another tool's word, or the nearest name."""
-    if "model" in noun.model_fields and "plan" in noun.model_fields:
-        homes = [path for path in paths(noun) if path.rpartition(".")[2] == key]
-        meant = _words("fields").get(key.lower())
-        wanted = [meant] if meant else sorted(homes, key=lambda path: (path.count("."), path))[:3]
-        if wanted:
-            return f"Did you mean {' or '.join(map(repr, wanted))}?"
+    if "model" in noun.model_fields and "plan" in noun.model_fields and (wanted := fields_for(key, noun)):
+        return f"Did you mean {' or '.join(map(repr, wanted))}?"
     near = nearest(key, known, LIKE_A_FIELD if len(key) > 3 else LIKE_A_DEGREE)
     return f"Did you mean {near!r}?" if near else "No such field."
+
+
+def fields_for(word: str, job: type[BaseModel]) -> list[str]:
+    """Fields of a job, as dotted paths, that `word` means: the one for another tool's word, or those of that name."""
+    meant = _words("fields").get(word.lower())
+    homes = [path for path in paths(job) if path.rpartition(".")[2] == word]
+    return [meant] if meant else sorted(homes, key=lambda path: (path.count("."), path))[:3]
 
 
 def paths(noun: type[BaseModel], head: str = "", depth: int = 3) -> list[str]:
