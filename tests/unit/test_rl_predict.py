@@ -315,7 +315,8 @@ def test_lengths_of_a_file(tmp_path: Path) -> None:
         (["rl.prompt=400000"], r"context"),
         (["workload=serve"], r"workload"),
         (["rl.rollout.tp=5"], r"a multiple of 5"),
-        (["model=deepseek-v3"], r"GPU"),
+        (["model=deepseek-v3"], r"cluster\.gpus: got 16; .* Write --set cluster\.gpus=256, or --set rl\.offload=all\.$"),
+        (["model=deepseek-v3", "rl.offload=all"], r"Write --set rl\.rollout\.tp=32 --set cluster\.gpus=32\.$"),
         (["rl.rollout.memory=1.5"], r"rl\.rollout\.memory"),
     ],
 )
@@ -339,6 +340,16 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (tmp_path / "train.toml").write_text('base = "llama2-70b-64xh100"\n')
     assert main(["rl-predict", str(tmp_path / "train.toml")]) == 2
     assert "workload" in capsys.readouterr().err
+
+
+def test_a_model_alone_is_a_step_with_what_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rl-predict", "qwen2.5-7b", "--on", "h100-ib", "--gpus", "16", "--set", "rl.samples=4", "--json", "-"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    table = {"workload": "rl", "name": "x", "model": "qwen2.5-7b", "cluster": {"base": "h100-ib", "gpus": 16}, "rl": {"samples": 4}}
+    assert answer["step_time_s"] == pytest.approx(wt.rl_predict(table).step_time_s)
+    assert any("rl.response = " in note and "rl.samples" not in note for note in answer["notes"])
+    assert main(["rl-predict", "qwen2.5-7b"]) == 2
+    assert "--on" in capsys.readouterr().err
 
 
 def test_divisions_of_the_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,8 +151,16 @@ def test_attention_over_prompts_by_hand() -> None:
 
 
 def test_a_model_that_fits_nowhere_says_what_would_do() -> None:
-    with pytest.raises(PlanError, match=r"weights below 70 GB a GPU .* these are 141 GB. Write --tp 4 --gpus 4 or --weights fp8"):
-        serve(server_of(load_model("llama3.1-70b"), "h100-ib", 1, "vllm", ServePlan()), drawn_load(8, 8, concurrency=1))
+    """Half of 141 GB is 70.5, and what stays in 16 bits is more: fp8 does not fit, int4 does, and so do four GPUs."""
+    model, load = load_model("llama3.1-70b"), drawn_load(8, 8, concurrency=1)
+    with pytest.raises(PlanError, match=r"weights below 70 GB a GPU .* these are 141 GB. Write --tp 4 --gpus 4 or --weights int4"):
+        serve(server_of(model, "h100-ib", 1, "vllm", ServePlan()), load)
+    with pytest.raises(PlanError, match="weights below 70 GB"):
+        serve(server_of(model, "h100-ib", 1, "vllm", ServePlan(), weights="fp8"), load)
+    assert serve(server_of(model, "h100-ib", 1, "vllm", ServePlan(), weights="int4"), load).requests == 10
+    assert serve(server_of(model, "h100-ib", 4, "vllm", ServePlan(tp=4)), load).requests == 10
+    with pytest.raises(PlanError, match=r"Write --tp 64 --gpus 64\.$"):
+        serve(server_of(load_model("llama3.1-405b"), "rtx-4090", 8, "vllm", ServePlan(tp=8)), load)
 
 
 def test_limits_that_nothing_meets_name_the_nearest() -> None:

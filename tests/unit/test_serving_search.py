@@ -106,7 +106,7 @@ def test_users_take_the_fewest_copies_that_keep_the_limits() -> None:
 
 
 def test_what_all_users_send_at_once_is_judged_where_there_is_nothing_else() -> None:
-    """A burst that nothing follows is the load; in a longer one, the same limit is kept by what follows. Arrivals are all judged."""
+    """A burst that nothing follows is the load; else a limit is kept by what follows. All arrivals are judged."""
     server = server_of(load_model("qwen3-8b"), "h100-ib", 1, "vllm", ServePlan())
 
     def kept(**load: Any) -> tuple[float, int]:

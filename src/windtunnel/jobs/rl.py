@@ -23,7 +23,7 @@ from windtunnel.rl import RLJob, load_rl_job
 from windtunnel.rl.job import is_rl
 from windtunnel.rl.mode import MODES
 from windtunnel.rl.spec import PostTraining
-from windtunnel.spec import dump_job
+from windtunnel.spec import dump_job, names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.load import override
 from windtunnel.spec.loading.resolve import merge
@@ -57,11 +57,13 @@ def load_rl(
         table = dict(source)
     else:
         path = Path(source)
+        if str(source) in names("models") and not path.is_file():
+            return _with_lengths(_of_model(str(source), on, changes), log)
         if not path.is_file():
             raise FileError(
                 "JOB",
                 str(source),
-                f'a job file with workload = "rl", or a script or a configuration of {TOOLS}',
+                f'a model of the catalogue, a job file with workload = "rl", or a script or a configuration of {TOOLS}',
                 "There is no such file.",
             )
         if without_gz(path).suffix.lower() not in SUFFIXES:
@@ -83,6 +85,17 @@ def load_rl(
         named = {"base": machine} if isinstance(machine, str) else machine
         table["cluster"] = {**named, "gpus": gpus} if gpus is not None else machine
     return _with_lengths(load_rl_job(table, changes), log)
+
+
+def _of_model(model: str, on: str | Path | None, changes: list[str]) -> RLJob:
+    """A step of a model of which nothing else is stated, with what is assumed for it."""
+    if on is None:
+        raise no_machine()
+    whole = load_rl_job({"workload": "rl", "name": model, "model": model, "cluster": cluster_table(str(on))}, changes)
+    said = {_field(text) for text in changes}
+    settings = {field: getattr(whole.rl, field) for field in ("algorithm", "mode", "prompts", "samples", "prompt", "response")}
+    assumed = [f"rl.{field} = {value}" for field, value in settings.items() if f"rl.{field}" not in said]
+    return replace(whole, notes=(*whole.notes, ", ".join(assumed) + ", since nothing states them (--set)"))
 
 
 def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJob:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from windtunnel.base.errors import PlanError
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.spec import RoleGroup
@@ -29,10 +31,28 @@ class PhaseMemory:
         return self.total <= USABLE * self.capacity
 
 
+HALF = 0.5
+"""Share of a GPU that states may take before an engine that found no room beside them is told so."""
+
+
 def engine_share(whole: RLJob, memory: StageMemory, most: float) -> float:
     """The share of a GPU's memory that an engine has beside sleeping training states, at most `most`, its own default."""
     left = USABLE * memory.capacity - parked_bytes(whole, memory) - memory.context
     return max(0.05, min(most, left / memory.capacity))
+
+
+def no_room_beside(whole: RLJob, memory: StageMemory) -> PlanError | None:
+    """What to change where training states leave an engine on the same GPUs no room; None where they do leave some."""
+    kept, gpus = parked_bytes(whole, memory), whole.job.cluster.gpus
+    room = USABLE * memory.capacity - memory.context
+    if not whole.mode.shares_gpus or kept < room * HALF:
+        return None
+    more = gpus * 2 ** max(1, math.ceil(math.log2(kept / (room * HALF))))
+    return PlanError(
+        "cluster.gpus", gpus,
+        f"GPUs whose training states leave an engine room: these hold {kept / 1e9:.0f} of {memory.capacity / 1e9:.0f} GB each",
+        f"Write --set cluster.gpus={more}" + ("." if whole.rl.offload == "all" else ", or --set rl.offload=all."),
+    )  # fmt: skip
 
 
 def phase_memory(whole: RLJob, memory: StageMemory, room: CacheRoom, wider: float = 1.0) -> tuple[PhaseMemory, ...]:

@@ -19,7 +19,7 @@ class RLOptions:
     """What a step of reinforcement learning is asked with."""
 
     job: str | Path | Mapping[str, Any] | RLJob = argument(
-        'A job file with workload = "rl", or a file of verl, slime, OpenRLHF, NeMo RL or TRL.',
+        'A job file with workload = "rl", a file of verl, slime, OpenRLHF, NeMo RL or TRL, or a model on a machine.',
         metavar="JOB",
         allowed='a job file with workload = "rl", or a script of an RL trainer',
         example="docs/rl.md has a file to begin with.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.errors import PlanError, WindtunnelError
 from windtunnel.predict.answer.money import bill
 from windtunnel.rl.answer import RLStep, RolloutFacts
 from windtunnel.rl.batch import RLBatch, draw_batch
 from windtunnel.rl.job import RLJob, check_rl_job
-from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, phase_memory
+from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, no_room_beside, phase_memory
 from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming, train_seconds
 from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining
@@ -33,7 +33,10 @@ def predict_rl(whole: RLJob, record: bool = False) -> RLStep:
     fullest = max(passes.prediction.memory, key=lambda one: one.total)
     usual = engine_of(rl.rollout.engine, whole.job.cluster.gpu).memory
     share = engine_share(whole, fullest, usual) if whole.mode.shares_gpus else None
-    at = rollout_server(whole, share, int(batch.lengths.max()))
+    try:
+        at = rollout_server(whole, share, int(batch.lengths.max()))
+    except PlanError as error:
+        raise no_room_beside(whole, fullest) or error from None
     sync = sync_seconds(whole, passes.prediction.parameters)
     apart = {group.label: train_passes(whole, batch, group.gpus) for group in rl.groups}
     between = between_phases(whole, batch, fullest)

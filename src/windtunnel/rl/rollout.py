@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -103,7 +104,7 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
         try:
             room = room_of(server, times)
         except PlanError as error:
-            refused = error
+            refused = PlanError(error.path, error.got, error.allowed, _OF_SERVERS.sub(_field_of_rollout, error.hint))
             continue
         if most_tokens(times, room.lane_tokens) >= longest:
             return RolloutServer(server, times, room)
@@ -113,6 +114,15 @@ def rollout_server(whole: RLJob, memory: float | None, longest: int) -> RolloutS
         )  # fmt: skip
     assert refused is not None
     raise refused
+
+
+_OF_SERVERS = re.compile(r"--(\w+) (\w+)")
+"""An option of the verbs of servers."""
+
+
+def _field_of_rollout(option: re.Match[str]) -> str:
+    """What such an option is in a job of reinforcement learning."""
+    return f"--set {'cluster' if option[1] == 'gpus' else 'rl.rollout'}.{option[1]}={option[2]}"
 
 
 def _with_host(engine: ServeEngine, asked: RolloutSpec) -> ServeEngine:

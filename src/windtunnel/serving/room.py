@@ -99,6 +99,15 @@ def pass_bytes(server: Server) -> float:
     return max(2.0 * tokens * wide, ENGINES[engine.name].sampler * seats * model.vocab)
 
 
+def _narrow_enough(server: Server, usable: float) -> str | None:
+    """The widest format of weights of which `usable` bytes hold them all; None if none does."""
+    while (form := narrower_weights(server)) is not None:
+        server = replace(server, weights=form, attention_weights=form, dense_weights=form)
+        if StepTimes(server).weights() < usable:
+            return form
+    return None
+
+
 def _what_fits(server: Server, weights: float, activations: float) -> tuple[str, str]:
     """(what is allowed, what to type) for a model that does not fit."""
     gpu, plan = server.job.cluster.gpu, server.plan
@@ -110,9 +119,9 @@ def _what_fits(server: Server, weights: float, activations: float) -> tuple[str,
         return allowed, f"Write --step-tokens {max(1, server.engine.step_tokens // 4)}."
     ranks = plan.gpus * weights / usable
     tp = next((tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp >= ranks and server.model.heads % tp == 0), None)
-    narrow, seats = narrower_weights(server), FEWER_SEATS
+    narrow, seats = _narrow_enough(server, usable), FEWER_SEATS
     hints = [f"--tp {tp} --gpus {tp}"] if tp is not None else []
     hints += [f"--weights {narrow}"] if narrow else []
     spared = activations - pass_bytes(replace(server, engine=replace(server.engine, running=min(seats, server.engine.running))))
     hints += [f"--running {seats}"] if usable + spared > weights else []
-    return allowed, f"Write {' or '.join(hints)}." if hints else "Choose a GPU with more memory."
+    return allowed, f"Write {' or '.join(hints)}." if hints else "Choose more GPUs, or a GPU with more memory."

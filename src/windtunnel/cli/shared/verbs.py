@@ -75,7 +75,7 @@ class JobCommand(TyperCommand):
     @property
     def takes_short(self) -> bool:
         names = {parameter.name for parameter in self.params}
-        return "job" in names and "sets" in names
+        return "job" in names and not names.isdisjoint(("sets", "overrides"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if self.takes_short:
