@@ -37,7 +37,7 @@ from windtunnel.sheet.blocks import (
 from windtunnel.sheet.colours import COLOURS
 from windtunnel.sheet.sentence import Sentence, join, quote
 
-MOST_PLANS, MOST_LINES, MOST_STEPS = 50, 120, 10
+MOST_PLANS, MOST_LINES, MOST_STEPS = 20, 120, 10
 """Plans on a page, best first; in parallel coordinates; and whose step is drawn."""
 MANY = 3
 """Objectives beside which a table shows nothing that nobody asked for."""
@@ -75,17 +75,17 @@ def search_sheet(result: SearchResult, top: int = 10) -> Sheet:
     shown = front_shown(result, top) if several else list(range(min(top, len(result.ranked))))
     where = result.where(best)
     more = len(shown) < result.front
-    title = Sentence("Best plans; from the second on, what differs from the first")
+    title = Sentence("Best plans")
     if several:
         title = Sentence("Plans that no other plan beats in every objective")
         title = join((title, Sentence("{count} of {all}", count=len(shown), all=result.front)), "; ") if more else title
     again = Sentence("The first plans over {network}", network=result.network)
     sections = [
+        Section("Best of each machine", (_machines(result),) if result.machines else ()),
         Section(title, (_plans(result, shown, True), _plans(result, list(range(min(MOST_PLANS, len(result.ranked)))), False))),
         Section("The front", (_front(result),) if several else ()),
         Section("Where the time goes", _steps(result)),
         Section("Predicted plans in parallel coordinates; dark is better", _coordinates(result)),
-        Section("Best of each machine", (_machines(result),) if result.machines else ()),
         Section(again, (_again_line(result),) if result.again else ()),
         Section("How sure this is", (Lines(tuple(certificate_lines(result.certificate, result))),)),
         Section("What each is for", (Lines(tuple(front_lines(result))),) if several else ()),
@@ -138,13 +138,13 @@ def _prices(result: SearchResult) -> list[Objective]:
 
 def _plans(result: SearchResult, places: Sequence[int], brief: bool) -> Table:
     """Plans with their numbers. `brief`: for the terminal, where later plans are said by what differs from the first."""
-    prices = _prices(result) if brief else []
+    prices, said = _prices(result), "plan" if len(result.jobs) == 1 else "machine and plan"
     asked = [(number, each) for number, each in enumerate(result.objectives) if each.name != "time"]
     columns = (
         Column("", True), Column("step", True),
         *(Column(Sentence(SHORT.get(each.name, each.unit)), True) for _, each in asked),
         *(Column(Sentence(SHORT[each.name]), True) for each in prices), Column("MFU", True), Column("memory", True),
-        Column("plan" if len(result.jobs) == 1 else "machine and plan", wraps=True),
+        Column(Sentence("{what}; then what differs", what=Sentence(said)) if brief else said, wraps=True),
     )  # fmt: skip
     first = result.fields(result.ranked[places[0]])
     rows = []

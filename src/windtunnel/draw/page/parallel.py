@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 from markupsafe import Markup, escape
@@ -10,6 +11,8 @@ from windtunnel.draw.page.charts import frame_svg, key_line
 from windtunnel.sheet.blocks import Picture
 
 WIDTH, HEIGHT, MARGIN = 900.0, 300.0, 40.0
+LETTER, LINE = 7.0, 13.0
+"""Width of a letter and height of a line of a head."""
 
 Words = Callable[[str], str]
 
@@ -21,8 +24,12 @@ def parallel(picture: Picture, words: Words) -> Markup:
     heads = [words(head) for head in data["heads"]]
     xs = [MARGIN + place * (WIDTH - 2.5 * MARGIN) / (len(heads) - 1) for place in range(len(heads))]
 
+    room = int((xs[1] - xs[0]) / LETTER)
+    told = [textwrap.wrap(head, max(4, room), break_long_words=False) for head in heads]
+    above = LINE * (max(map(len, told)) - 1)
+
     def y(height: float) -> float:
-        return 30.0 + height * (HEIGHT - 60.0)
+        return above + 30.0 + height * (HEIGHT - 60.0)
 
     out = []
     for number, (heights, colour, tip) in reversed(list(enumerate(data["lines"]))):
@@ -30,14 +37,18 @@ def parallel(picture: Picture, words: Words) -> Markup:
         look = f'stroke="{colour}" stroke-opacity="{0.6 - 0.5 * heights[-1]:.2f}"'
         style = look if number else 'stroke="var(--good)" stroke-width="2.5"'
         out.append(f'<polyline points="{points}" fill="none" {style}><title>{escape(words(tip))}</title></polyline>')
-    out += [f'<text x="{x:.1f}" y="14" text-anchor="middle">{escape(head)}</text>' for x, head in zip(xs, heads, strict=True)]
+    out += [
+        f'<text x="{x:.1f}" y="{above + 14.0 - LINE * (len(lines) - 1 - number):.1f}" text-anchor="middle">{escape(line)}</text>'
+        for x, lines in zip(xs, told, strict=True)
+        for number, line in enumerate(lines)
+    ]
     out += [
         f'<text x="{xs[column] + 4:.1f}" y="{y(height) + 4:.1f}" class="tick">{escape(text)}</text>'
         for column, height, text in data["ticks"]
     ]
     out += [
         f'<text x="{xs[-1] + 4:.1f}" y="{place}">{escape(text)}</text>'
-        for place, text in zip((34.0, HEIGHT - 26.0), data["ends"], strict=True)
+        for place, text in zip((above + 34.0, above + HEIGHT - 26.0), data["ends"], strict=True)
     ]
-    drawn = frame_svg("".join(out), HEIGHT, words(picture.label), wide=WIDTH)
+    drawn = frame_svg("".join(out), above + HEIGHT, words(picture.label), wide=WIDTH)
     return drawn + (key_line([(name, colour) for name, colour in data["legend"]]) if data["legend"] else Markup())
