@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from windtunnel.cli import VERBS
 from windtunnel.spec import dump_job, load_job
 
 _CODE = """
@@ -68,3 +69,9 @@ def test_a_verb_imports_only_what_it_needs(arguments: list[str], forbidden: Sequ
     (tmp_path / "TRACE.goal").write_text(_GOAL, encoding="utf-8")
     named = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in arguments]
     assert not below(imported_by(named), forbidden)
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"export", "flows"}))
+def test_the_help_of_a_verb_imports_no_numbers(verb: str) -> None:
+    """`export` names what its exporters write, `flows` what its engines do."""
+    assert not below(imported_by([verb, "--help"]), ("numpy", "scipy", "windtunnel.engine", "windtunnel.predict.step"))

@@ -14,10 +14,7 @@ from windtunnel.cli.shared.common import fault_sets, notes, write, write_json
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.jobs.machines import load_machine
-from windtunnel.network.api import algorithm_of, check_ranks, check_sends, op_of, sends_of, sweep, sweep_algorithms, variables_of
 from windtunnel.network.options import OPS, CollectiveCommandOptions
-from windtunnel.network.sizes import sizes_of
 
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
@@ -35,6 +32,19 @@ ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "
 
 @command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.jobs.machines import load_machine
+    from windtunnel.network.api import (
+        algorithm_of,
+        check_ranks,
+        check_sends,
+        op_of,
+        sends_of,
+        sweep,
+        sweep_algorithms,
+        variables_of,
+    )
+    from windtunnel.network.sizes import sizes_of
+
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:
         from windtunnel.network.nccl.settings import list_variables

@@ -12,9 +12,6 @@ from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.jobs.described import LONGEST
-from windtunnel.records.capture_file import captured_files
-from windtunnel.spec import names
 
 EXAMPLES = """\b
 Examples:
@@ -28,6 +25,9 @@ Examples:
 
 @command_of(CompareCommandOptions)
 def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.records.capture_file import captured_files
+    from windtunnel.spec import names
+
     fidelity, things = check_fidelity(asked.network), asked.things
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
@@ -62,6 +62,7 @@ def _is_served(given: str) -> bool:
     """Whether an argument is what an inference server or its benchmark printed."""
     from windtunnel.formats.door import importer_of
     from windtunnel.formats.head import head_of
+    from windtunnel.jobs.described import LONGEST
 
     path = Path(given)
     return len(given) <= LONGEST and path.is_file() and importer_of(head_of(path)).name == "served"

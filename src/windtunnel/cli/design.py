@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.job import tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.jobs.design_fields import DesignFields, premium_of
-from windtunnel.search.design import DesignField, Premium, design
 from windtunnel.search.options import DesignCommandOptions
+
+if TYPE_CHECKING:
+    from windtunnel.search.design import DesignField, Premium
 
 EXAMPLES = """\b
 Examples:
@@ -27,6 +29,8 @@ ORDER = ("sets", "on", "objective", "premiums")
 
 @command_of(DesignCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: DesignCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.jobs.design_fields import DesignFields
+    from windtunnel.search.design import design
     from windtunnel.search.design_sheet import design_sheet
 
     source, outputs = outputs.source, replace(outputs, source=None)
@@ -53,6 +57,8 @@ def command(asked: DesignCommandOptions, outputs: Outputs) -> None:
 
 
 def _premium(key: str, dollars: str | float, axes: Sequence[DesignField]) -> Premium:
+    from windtunnel.jobs.design_fields import premium_of
+
     try:
         return premium_of(key, float(dollars), axes)
     except (ValueError, SpecError):

@@ -13,11 +13,7 @@ from windtunnel.cli.shared.common import show_spinner, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
-from windtunnel.network.flows.flow_list import load_flows
 from windtunnel.network.flows.options import FlowsCommandOptions
-from windtunnel.network.flows.run import FlowOptions, run_flows
-from windtunnel.network.simulate.packet_settings import PacketSettings
 
 EXAMPLES = """\b
 Examples:
@@ -34,6 +30,11 @@ ORDER = (
 
 @command_of(FlowsCommandOptions, order=ORDER)
 def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
+    from windtunnel.network.flows.flow_list import load_flows
+    from windtunnel.network.flows.run import FlowOptions, run_flows
+    from windtunnel.network.simulate.packet_settings import PacketSettings
+
     _check(asked)
     packet = PacketSettings(
         asked.cc,

@@ -8,7 +8,6 @@ from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
-from windtunnel.goodput import goodput
 from windtunnel.goodput.options import GoodputCommandOptions
 
 EXAMPLES = """\b
@@ -26,6 +25,8 @@ DEFAULT_DAYS = 30.0
 
 @command_of(GoodputCommandOptions, of_a_run=True)
 def command(asked: GoodputCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.goodput import goodput
+
     check_fidelity(asked.network)
     source, job, days = outputs.source, asked.job, asked.days
     assert source is not None

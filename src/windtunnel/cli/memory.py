@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from windtunnel.api.memory import MemoryReport, check_stage
-from windtunnel.api.step import memory
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.captured import answer_memory, is_capture
 from windtunnel.cli.shared.common import show_spinner, write
@@ -14,6 +13,9 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.pages import said_command
 from windtunnel.memory.options import MemoryCommandOptions
+
+if TYPE_CHECKING:
+    from windtunnel.api.memory import MemoryReport
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +27,9 @@ Examples:
 
 @command_of(MemoryCommandOptions, loads=False)
 def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.api.memory import check_stage
+    from windtunnel.api.step import memory
+
     source = outputs.source
     assert source is not None
     if asked.picture is not None and not asked.picture.lower().endswith((".svg", ".html")):

@@ -13,8 +13,6 @@ from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
-from windtunnel.jobs.load import job_beside, with_calibration
-from windtunnel.predict import predict
 from windtunnel.predict.options import PredictCommandOptions
 
 if TYPE_CHECKING:
@@ -50,6 +48,9 @@ ORDER = (
 
 @command_of(PredictCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.jobs.load import job_beside, with_calibration
+    from windtunnel.predict import predict
+
     source, outputs = outputs.source, replace(outputs, source=None)
     assert source is not None
     fidelity, sets = check_fidelity(asked.network), list(source.sets)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
@@ -13,9 +14,10 @@ from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.jobs.loaded import LoadedJob
-from windtunnel.jobs.search_space import Question, predict_command, question
 from windtunnel.search.options import SearchCommandOptions
+
+if TYPE_CHECKING:
+    from windtunnel.jobs.search_space import Question
 
 EXAMPLES = """\b
 Examples:
@@ -45,6 +47,8 @@ ORDER = (
 
 @command_of(SearchCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: SearchCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.jobs.search_space import predict_command
+
     source, outputs = outputs.source, replace(outputs, source=None)
     assert source is not None
     fidelity, top = check_fidelity(asked.network), asked.top
@@ -101,6 +105,9 @@ def command(asked: SearchCommandOptions, outputs: Outputs) -> None:
 
 
 def _question(source: JobSource, machines: list[str], gpus: str | None, space: str | None) -> Question:
+    from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.jobs.search_space import question
+
     sets = [*source.sets, *([] if gpus is None else [f"cluster.gpus={gpus}"])]
     several = machines if len(machines) > 1 else []
     single = machines[0] if len(machines) == 1 else None

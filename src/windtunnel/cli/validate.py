@@ -12,7 +12,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.options import ValidateCommandOptions
-from windtunnel.reality.validate import validate_of
 from windtunnel.sheet.sentence import Sentence, join
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ Examples:
 
 @command_of(ValidateCommandOptions, order=("paths", "family", "markdown", "record", "gpu", "dtype", "kernels", "processes"))
 def command(asked: ValidateCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.reality.validate import validate_of
+
     markdown, record = asked.markdown, asked.record
     console = notes()
     with Progress(

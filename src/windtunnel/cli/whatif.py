@@ -6,7 +6,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import names_of, print_list, show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.records.capture_file import captured_files
 from windtunnel.runs.options import WhatIfCommandOptions
 
 EXAMPLES = """\b
@@ -36,6 +35,8 @@ def command(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.shared.job import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.loading.load import load_cluster, load_gpu
+
+    from windtunnel.records.capture_file import captured_files
 
     if captured_files(names := names_of(asked.run)):
         _of_capture(names, asked, outputs)

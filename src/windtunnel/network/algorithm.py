@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.base.registry import Registry
-from windtunnel.network.groups.bandwidth import GroupLinks
-from windtunnel.network.groups.shape import Group
-from windtunnel.workload.ops import Comm
+
+if TYPE_CHECKING:
+    from windtunnel.network.groups.bandwidth import GroupLinks
+    from windtunnel.network.groups.shape import Group
 
 
 class CollectiveAlgorithm(ABC):

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base import shared_options as shared
+from windtunnel.base.comm import Comm
 from windtunnel.base.fidelity import CLOSED, FIDELITIES
 from windtunnel.base.options import option
 from windtunnel.network.algorithm import ALGORITHMS
-from windtunnel.workload.ops import Comm
 
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends

@@ -1,8 +1,11 @@
-"""Validation: published measurements compared with predictions."""
+"""Validation: published measurements compared with predictions. Names are imported on first use."""
 
-from windtunnel.reality.rows.conventions import model_flops_per_token
-from windtunnel.reality.score.report import Report
-from windtunnel.reality.score.scores import FamilySummary, Score
-from windtunnel.reality.validate import Progress, validate
+from __future__ import annotations
 
-__all__ = ["FamilySummary", "Progress", "Report", "Score", "model_flops_per_token", "validate"]
+import lazy_loader
+
+from windtunnel.base.lazy import functions_before_packages
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+functions_before_packages(__name__, ("validate",))

@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import print_list
-from windtunnel.jobs.load import load_described_job
-from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
+
+if TYPE_CHECKING:
+    from windtunnel.jobs.loaded import LoadedJob
 
 
 def job_of(
@@ -32,6 +34,8 @@ def job_of(
                 "fields that this verb reads: failures change a run, not a step",
                 f"Write: windtunnel goodput {source or 'JOB'} --set {text}.",
             )
+    from windtunnel.jobs.load import load_described_job
+
     return load_described_job(source, sets, on, model, megatron)
 
 
@@ -81,6 +85,8 @@ def tell_assumed(loaded: LoadedJob) -> None:
 
 def tell_ignored(loaded: LoadedJob) -> None:
     """Prints ignored keys to standard error: after an answer, which they hardly ever change."""
+    from windtunnel.jobs.loaded import summarise_ignored
+
     print_list(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
 
 
