@@ -33,10 +33,9 @@ def _of_capture(names: list[str], asked: WhatIfCommandOptions, outputs: Outputs)
 def command(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.runs.show import run_of
     from windtunnel.cli.shared.job import job_of
+    from windtunnel.records.capture_file import captured_files
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.loading.load import load_cluster, load_gpu
-
-    from windtunnel.records.capture_file import captured_files
 
     if captured_files(names := names_of(asked.run)):
         _of_capture(names, asked, outputs)

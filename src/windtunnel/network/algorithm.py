@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
@@ -17,6 +17,20 @@ from windtunnel.base.registry import Registry
 if TYPE_CHECKING:
     from windtunnel.network.groups.bandwidth import GroupLinks
     from windtunnel.network.groups.shape import Group
+
+
+class ClosedCall(NamedTuple):
+    """A call of `size` bytes in total on links without other traffic, and the constants that its seconds are made of."""
+
+    comm: Comm
+    size: float
+    group: Group
+    links: GroupLinks
+    graph: Any
+    protocol: str
+    node: Any
+    net: Any
+    sends: Any
 
 
 class CollectiveAlgorithm(ABC):
@@ -75,19 +89,8 @@ class CollectiveAlgorithm(ABC):
 
     # Seconds of a call on links without other traffic.
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: Any,
-        protocol: str,
-        node: Any,
-        net: Any,
-        sends: Any,
-    ) -> Any:
-        """The `closed.cost.CallParts` of a call of `size` bytes in total. SpecError if it has no closed form."""
+    def parts(self, call: ClosedCall) -> Any:
+        """The `closed.cost.CallParts` of a call. SpecError if it has no closed form."""
         raise SpecError("algorithm", type(self).__name__, "an algorithm with a closed form")
 
     def breaks(self, group: Group, graph: Any) -> Iterable[float]:

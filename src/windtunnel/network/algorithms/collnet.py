@@ -15,10 +15,10 @@ from abc import abstractmethod
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.closed.cost import CallParts, fill_pipeline
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.closed.fitted import NodeConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
@@ -140,19 +140,9 @@ class CollNet(CollectiveAlgorithm):
     def inside_rate(self, ppn: int, links: GroupLinks, node: NodeConstants) -> float:
         """B/s that the links inside a node let through."""
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
         """SHARP: the switches add, so a node sends the buffer once and receives the sum once."""
+        _, size, group, links, graph, _, node, net, _ = call
         ppn = group.per_node
         inside = min(self.inside_rate(ppn, links, node), graph.limit)
         outside = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)

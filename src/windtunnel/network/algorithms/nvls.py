@@ -16,12 +16,12 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import ADD, COPY, MOVE, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.algorithms.tree import depth, double_tree
 from windtunnel.network.algorithms.tuning import Latencies, steps_of
 from windtunnel.network.closed.cost import CallParts, fill_pipeline
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.channels import ChannelSearch
@@ -179,18 +179,8 @@ class Switched(CollectiveAlgorithm):
         """Times that a node's NIC carries the buffer, with three nodes or more."""
         return 1.0
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
+        comm, size, group, links, graph, _, node, net, _ = call
         here, nodes = group.per_node, group.nodes
         # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction. Beyond
         # eight ranks the rate does not rise: 64 and 72 GPUs of an NVL72 achieve that of 8.

@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import ALL, COPY, Cargo, CollectiveCall, Pattern, cut, fill_lanes
 from windtunnel.network.closed.cost import CallParts
 from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
@@ -277,18 +277,8 @@ class Messages(CollectiveAlgorithm):
     closed_form = True
     messages = True
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
+        comm, size, group, links, graph, _, node, net, sends = call
         if comm == Comm.SEND_RECV:
             return _send_recv(size, group, links, graph, node, net, sends)
         if comm == Comm.ALL_TO_ALL:

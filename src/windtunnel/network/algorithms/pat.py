@@ -11,11 +11,10 @@ import math
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.algorithms.tuning import Latencies, bus, halve_all_reduce
 from windtunnel.network.closed.cost import CallParts, fill_pipeline
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.channels import ChannelSearch, log2_floor
@@ -96,18 +95,8 @@ class Pat(CollectiveAlgorithm):
     def bandwidth(self, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
         return halve_all_reduce(bus(group, graph, graph.tree) * 0.75, comm)
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
+        _, size, group, links, graph, _, node, net, _ = call
         latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + links.hop)
         rate = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
         return fill_pipeline(latency, size * (group.ranks - 1) / group.ranks, math.inf, rate, 0.0)

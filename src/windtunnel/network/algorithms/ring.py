@@ -17,12 +17,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.algorithms.tree import NET as TREE_NET
 from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, most_of_ll, steps_of
 from windtunnel.network.closed.cost import CallParts, fill_pipeline, limit_of, on_wire, pass_buffers
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
@@ -200,18 +199,8 @@ class RingAlgorithm(CollectiveAlgorithm):
             latency *= 1.9 if links.generation == "volta" else 1.4
         return latency, bandwidth
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
+        comm, size, group, links, graph, protocol, node, net, _ = call
         n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
         rounds = 2 if comm == Comm.ALL_REDUCE else 1
         steps, crossing = rounds * (n - 1), rounds * (nodes - 1)

@@ -15,11 +15,11 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.algorithm import CollectiveAlgorithm
+from windtunnel.network.algorithm import ClosedCall, CollectiveAlgorithm
 from windtunnel.network.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.algorithms.tuning import BY_PROTOCOL, Latencies, bus, column, halve_all_reduce, most_of_ll
 from windtunnel.network.closed.cost import CallParts, fill_pipeline, limit_of, on_wire, pass_buffers
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
@@ -249,18 +249,8 @@ class Tree(CollectiveAlgorithm):
         position = log2_floor(size / 64.0)
         return latency, bandwidth * _CORRECTION[protocol][position] if position < 23 else bandwidth
 
-    def parts(
-        self,
-        comm: Comm,
-        size: float,
-        group: Group,
-        links: GroupLinks,
-        graph: ChannelSearch,
-        protocol: str,
-        node: NodeConstants,
-        net: NetConstants,
-        sends: SendConstants,
-    ) -> CallParts:
+    def parts(self, call: ClosedCall) -> CallParts:
+        _, size, group, links, graph, protocol, node, net, _ = call
         p = c.PROTOCOLS.index(protocol)
         # Each byte passes a GPU's channels on its way up and down.
         limit = limit_of(group, links, graph, node) * on_wire(links)[p] / 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from windtunnel.network.algorithm import ALGORITHMS, MESSAGES
+from windtunnel.network.algorithm import ALGORITHMS, MESSAGES, ClosedCall
 from windtunnel.network.closed.fitted import SENDS, NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
@@ -68,7 +68,7 @@ def parts_of(
 ) -> CallParts:
     """The parts of a collective of `size` bytes in total with the selected algorithm and protocol."""
     chosen = ALGORITHMS[MESSAGES if comm in MADE_OF_SENDS else algorithm]
-    parts: CallParts = chosen.parts(comm, size, group, links, graph, protocol, node, net, sends)
+    parts: CallParts = chosen.parts(ClosedCall(comm, size, group, links, graph, protocol, node, net, sends))
     return parts
 
 
