@@ -13,6 +13,7 @@ from docs_commands import PLACEHOLDER, ROOT, blocks, documents, fenced, inline, 
 from shown_output import missing, renewed, run_shown, shown_in
 
 from windtunnel.cli import VERBS, app, main
+from windtunnel.cli.shared.verbs import SHORT
 
 DOCUMENTS = documents()
 CHEAP = ("predict", "memory", "collective", "catalog", "compare", "export", "import", "--version", "--help")
@@ -51,6 +52,7 @@ def test_verbs_and_options_exist(path: Path) -> None:
             assert told[0] in verb.list_commands(None), f"{command}: no verb {told[0]!r}"
             verb, told = verb.get_command(None, told[0]), told[1:]
         known = {option for parameter in verb.params for option in parameter.opts} | {"--help", "-h"}
+        known |= set(SHORT) if getattr(verb, "takes_short", False) else set()
         for word in told:
             if word == "--":  # what follows is another program's
                 break
