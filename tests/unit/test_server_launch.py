@@ -109,7 +109,7 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "cat > extra.yaml <<EOF\nkv_cache_config:\n  dtype: fp8\n  free_gpu_memory_fraction: 0.8\ncuda_graph_config:\n"
         f"  enable_padding: true\nEOF\nmpirun -n 4 trtllm-llmapi-launch trtllm-serve {QWEN} --tp_size 4 --ep_size 4 "
         "--extra_llm_api_options extra.yaml\n",
-        "trtllm", {**EP4, "memory": 0.8},
+        "trtllm", {**EP4, "memory": 0.8, "graphs": "128+", "whole_prompts": True},
     ),
     "dynamo": (f"python -m dynamo.frontend &\npython -m dynamo.vllm --model {QWEN} --tensor-parallel-size 4 "
                "--enable-expert-parallel --kv-cache-dtype fp8\n", "vllm", EP4),

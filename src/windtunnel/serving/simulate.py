@@ -59,7 +59,7 @@ class LaneResult:
     tier_hits: tuple[int, ...] = ()
 
 
-FRONT, TOKENISE = 2.0e-3, 1.0e-6
+FRONT, TOKENISE = 2.0e-3, 4.0e-6
 """Seconds from a user's send until the scheduler may see the request: HTTP and processes, and for each prompt token; assumed
 (Hugging Face's tokenizers state 20 s for a GB of text on all of a server's cores: 0.1 us a token, ten times that on one)."""
 
