@@ -62,7 +62,8 @@ def limited(draw: st.DrawFn) -> StepTimes:
         block=draw(st.sampled_from([1, 4, 16])), polls=draw(st.sampled_from([1, 1, 5])), reserves_prompt=draw(st.booleans()),
         keeps_blocks=draw(st.booleans()), ahead=draw(st.booleans()), graph_tokens=draw(st.sampled_from([0, 8, 512])),
         captures_prompts=draw(st.booleans()), request_gap=draw(st.sampled_from([0.0, 1e-4])),
-        sent=draw(st.sampled_from([0.0, 3e-3])), graphs=draw(st.sampled_from([(), (), (1, 2, 5)])), cuts_prompts=draw(st.booleans()),
+        sent=draw(st.sampled_from([0.0, 3e-3])),
+        graphs=draw(st.sampled_from([(), (), (1, 2, 5)])), cuts_prompts=draw(st.booleans()),
     )  # fmt: skip
     times = copy(made)  # with its tables, which depend on none of these but how many sizes they have
     times.server, times.on_core = replace(made.server, engine=engine), {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windtunnel.base.errors import SpecError
+
 MOST = 128
 """The largest batch that it captures where nothing is stated (llmapi/llm_args.py, CudaGraphConfig)."""
 
@@ -13,12 +15,13 @@ def trtllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     """Fields of a served job from `cuda_graph_config` and `enable_chunked_prefill`, and what they assume, in words.
 
     Where nothing is stated, batches of 1 to 32, 64 and 128 are captured, others are not padded to these
-    (`_generate_cuda_graph_batch_sizes`), and no prompt is cut."""
+    (`_generate_cuda_graph_batch_sizes`), and no prompt is cut. SpecError for batches that are no numbers."""
     fields: dict[str, Any] = {} if read.get("chunked") else {"whole_prompts": True}
     if read.get("eager"):
         return fields, []
-    stated = read.get("graph_sizes")
-    sizes = [int(size) for size in stated] if isinstance(stated, Sequence) and not isinstance(stated, str) else []
+    sizes = read.get("graph_sizes") or []
+    if not isinstance(sizes, Sequence) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise SpecError("cuda_graph_config.batch_sizes", sizes, "numbers of requests, such as [1, 2, 4, 8]")
     most = max(sizes, default=read.get("graph_most") or MOST)
     if read.get("graph_padding"):
         return fields | {"graphs": f"{most}+"}, []
