@@ -154,31 +154,55 @@ def times_of(
     copies: int = 1,
     speculate: str = "",
     release: str | None = None,
+    graphs: str | None = None,
 ) -> StepTimes:
     """The server's passes, which rows share."""
     weights, attention, kv = formats
-    tokens = {"vllm": None, "sglang": chunk, "trtllm": max(8192, longest)}[engine]
+    tokens = chunk if chunk is not None or engine != "trtllm" else max(8192, longest)
+    plain = graphs is not None
     served = load_model(model)
     drafts = speculation_of(speculate, served, load_model) if speculate and served.mtp_layers else None
     return drafting_times(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=kv,
-            step_tokens=tokens, polls=polls, speculation=drafts, release=release,
+            step_tokens=tokens, polls=polls, speculation=drafts, release=release, graphs=graphs, sync=plain, whole_prompts=plain,
         )
     )  # fmt: skip
 
 
-def launched(engine: str, model: str, weights: str, users: int, ranks: int) -> tuple[str, int, int | None]:
+def launched(engine: str, model: str, weights: str, users: int, ranks: int, system: str, isl: int) -> tuple[str, int, int | None]:
     """(cache, passes between looks at new requests, tokens of a chunk) of a public run with `ranks` of DP attention, as its launch
     scripts have them (SemiAnalysisAI/InferenceX benchmarks/single_node: dsr1_fp8_b200.sh, dsr1_fp4_b200.sh, dsr1_fp4_b200_trt.sh,
-    dsr1_fp8_b200_trt.sh, qwen3.5_fp8_b200.sh, gptoss_fp4_b200.sh, gptoss_fp4_b200_trt.sh: attention_dp_config). NVIDIA's
+    dsr1_fp8_b200_trt.sh, qwen3.5_fp8_b200.sh, gptoss_fp4_b200.sh, gptoss_fp4_b200_trt.sh: attention_dp_config;
+    minimaxm2.5_fp8_b200.sh, minimaxm2.5_fp8_h100.sh, gptoss_fp4_h100.sh; benchmarks/70b_fp8_h100_docker.sh,
+    70b_fp8_b200_docker.sh). NVIDIA's
     checkpoints in NVFP4 state a cache in FP8."""
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
     if engine == "trtllm" and ranks > 1:
         return "fp8" if narrow else "bf16", BALANCE_WAIT if model == "gpt-oss-120b" else 60, None
+    if engine == "vllm":
+        dense = model.startswith("llama")
+        narrow = narrow or dense or system != "h100_sxm"
+        return "fp8" if narrow else "bf16", 1, 2 * isl if model == "minimax-m2" and system != "h100_sxm" else None
     if engine != "sglang":
         return "fp8" if narrow else "bf16", 1, None
     return "fp8" if narrow else "bf16", 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768
+
+
+GENERATED = "1.0.0rc3"
+"""The release of TensorRT-LLM whose options aiconfigurator's template of that name states: batches of `GRAPHS` captured and none
+padded, no overlap, no chunks (generator/config/backend_templates/trtllm/extra_engine_args.1.0.0rc3.yaml.j2)."""
+GRAPHS = "1,2,4,8,16,32,64,128,256"
+
+
+def generated(engine: str, release: str, isl: int, users: int) -> tuple[int | None, str | None]:
+    """(tokens of a pass, captured batches) of servers that aiconfigurator started for its own table. Its generator allows a pass
+    the longest prompt, 1,500 more, and a token for each seat: TensorRT-LLM's are the users, vLLM's 512 (cli/backends/trtllm.py of
+    the first commit; generator/rule_plugin/trtllm.rule, vllm.rule)."""
+    if engine == "sglang":
+        return None, None
+    seats = users if engine == "trtllm" else max(512, users)
+    return isl + 1500 + seats, GRAPHS if engine == "trtllm" and release == GENERATED else None
 
 
 def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> Served:
@@ -192,7 +216,11 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     lengths = [f"{round(0.8 * n)}-{n}" if is_public(row) else n for n in (isl, osl)]
     users = users_of(row)
     ranks = plan_of(row).dp if row["mode"] == "agg" else 1
-    kv, polls, chunk = launched(row["backend"], model, weights, users, ranks) if is_public(row) else ("bf16", 1, None)
+    kv, polls, chunk, graphs = "bf16", 1, None, None
+    if is_public(row):
+        kv, polls, chunk = launched(row["backend"], model, weights, users, ranks, row["system"], isl)
+    elif row["mode"] == "agg":
+        chunk, graphs = generated(row["backend"], row["backend_version"], isl, users)
     formats = (weights, attention, kv)
     longest = isl if isl > 8192 else 0
     release = row["backend_version"] if row["backend_version"][:1].isdigit() else None
@@ -201,7 +229,7 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     def times(side: str, copies: int) -> StepTimes:
         plan = plan_of(row, side)
         machine = MACHINES[row["system"]]
-        return times_of(model, machine, plan, row["backend"], formats, longest, polls, chunk, copies, speculate, release)
+        return times_of(model, machine, plan, row["backend"], formats, longest, polls, chunk, copies, speculate, release, graphs)
 
     if row["mode"] == "agg":
         alone = times("", 1)

@@ -95,7 +95,7 @@ std::shared_ptr<PassTimes> serve_passes(const nb::dict& curves, const nb::list& 
   for (const nb::handle& kind : kinds) times->kinds.push_back(layer_of(nb::cast<nb::dict>(kind)));
   times->host = {number(host, "kernels"),     number(host, "launched"),      number(host, "called"),
                  number(host, "gap"),         number(host, "request_gap"),   number(host, "sent"),
-                 whole(host, "graph_tokens"), flag(host, "captures_prompts")};
+                 whole(host, "graph_tokens"), flag(host, "captures_prompts"), flag(host, "padded")};
   if (times->host.graph_tokens > 0 && times->graph_sizes.empty()) fail("captured graphs have sizes");
   times->data_ranks = number(host, "data_ranks");
   times->drafts = drafts;
@@ -156,6 +156,7 @@ serve::Setting setting_of(const nb::dict& values, std::vector<nb::object>& kept)
   limits.reserves_prompt = flag(values, "reserves_prompt");
   limits.keeps_blocks = flag(values, "keeps_blocks");
   limits.ahead = flag(values, "ahead");
+  limits.cuts_prompts = flag(values, "cuts_prompts");
   limits.start = number(values, "ratio_start");
   limits.floor = number(values, "ratio_floor");
   limits.fall = number(values, "ratio_fall");

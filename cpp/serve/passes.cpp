@@ -155,12 +155,15 @@ double PassTimes::prompt_seconds(Number kind, const LayerCosts& layer, const Pas
 }
 
 double PassTimes::pad_tokens(Number tokens) const {
-  if (tokens > host.graph_tokens) return static_cast<double>(tokens);
+  if (tokens > host.graph_tokens || !host.padded) return static_cast<double>(tokens);
   const auto size = std::lower_bound(graph_sizes.begin(), graph_sizes.end(), static_cast<double>(tokens));
   return size == graph_sizes.end() ? graph_sizes.back() : *size;
 }
 
 bool PassTimes::is_captured(const Passing& pass) const {
+  if (!host.padded) {
+    return !pass.prompt && std::binary_search(graph_sizes.begin(), graph_sizes.end(), static_cast<double>(pass.decodes));
+  }
   return pass.tokens() <= host.graph_tokens && (host.captures_prompts || !pass.prompt);
 }
 

@@ -54,6 +54,7 @@ struct HostCosts {
   double kernels = 1.0, launched = 0.0, called = 0.0, gap = 0.0, request_gap = 0.0, sent = 0.0;
   Number graph_tokens = 0;
   bool captures_prompts = false;
+  bool padded = true;  // else only passes of as many decoding requests as `graph_sizes` has are captured
 };
 
 // Seconds for a token and a key of a prompt's attention, or for a token of its recurrence, in layers of a kind. Kinds of a small

@@ -252,6 +252,7 @@ class Trtllm final : public Rules {
     for (const Number request : lane.running) {
       const Number wanted = lane.tokens_left(request);
       if (wanted <= 1) continue;
+      if (wanted > room && !limits_.cuts_prompts && wanted <= limits_.step_tokens) break;
       const Number count = wanted <= room ? wanted : room - room % lane.cache.block();
       if (count <= 0) break;
       step.add(request, count);

@@ -13,6 +13,7 @@ namespace wt::serve {
 struct Limits {
   Number step_tokens = 0, chunk = 0, running = 0, block = 1, polls = 1;
   bool reserves_prompt = false, keeps_blocks = false, ahead = true;
+  bool cuts_prompts = true;  // else a prompt that the pass has no room for waits, unless it is longer than any pass
   // SGLang's ratio at the start and its floor, by how much it falls a pass, output tokens that an estimate counts at most, passes
   // for which a retraction makes room, passes between two looks at waiting requests.
   double start = 1.0, floor = 0.0, fall = 0.0;

@@ -63,6 +63,7 @@ def limited(draw: st.DrawFn) -> StepTimes:
         keeps_blocks=draw(st.booleans()), ahead=draw(st.booleans()), graph_tokens=draw(st.sampled_from([0, 8, 512])),
         captures_prompts=draw(st.booleans()), request_gap=draw(st.sampled_from([0.0, 1e-4])),
         sent=draw(st.sampled_from([0.0, 3e-3])),
+        graphs=draw(st.sampled_from([(), (), (1, 2, 5)])), cuts_prompts=draw(st.booleans()),
     )  # fmt: skip
     times = copy(made)  # with its tables, which depend on none of these but how many sizes they have
     times.server, times.on_core = replace(made.server, engine=engine), {}
@@ -153,7 +154,7 @@ def test_python_runs_what_the_core_does_not_know(monkeypatch: pytest.MonkeyPatch
     assert not core(StepTimes(replace(times.server, tiers=(CacheTier("host", 1e12, 5e10, 0.0),))), load)
     slow = SlowTimes(times.server)
     assert not core(slow, load)
-    assert run_ranks(slow, [load], 1600)[0].last[0] > 1.8 * run_ranks(times, [load], 1600)[0].last[0]
+    assert run_ranks(slow, [load], 1600)[0].busy > 1.8 * run_ranks(times, [load], 1600)[0].busy
     monkeypatch.setattr(type(ENGINES["vllm"]), "rules", lambda engine, limits: CarefulVllm(limits))
     assert not core(times, load)
     assert_equal(*(run(times, [load], 1600, record=True)[0] for run in (run_ranks, run_ranks_here)))

@@ -109,7 +109,7 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "cat > extra.yaml <<EOF\nkv_cache_config:\n  dtype: fp8\n  free_gpu_memory_fraction: 0.8\ncuda_graph_config:\n"
         f"  enable_padding: true\nEOF\nmpirun -n 4 trtllm-llmapi-launch trtllm-serve {QWEN} --tp_size 4 --ep_size 4 "
         "--extra_llm_api_options extra.yaml\n",
-        "trtllm", {**EP4, "memory": 0.8},
+        "trtllm", {**EP4, "memory": 0.8, "graphs": "128+", "whole_prompts": True},
     ),
     "dynamo": (f"python -m dynamo.frontend &\npython -m dynamo.vllm --model {QWEN} --tensor-parallel-size 4 "
                "--enable-expert-parallel --kv-cache-dtype fp8\n", "vllm", EP4),
@@ -162,6 +162,32 @@ def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) ->
     path.write_text(text)
     found = read_launch(path)
     assert found is not None and found.fields["sync"] is True and not any("overlap" in line for line in found.ignored)
+
+
+@pytest.mark.parametrize(
+    ("options", "graphs", "whole"),
+    [
+        ("enable_padding: true, max_batch_size: 512", "512+", True),
+        ("batch_sizes: [4, 1, 16]", "1,4,16", True),
+        ("max_batch_size: 3", "1,2,3", True),
+        ("enable_padding: true, batch_sizes: [1, 64]", "64+", False),
+    ],
+)
+def test_options_of_tensorrt_llm_say_its_graphs_and_chunks(options: str, graphs: str, whole: bool, tmp_path: Path) -> None:
+    (tmp_path / "extra.yaml").write_text(f"cuda_graph_config: {{{options}}}\nenable_chunked_prefill: {not whole}\n")
+    path = tmp_path / "start.sh"
+    path.write_text(f"trtllm-serve {QWEN} --tp_size 4 --config extra.yaml\n")
+    found = read_launch(path)
+    assert found is not None and found.fields["graphs"] == graphs and found.fields.get("whole_prompts", False) is whole
+
+
+@pytest.mark.parametrize("sizes", ["[1, two]", "8", "[0]", "['4']"])
+def test_graphs_of_tensorrt_llm_that_are_no_batches_are_refused(sizes: str, tmp_path: Path) -> None:
+    (tmp_path / "extra.yaml").write_text(f"cuda_graph_config:\n  batch_sizes: {sizes}\n")
+    path = tmp_path / "start.sh"
+    path.write_text(f"trtllm-serve {QWEN} --tp_size 4 --config extra.yaml\n")
+    with pytest.raises(SpecError, match="batch_sizes"):
+        read_launch(path)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -206,3 +206,42 @@ def test_captured_calls_over_nics_wait_for_the_host() -> None:
         assert times.table[place] - eager.table[there] == pytest.approx(HOST_TASK * waits, abs=1e-9)
     inside = server_of(model, "h100-ib", 8, "vllm", ServePlan(tp=8))
     assert StepTimes(inside).table[0] == pytest.approx(StepTimes(with_engine(inside, graph_tokens=0)).table[0])
+
+
+@pytest.mark.parametrize("decodes, captured", [(1, True), (3, False), (4, True), (5, False)])
+def test_a_batch_between_captured_ones_has_no_graph_unless_it_is_padded(decodes: int, captured: bool) -> None:
+    model = load_model("qwen3-30b-a3b")
+    alone, padded = (StepTimes(server_of(model, "b200-ib", 1, "trtllm", ServePlan(), graphs=stated)) for stated in ("1,2,4", "4+"))
+    one = Passing(0, 0, 0.0, decodes, 100.0 * decodes)
+    assert alone.is_captured(one) is captured and padded.is_captured(one) is (decodes <= 4)
+    assert alone.pad_tokens(3) == 3.0 and padded.pad_tokens(3) == 4.0
+    if not captured:
+        assert alone.seconds(one, decodes) >= CALL * alone.calls
+    assert not alone.is_captured(Passing(1, 1, 1.0, 0, 0.0))
+
+
+@pytest.mark.parametrize("stated", ["", "4,", "0", "1,two", "+", "512 +x", "-4"])
+def test_graphs_are_numbers_of_requests(stated: str) -> None:
+    with pytest.raises(SpecError, match="graphs"):
+        server_of(load_model("qwen3-4b"), "b200-ib", 1, "trtllm", ServePlan(), graphs=stated)
+
+
+@pytest.mark.parametrize("whole, passes", [(False, [300, 1 + 300 + 192, 2 + 208]), (True, [300, 1 + 300, 2 + 400])])
+def test_a_prompt_waits_where_none_is_cut(whole: bool, passes: list[int]) -> None:
+    """Prompts of 300, 300 and 400, the first of which is alone, in passes of 500 tokens and blocks of 32."""
+    server = server_of(load_model("qwen3-4b"), "b200-ib", 1, "trtllm", ServePlan(), step_tokens=500, whole_prompts=whole, sync=True)
+    load = ServeLoad(np.array([300, 300, 400]), np.array([9, 9, 9]), np.zeros(0), 3)
+    log = run_lane(StepTimes(server), load, 10**5, record=True).log
+    assert [one.tokens // one.passes for one in log[:3]] == passes
+    longer = ServeLoad(np.array([700]), np.array([2]), np.zeros(0), 1)  # than any pass: it is cut all the same
+    assert [one.tokens for one in run_lane(StepTimes(server), longer, 10**5, record=True).log] == [480, 220, 1]
+
+
+def test_an_engine_without_rules_for_whole_prompts_says_so() -> None:
+    with pytest.raises(SpecError, match="SGLang without chunks"):
+        server_of(load_model("qwen3-4b"), "b200-ib", 1, "sglang", ServePlan(), whole_prompts=True)
+
+
+def test_what_nothing_hides_is_each_engine_s_own() -> None:
+    gaps = {name: server_of(load_model("qwen3-4b"), "b200-ib", 1, name, ServePlan(), sync=True).engine.gap for name in ENGINES}
+    assert gaps == {"vllm": 4.6e-3, "sglang": 4.6e-3, "trtllm": 0.58e-3}

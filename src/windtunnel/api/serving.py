@@ -203,6 +203,7 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
             kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
             speculation=drafted, context=asked.max_model_len, eager=asked.eager, sync=asked.sync, release=asked.release,
+            graphs=asked.graphs, whole_prompts=asked.whole_prompts,
             overrides=changes,
         )  # fmt: skip
 

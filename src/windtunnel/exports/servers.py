@@ -145,8 +145,15 @@ def _trtllm(server: Server, model: str, plan: ServePlan, context: int | None, st
     line.add("--kv_cache_free_gpu_memory_fraction", limits.get("memory"))
     if server.kv != "bf16":
         line.table["kv_cache_config"] = {"dtype": server.kv}
-    if not server.engine.graph_tokens:
+    engine = server.engine
+    if not engine.graph_tokens:
         line.table["cuda_graph_config"] = None
+    elif engine.graphs:
+        line.table["cuda_graph_config"] = {"batch_sizes": list(engine.graphs)}
+    else:
+        line.table["cuda_graph_config"] = {"enable_padding": True, "max_batch_size": engine.graph_tokens}
+    if engine.cuts_prompts:
+        line.table["enable_chunked_prefill"] = True
     if not server.engine.ahead:
         line.table["disable_overlap_scheduler"] = True
     _say_format(line, server)

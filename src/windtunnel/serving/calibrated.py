@@ -33,7 +33,7 @@ from windtunnel.spec.loading.files import read_table
 ROUNDS = 6
 """Rounds of prediction and correction: batches follow from how long passes take."""
 
-_SETTLED = 0.003
+_SETTLED = 1e-4
 _STATISTICS = ("mean", "p50")
 TABLE = "server"
 """The table of a file that holds a calibration of a server."""

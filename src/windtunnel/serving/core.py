@@ -142,6 +142,7 @@ def _host_numbers(times: StepTimes) -> dict[str, Any]:
         "sent": engine.sent,
         "graph_tokens": engine.graph_tokens,
         "captures_prompts": engine.captures_prompts,
+        "padded": not engine.graphs,
         "graph_sizes": times.graph_sizes.astype(np.float64),
         "data_ranks": float(times.server.plan.dp),
     }
@@ -149,7 +150,17 @@ def _host_numbers(times: StepTimes) -> dict[str, Any]:
 
 def _engine_numbers(engine: ServeEngine) -> dict[str, Any]:
     """Limits of a scheduler."""
-    names = ("step_tokens", "prefill_chunk", "running", "block", "polls", "reserves_prompt", "keeps_blocks", "ahead")
+    names = (
+        "step_tokens",
+        "prefill_chunk",
+        "running",
+        "block",
+        "polls",
+        "reserves_prompt",
+        "keeps_blocks",
+        "ahead",
+        "cuts_prompts",
+    )
     return {name: getattr(engine, name) for name in names}
 
 

@@ -58,7 +58,9 @@ class ServeEngine:
     the process that has most to do for a decoding request in each pass, which all of a DP-attention rank's requests share: a pass
     lasts as long; `host_task`: seconds by which a captured collective over NICs lasts longer. What a measured
     result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
-    front end and the client before a first token.
+    front end and the client before a first token. `graphs`: numbers of decoding requests of which passes are captured, where none
+    between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
+    prompt for which a pass has no room is cut, unless it is longer than any pass.
     """
 
     name: str
@@ -82,6 +84,8 @@ class ServeEngine:
     ahead: bool = True
     call_host: float = CALL
     captures_prompts: bool = False
+    graphs: tuple[int, ...] = ()
+    cuts_prompts: bool = True
     kernels: float = 1.0
     client: float = 0.0
 
@@ -101,6 +105,9 @@ class InferenceEngine(ABC):
     schedules_ahead: ClassVar[tuple[int, ...]] = ()
     """The first release whose scheduler works ahead of the GPU unless it is told not to; empty where all do."""
 
+    unhidden: ClassVar[tuple[float, float]] = (UNHIDDEN, REQUEST)
+    """Seconds of host work between passes where nothing is scheduled ahead, and those of each decoding request."""
+
     promised: ClassVar[float] = 0.0
     """Share of the outputs of running requests that a waiting one finds taken; a run of a fleet counts it so."""
 
@@ -110,7 +117,16 @@ class InferenceEngine(ABC):
 
     def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
         """`limits` as of a release, such as 0.11.0: before `schedules_ahead` nothing hides the host's work between passes."""
-        return limits if release_numbers(release) >= self.schedules_ahead else unhidden(limits)
+        return limits if release_numbers(release) >= self.schedules_ahead else self.without_ahead(limits)
+
+    def without_ahead(self, limits: ServeEngine) -> ServeEngine:
+        """`limits` of an engine that chooses a pass when the one before it has ended: the host's work between them shows."""
+        gap, request_gap = self.unhidden
+        return replace(limits, gap=gap, request_gap=request_gap, ahead=False)
+
+    def without_cuts(self, limits: ServeEngine) -> ServeEngine:
+        """`limits` of an engine that computes each prompt in one pass. SpecError where its rules are not known for that."""
+        raise SpecError("whole_prompts", True, f"no: {self.title} without chunks of prompts is not modelled")
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Bytes of the cache on a GPU of `usable` ones: what weights and a profile run of the largest pass leave of its share."""
@@ -138,11 +154,6 @@ def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     return ENGINES.find(name).limits(gpu, tp)
 
 
-def unhidden(limits: ServeEngine) -> ServeEngine:
-    """`limits` of an engine that chooses a pass when the one before it has ended: the host's work between them shows."""
-    return replace(limits, gap=UNHIDDEN, request_gap=REQUEST, ahead=False)
-
-
 def release_numbers(release: str) -> tuple[int, ...]:
     """(0, 11, 0) of 0.11.0, v0.11 and 0.11.0rc2. SpecError for words without a number."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", release.strip())
@@ -155,6 +166,19 @@ def captured_sizes(most: int) -> tuple[int, ...]:
     """Batch sizes of captured CUDA graphs up to `most`: 1, 2, 4, 8, then every 8 to 256 and every 16 above (vLLM's default)."""
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, max(most, 256) + 1, 16)]
     return tuple(size for size in sizes if size <= most)
+
+
+def with_graphs(limits: ServeEngine, stated: str) -> ServeEngine:
+    """`limits` with captured graphs as stated: of batches `1,2,4,8` alone, or, as `512+`, of all up to 512 with padding. SpecError
+    for other words."""
+    padded = re.fullmatch(r"(\d+)\+", stated.strip())
+    if padded is not None:
+        return replace(limits, graph_tokens=int(padded[1]), graphs=())
+    words = [word.strip() for word in stated.split(",")]
+    if not all(word.isdigit() and int(word) > 0 for word in words):
+        raise SpecError("graphs", stated, "batches of captured graphs, such as 1,2,4,8, or the most of those that are padded: 512+")
+    sizes = tuple(sorted({int(word) for word in words}))
+    return replace(limits, graph_tokens=sizes[-1], graphs=sizes)
 
 
 def with_limits(

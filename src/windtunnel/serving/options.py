@@ -102,6 +102,11 @@ class ServeOptions:
     max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     sync: bool = option("Nothing is scheduled ahead of the pass that runs (--no-async-scheduling).", False)
+    graphs: str | None = option(
+        "Batches with a captured CUDA graph: 1,2,4,8 alone, or 512+ for all up to 512, padded; default: the engine's, padded.",
+        None, metavar="SIZES",
+    )  # fmt: skip
+    whole_prompts: bool = option("No prompt is cut (TensorRT-LLM without enable_chunked_prefill).", False)
     release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     experts: str | None = option(

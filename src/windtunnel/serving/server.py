@@ -10,7 +10,7 @@ from typing import Any, get_args
 from windtunnel.base.dtypes import FORMATS, STATED
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.compute.engines.seconds import priced_as
-from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, unhidden, with_limits
+from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_graphs, with_limits
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.tiers import CacheTier
 from windtunnel.spec import Cluster, Job, Model, load_job
@@ -137,13 +137,16 @@ def server_of(
     context: int | None = None,
     eager: bool = False,
     sync: bool = False,
+    graphs: str | None = None,
+    whole_prompts: bool = False,
     release: str | None = None,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
 
     Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. Without `weights` and `kv`, the formats of
-    the model's checkpoint. `release`: the engine's, else a recent one; `sync`: its scheduler does not work ahead.
+    the model's checkpoint. `release`: the engine's, else a recent one; `sync`: its scheduler does not work ahead;
+    `graphs`: its captured batches, as `with_graphs` reads them; `whole_prompts`: none is cut.
     `attention_weights`: format of attention's projections where it differs; NVFP4 checkpoints with latent attention keep them in
     bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
     """
@@ -157,9 +160,12 @@ def server_of(
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
     limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
-    limits = replace(limits, graph_tokens=0, captures_prompts=False) if eager else limits
-    limits = ENGINES.find(engine).at_release(limits, release) if release is not None else limits
-    limits = unhidden(limits) if sync else limits
+    limits = with_graphs(limits, graphs) if graphs is not None else limits
+    limits = replace(limits, graph_tokens=0, captures_prompts=False, graphs=()) if eager else limits
+    rules = ENGINES.find(engine)
+    limits = rules.at_release(limits, release) if release is not None else limits
+    limits = rules.without_ahead(limits) if sync else limits
+    limits = rules.without_cuts(limits) if whole_prompts else limits
     check_limits(limits)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""

@@ -178,6 +178,8 @@ class StepTimes:
     def is_captured(self, one: Passing) -> bool:
         """Whether a captured graph has the kernels of a pass."""
         engine = self.server.engine
+        if engine.graphs:
+            return not one.prompt and one.decodes in engine.graphs
         return one.tokens <= engine.graph_tokens and (engine.captures_prompts or not one.prompt)
 
     def _with_host(self, seconds: float, decodes: int, captured: bool) -> float:
@@ -319,14 +321,15 @@ class StepTimes:
 
     def pad_tokens(self, tokens: int) -> float:
         """`tokens` of a pass with the padding of its CUDA graph."""
-        if tokens > self.server.engine.graph_tokens:
+        if tokens > self.server.engine.graph_tokens or self.server.engine.graphs:
             return float(tokens)
         sizes = self.graph_sizes
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
     def graph_sizes(self) -> Int64s:
-        return np.array(captured_sizes(self.server.engine.graph_tokens), np.int64)
+        engine = self.server.engine
+        return np.array(engine.graphs or captured_sizes(engine.graph_tokens), np.int64)
 
     def _send(self, size: float) -> float:
         link = (

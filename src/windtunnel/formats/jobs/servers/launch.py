@@ -19,6 +19,7 @@ from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
 from windtunnel.formats.jobs.servers.drafts import drafts_of
+from windtunnel.formats.jobs.servers.graphs import trtllm_passes_of
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source
@@ -33,9 +34,19 @@ BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
 `timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
 _COUNTS = ("tp", "pp", "dp", "ep", "running", "polls")
-_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy")
+_INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy", "graph_most")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = ("expert_parallel", "eager", "sync", "dp_attention", "balance", "prefill_worker", "decode_worker")
+_SWITCHES = (
+    "expert_parallel",
+    "eager",
+    "sync",
+    "dp_attention",
+    "balance",
+    "prefill_worker",
+    "decode_worker",
+    "chunked",
+    "graph_padding",
+)
 
 
 @dataclass(frozen=True)
@@ -361,6 +372,8 @@ _CONFIG = {
     "max_batch_size": "running", "max_num_tokens": "step_tokens", "max_seq_len": "context",
     "quant_config.quant_algo": "quantization", "attention_dp_config.enable_balance": "balance",
     "attention_dp_config.timeout_iters": "balance_wait", "disable_overlap_scheduler": "sync",
+    "enable_chunked_prefill": "chunked", "cuda_graph_config.enable_padding": "graph_padding",
+    "cuda_graph_config.max_batch_size": "graph_most", "cuda_graph_config.batch_sizes": "graph_sizes",
 }  # fmt: skip
 """Keys of TensorRT-LLM's options -> field."""
 
@@ -370,7 +383,7 @@ def _leaves(table: Mapping[Any, Any], head: str = "") -> Iterator[tuple[str, Any
         name = f"{head}{key}"
         if isinstance(value, Mapping) and not name.endswith("speculative_config"):
             yield from _leaves(value, f"{name}.")
-        elif name.startswith("cuda_graph_config."):
+        elif name.startswith("cuda_graph_config.") and name not in _CONFIG:
             yield "cuda_graph_config", True
         else:
             yield name, value
@@ -401,6 +414,10 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
     if read.get("balance") and read.get("dp_attention"):
         fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
     fields.update({key: True for key in ("eager", "sync") if read.get(key)})
+    if tool.engine == "trtllm":
+        stated, assumed = trtllm_passes_of(read)
+        fields.update(stated)
+        made.assumed += assumed
     _take_ranks(tool, read, made)
     _take_formats(read, made)
     drafted = drafts_of(read)
