@@ -347,21 +347,27 @@ def peak_of(
     if workload.job.runtime.moe_a2a_overlap and pairs.any():
         levels = _in_step(workload, stage, needs, levels, chunk, np.flatnonzero(pairs))
     np.maximum.at(before, (direction, chunk), levels)
-    best = Peak(0.0, 0.0, 0.0)
-    waiting = raw_gradient * workload.stage_parameters[stage]
+    # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
+    waiting = _Point(0.0, 0.0, raw_gradient * workload.stage_parameters[stage], 0.0, min(buffers))
+    chunks, known = workload.stages[stage], dict[tuple[object, bool], list[_Point]]()
+    starts, points = list[float](), list[_Point]()
     for virtual, way in product(range(before.shape[1]), Pass):
         start = float(before[way, virtual])
         if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
-        # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
-        points = [_Point(0.0, 0.0, waiting, 0.0, min(buffers))]
+        here, key = [waiting], (chunks[virtual].blocks, way is Pass.INPUT_GRADIENT)
         if way is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving, buffers)
-        for point in points:
-            peak = Peak(start - point.released - point.logits, *point[1:])
-            if peak.total > best.total:
-                best = peak
-    return best
+            if key not in known:
+                known[key] = _points(chunks[virtual], needs, raw_gradient, key[1], arriving, buffers)
+            here += known[key]
+        points += here
+        starts += [start] * len(here)
+    if not points:
+        return Peak(0.0, 0.0, 0.0)
+    released, logits, working, gradients, around, _ = np.array(points).T
+    activations = np.array(starts) - released - logits
+    most = int(np.argmax(total := activations + logits + working + gradients + around))
+    return Peak(float(activations[most]), *points[most][1:]) if total[most] > 0.0 else Peak(0.0, 0.0, 0.0)
 
 
 def _in_step(

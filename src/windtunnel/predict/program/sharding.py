@@ -212,6 +212,7 @@ class FullySharded:
 
 
 _WEIGHTS = frozenset(map(int, WEIGHTS))
+_FORWARD = int(Pass.FORWARD)
 
 
 class Replicated:
@@ -241,10 +242,10 @@ class Replicated:
         self.by_block = self.partitions or self.copies.of_layers
         interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
         actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
-        weights = OF_WEIGHTS[actions[:, 0]]
         # by chunk: the micro batch whose gradients come last, and the one that runs first
-        self.last = dict(actions[weights, 1:3].tolist())
-        self.first = dict(actions[actions[:, 0] == Pass.FORWARD, 1:3][::-1].tolist())
+        self.last, self.first = np.full((2, len(self.chunks)), -1, np.int64)
+        for kept, of in ((self.last, actions[OF_WEIGHTS[actions[:, 0]]]), (self.first, actions[actions[:, 0] == _FORWARD][::-1])):
+            kept[of[:, 1]] = of[:, 2]
         self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
@@ -270,14 +271,11 @@ class Replicated:
     def stops(self, actions: Int64s) -> Bools:
         direction, chunk, micro_batch, _ = actions.T
         whole = np.array(self.empty)[chunk]
-        forward, weights = direction == Pass.FORWARD, OF_WEIGHTS[direction]
-        gathers = forward & (self._of_chunk(self.first)[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
-        last = self._of_chunk(self.last)[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
+        forward, weights = direction == _FORWARD, OF_WEIGHTS[direction]
+        gathers = forward & (self.first[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
+        last = self.last[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
         stopped: Bools = ~whole & (gathers | weights & (last | self.partitions) | self.copies.of_layers)
         return stopped
-
-    def _of_chunk(self, micro_batch: dict[int, int]) -> Int64s:
-        return np.array([micro_batch.get(chunk, -1) for chunk in range(len(self.chunks))], np.int64)
 
     def _gathers(self, action: Action) -> bool:
         if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
@@ -287,7 +285,7 @@ class Replicated:
     def _combines(self, direction: int, chunk: int, micro_batch: int) -> bool:
         if direction not in _WEIGHTS or self.empty[chunk]:
             return False
-        return self.partitions or self.overlap_reduce and micro_batch == self.last[chunk]
+        return self.partitions or self.overlap_reduce and micro_batch == int(self.last[chunk])
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk

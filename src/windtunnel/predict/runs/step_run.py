@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Breakdown = dict[str, float]
 """Seconds by key of `category.STEP_PARTS`; they add up to the step."""
 
+WAITS = tuple(category for category in Category if category not in COMPUTE)
+
 LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
 """Waits that come last in a breakdown."""
 ONCE = (Category.OPTIMIZER.key, *(
@@ -76,17 +78,18 @@ class StepRun:
 
 def breakdown(timeline: Timeline, costs: Costs, rank: int, rounds: float) -> Breakdown:
     """Seconds of one rank's compute stream by category. `rounds`: as `bubble_rounds` says."""
-    busy, idle, stretch = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
+    columns = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
+    busy, idle, stretch = (column.tolist() for column in columns)
     waited = 1.0 - 1.0 / costs.slowdown
-    computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
+    computing = {c: busy[c] - stretch[c] for c in COMPUTE}
     parts = {c.key: seconds * (1.0 - waited) for c, seconds in computing.items()}
-    parts[OVERLAP_SLOWDOWN.key] = float(stretch.sum())
+    parts[OVERLAP_SLOWDOWN.key] = float(timeline.stretch[rank].sum())
     parts[SLOWEST_GPU.key] = sum(computing.values()) * waited
-    waits = {c: float(idle[c]) for c in Category if c not in COMPUTE}
+    waits = {c: idle[c] for c in WAITS}
     parts |= {idle_key(c): seconds for c, seconds in waits.items() if c not in LAST}
-    parts[HOST_PART.key] = float(idle[HOST])
+    parts[HOST_PART.key] = idle[HOST]
     parts |= {idle_key(c): waits[c] for c in LAST}
-    parts[idle_key(Category.OTHER_STAGES)] += float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
+    parts[idle_key(Category.OTHER_STAGES)] += idle[TAIL] + sum(idle[c] for c in COMPUTE)
     _divide_waits(parts, rounds)
     return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
 
