@@ -171,9 +171,14 @@ class _Blocks:
 
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
-    if isinstance(job.model, GraphModel):
-        return from_graph(job, job.model)
-    return _workload(_blocks(job))
+    global _last  # what an answer shows on demand asks for its job's graph again: timelines, and the memory of each stage
+    last = _last
+    if last is None or last.job is not job:
+        _last = last = from_graph(job, job.model) if isinstance(job.model, GraphModel) else _workload(_blocks(job))
+    return last
+
+
+_last: Workload | None = None
 
 
 def build_together(jobs: Sequence[Job], written: Written | None = None) -> tuple[Workload, ...]:
