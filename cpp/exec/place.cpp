@@ -71,7 +71,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       const double seconds = op.seconds * factor[op.group];
       const double end = Tax ? taxed_end(rank, i, op, start, seconds) : start + seconds;
 
-      busy_rank[op.account].add(end - start);
+      busy_rank[static_cast<std::size_t>(op.stream) * categories_ + static_cast<std::size_t>(op.category)].add(end - start);
       if (op.stream == 0 && start > stream.free) {
         const std::int32_t awaited = cause == Cause::kInner ? ops[inner - 1].category : -1;
         charge_idle(rank, stream.free, start, cause, host, awaited, gate_category, gate.instance);

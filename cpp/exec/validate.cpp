@@ -96,7 +96,6 @@ void lay_out_templates(const Program& program, Layout& out) {
                       t.host[i],
                       t.wait0[i] + 1,
                       t.wait1[i] + 1,
-                      t.stream[i] * program.options.categories + t.category[i],
                       static_cast<std::int16_t>(t.category[i]),
                       static_cast<std::uint8_t>(t.stream[i]),
                       t.comm[i],

@@ -13,7 +13,6 @@ struct Op {
   double host_until;  // host seconds from the start of the repetition until this operator is enqueued
   double host;
   std::int32_t wait0, wait1;  // plus one, so that 0 is "none"
-  std::int32_t account;       // of its stream and category, among those of a rank
   std::int16_t category;
   std::uint8_t stream;
   std::uint8_t comm;
