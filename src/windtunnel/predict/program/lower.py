@@ -128,8 +128,8 @@ def _check_operators(job: Job, program: Program) -> None:
 def count_executed(program: Program, ranks: int) -> int:
     """Operators that the first `ranks` of a program execute."""
     rows = slice(0, int(program.rank_start[ranks]))
-    template, runs = program.template[rows], program.template[rows] >= 0
-    return int((np.diff(program.template_start)[template[runs]] * program.times[rows][runs]).sum())
+    size = np.append(np.diff(program.template_start), 0)  # -1, a rendezvous, is the last
+    return int((size[program.template[rows]] * program.times[rows]).sum())
 
 
 def _partners(passes: Int64s) -> dict[tuple[int, int], tuple[int, int]]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Breakdown = dict[str, float]
 """Seconds by key of `category.STEP_PARTS`; they add up to the step."""
 
-WAITS = tuple(category for category in Category if category not in COMPUTE)
-
 LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
 """Waits that come last in a breakdown."""
 ONCE = (Category.OPTIMIZER.key, *(
@@ -32,6 +30,12 @@ ONCE = (Category.OPTIMIZER.key, *(
     )
 ))  # fmt: skip
 """Parts that a step has once, outside of its passes."""
+COMPUTING = tuple((int(category), category.key) for category in COMPUTE)
+WAITS, LAST_WAITS = (
+    tuple((int(category), idle_key(category)) for category in of)
+    for of in ([category for category in Category if category not in (*COMPUTE, *LAST)], LAST)
+)
+"""Columns of an engine's accounts, and the keys of their parts."""
 ROUNDING = 1e-9
 """Waits of stages that differ by less of the step are equal."""
 ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
@@ -81,15 +85,14 @@ def breakdown(timeline: Timeline, costs: Costs, rank: int, rounds: float) -> Bre
     columns = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
     busy, idle, stretch = (column.tolist() for column in columns)
     waited = 1.0 - 1.0 / costs.slowdown
-    computing = {c: busy[c] - stretch[c] for c in COMPUTE}
-    parts = {c.key: seconds * (1.0 - waited) for c, seconds in computing.items()}
+    computing = [busy[c] - stretch[c] for c, _ in COMPUTING]
+    parts = {key: seconds * (1.0 - waited) for (_, key), seconds in zip(COMPUTING, computing, strict=True)}
     parts[OVERLAP_SLOWDOWN.key] = float(timeline.stretch[rank].sum())
-    parts[SLOWEST_GPU.key] = sum(computing.values()) * waited
-    waits = {c: idle[c] for c in WAITS}
-    parts |= {idle_key(c): seconds for c, seconds in waits.items() if c not in LAST}
+    parts[SLOWEST_GPU.key] = sum(computing) * waited
+    parts |= {key: idle[c] for c, key in WAITS}
     parts[HOST_PART.key] = idle[HOST]
-    parts |= {idle_key(c): waits[c] for c in LAST}
-    parts[idle_key(Category.OTHER_STAGES)] += idle[TAIL] + sum(idle[c] for c in COMPUTE)
+    parts |= {key: idle[c] for c, key in LAST_WAITS}
+    parts[idle_key(Category.OTHER_STAGES)] += idle[TAIL] + sum(idle[c] for c, _ in COMPUTING)
     _divide_waits(parts, rounds)
     return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
 
