@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from windtunnel.base.arrays import Int64s
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.engine import HOST_SYNC, NO_WAIT, InstanceColumns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
@@ -182,13 +182,9 @@ class PipelineTransfers:
         direction, chunk, micro_batch, beside = np.ascontiguousarray(actions.T)
         gradient = (direction != _FORWARD).astype(np.int64)
         part = self.places[np.array([stage.index for stage in stages])[owner], chunk]
-        beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
-        crosses = np.concatenate([[False], self.crosses, [False]])  # first and last: beyond either end
-        moves = direction != _WEIGHT_GRADIENT
-        sends, receives = (moves & crosses[boundary + 1] for boundary in (beyond, ahead))
+        (beyond, sends), (ahead, receives) = self._crossings(part, direction, gradient)
         opens = np.append(True, beside[:-1] == 0)  # a turn; else it is the second of a pair
-        second = np.flatnonzero(~opens)
-        turn, first = np.cumsum(opens) - 1, np.flatnonzero(opens)
+        turn, first, second = np.cumsum(opens) - 1, np.flatnonzero(opens), np.flatnonzero(~opens)
         # of each turn, in order: its receives, the run, its sends
         receives_of_turn, sends_of_turn = (np.add.reduceat(mask, first, dtype=np.int64) for mask in (receives, sends))
         sizes = opens.astype(np.int64)  # of each action: its instances
@@ -221,21 +217,27 @@ class PipelineTransfers:
             place, to_gradient, number, virtual = at[of], gradient[of], micro_batch[of], chunk[of]
             stream[place] = np.array(streams)[self.backs[virtual], to_gradient]
             key[place] = keys.transfer(boundary[of], to_gradient, number, self.micro_batches, self.group)
-            if any(self.polls):
-                seconds[place] += np.array(self.polls)[to_gradient]
+            seconds[place] += np.array(self.polls)[to_gradient]
             labels[place, 0], labels[place, 1], labels[place, 2] = task, number, virtual
         done = run.copy()  # of each turn: its last run
-        ends = np.append(opens[1:], True)
         moved_by = np.array([len(stage.rank) for stage in stages]) - start[np.searchsorted(owner[first], np.arange(len(stages)))]
         for group in groups:
             _place(group, base, micro_batch, chunk, moved_by[owner[group.actions]], template, waits, labels)
-            last = group.actions[ends[group.actions]]
+            last = group.actions[np.append(opens[1:], True)[group.actions]]
             done[turn[last]] = base[last] + group.recorded.last
         waits[sent[sending], 0] = done[turn[sending]]
         flags[received[receiving]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
         columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
         return PassColumns(columns, labels, start, done, moved, self.waits, [(of, base[of.actions]) for of in groups])
+
+    def _crossings(self, part: Int64s, direction: Int64s, gradient: Int64s) -> tuple[tuple[Int64s, Bools], tuple[Int64s, Bools]]:
+        """Boundaries over which actions on these parts of the model send, and those over which they receive: [n] which one, and
+        whether they do."""
+        crosses = np.concatenate([[False], self.crosses, [False]])  # first and last: beyond either end
+        moves = direction != _WEIGHT_GRADIENT
+        beyond, ahead = part - gradient, part - 1 + gradient
+        return (beyond, moves & crosses[beyond + 1]), (ahead, moves & crosses[ahead + 1])
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
