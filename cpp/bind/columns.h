@@ -25,17 +25,17 @@ std::span<const T> span_of(const Column<T>& column) {
 }
 
 // Hands a vector's memory to numpy without a copy.
-template <class T>
-nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
-  auto held = std::make_unique<std::vector<T>>(std::move(values));
+template <class T, class A>
+nb::ndarray<nb::numpy, T> array_of(std::vector<T, A>&& values, std::initializer_list<std::size_t> shape) {
+  auto held = std::make_unique<std::vector<T, A>>(std::move(values));
   T* const data = held->data();
-  nb::capsule owner(held.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  nb::capsule owner(held.get(), [](void* p) noexcept { delete static_cast<std::vector<T, A>*>(p); });
   held.release();
   return nb::ndarray<nb::numpy, T>(data, shape, owner);
 }
 
-template <class T>
-nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values) {
+template <class T, class A>
+nb::ndarray<nb::numpy, T> array_of(std::vector<T, A>&& values) {
   const std::size_t n = values.size();
   return array_of(std::move(values), {n});
 }

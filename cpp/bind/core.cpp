@@ -69,10 +69,6 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   answer["path_kind"] = array_of(std::move(out.path.kind));
   answer["path_cause"] = array_of(std::move(out.path.cause));
   answer["path_seconds"] = array_of(std::move(out.path.seconds));
-  answer["record_rank"] = array_of(std::move(out.record.rank));
-  answer["record_instance"] = array_of(std::move(out.record.instance));
-  answer["record_repeat"] = array_of(std::move(out.record.repeat));
-  answer["record_op"] = array_of(std::move(out.record.op));
   answer["record_start"] = array_of(std::move(out.record.start));
   answer["record_end"] = array_of(std::move(out.record.end));
   return answer;
@@ -114,5 +110,6 @@ NB_MODULE(_core, m) {
   bind_flow(m);
   bind_packet(m);
   bind_serve(m);
+  bind_steady(m);
   bind_trace(m);
 }

@@ -12,6 +12,7 @@ void bind_faults(nanobind::module_& m);
 void bind_flow(nanobind::module_& m);
 void bind_packet(nanobind::module_& m);
 void bind_serve(nanobind::module_& m);
+void bind_steady(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 
 }  // namespace wt::bind

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "base/check.h"
 
@@ -41,13 +42,31 @@ Book::Book(const Program& program, net::Network& network, bool times)
       s.first_event = rank.events;
       rank.events += static_cast<std::uint32_t>(s.events);
     }
-    const bool trailed = options.critical_path || options.record[static_cast<std::size_t>(r)] != 0;
-    if (trailed || times || window_ > 0) rank.trail.start = std::make_unique_for_overwrite<double[]>(rank.events);
-    if (trailed || times) rank.trail.end = std::make_unique_for_overwrite<double[]>(rank.events);
-    if (trailed) {
-      rank.trail.before = std::make_unique_for_overwrite<std::uint32_t[]>(rank.events);
-      rank.trail.cause = std::make_unique_for_overwrite<Cause[]>(rank.events);
-    }
+  }
+  lay_out_trails(times);
+}
+
+void Book::lay_out_trails(bool times) {
+  const Options& options = program_.options;
+  std::vector<Rank*> kept;
+  std::size_t events = 0;
+  const auto keep = [&](bool recorded) {
+    for (Rank& rank : ranks_)
+      if ((options.record[static_cast<std::size_t>(rank.index)] != 0) == recorded) kept.push_back(&rank), events += rank.events;
+  };
+  keep(true);
+  recorded_ = events;
+  if (options.critical_path || times || window_ > 0) keep(false);
+  times_.start.resize(events);
+  times_.end.resize(events);
+  std::size_t at = 0;
+  for (Rank* const rank : kept) {
+    rank->trail.start = times_.start.data() + at;
+    rank->trail.end = times_.end.data() + at;
+    at += rank->events;
+    if (!options.critical_path) continue;
+    rank->trail.before = std::make_unique_for_overwrite<std::uint32_t[]>(rank->events);
+    rank->trail.cause = std::make_unique_for_overwrite<Cause[]>(rank->events);
   }
 }
 
@@ -174,7 +193,9 @@ Timeline Book::results() {
   out.idle = values(idle_);
   out.stretch = values(stretch_);
   if (program_.options.critical_path) out.path = critical_path(out.makespan);
-  record(out.record);
+  times_.start.resize(recorded_);
+  times_.end.resize(recorded_);
+  out.record = std::move(times_);
   return out;
 }
 

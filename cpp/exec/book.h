@@ -46,9 +46,12 @@ struct Stream {
   std::int32_t last_user = -1;  // last instance in program order that was admitted to it
 };
 
-// Times of each event (operator or rendezvous) of a rank in program order, and what bound its start.
+enum class Trailed : std::uint8_t { kNothing, kTimes, kCauses };  // what is kept of each event of a rank
+
+// Times of each event (operator or rendezvous) of a rank in program order, and what bound its start. Null: nobody reads it.
 struct Trail {
-  std::unique_ptr<double[]> start, end;
+  double* start = nullptr;
+  double* end = nullptr;
   std::unique_ptr<std::uint32_t[]> before;
   std::unique_ptr<Cause[]> cause;
 };
@@ -80,6 +83,7 @@ class Book {
  protected:
   // `times`: keeps start and end of every event whether or not anybody asks for them.
   Book(const Program& program, net::Network& network, bool times);
+  void lay_out_trails(bool times);
 
   struct Gate {
     double at;
@@ -120,7 +124,6 @@ class Book {
   [[noreturn]] void deadlock() const;
   [[nodiscard]] Timeline results();
   [[nodiscard]] Path critical_path(double makespan) const;
-  void record(Record& out) const;
 
   Stream* streams_of_rank(const Rank& rank) { return streams_.data() + static_cast<std::size_t>(rank.index) * streams_count_; }
   State& state(std::int32_t i) { return states_[static_cast<std::size_t>(i)]; }
@@ -150,6 +153,8 @@ class Book {
   std::vector<Rank> ranks_;
   std::vector<Stream> streams_;
   std::vector<Key> keys_;
+  Record times_;              // of the trails: those of recorded ranks first
+  std::size_t recorded_ = 0;  // how many these are
   std::vector<Sum> busy_, idle_, stretch_;
 };
 

@@ -21,8 +21,8 @@ Clocked::Clocked(const Program& program, net::Network& network)
       courses_(ranks_.size()),
       gated_(program.instances.tmpl.size()) {
   for (Rank& rank : ranks_) {
-    std::fill_n(rank.trail.start.get(), rank.events, -1.0);
-    std::fill_n(rank.trail.end.get(), rank.events, -1.0);
+    std::fill_n(rank.trail.start, rank.events, -1.0);
+    std::fill_n(rank.trail.end, rank.events, -1.0);
   }
 }
 

@@ -60,7 +60,7 @@ class Engine final : Book {
 
   // placement
   void place(Rank& rank, std::int32_t i);
-  template <bool Tax, bool Window, bool Trailed>
+  template <bool Tax, bool Window, Trailed Kept>
   void place_ops(Rank& rank, std::int32_t i);
   void post(Rank& rank, std::int32_t i);
   void set_off(std::int32_t key);

@@ -1,4 +1,4 @@
-// Reads the trail: the critical path, walked back from the last end, and the times of recorded operators.
+// Reads the trail: the critical path, walked back from the last end.
 #include <algorithm>
 
 #include "exec/book.h"
@@ -94,29 +94,6 @@ Path Book::critical_path(double makespan) const {
     event = before;
   }
   return path.take();
-}
-
-void Book::record(Record& out) const {
-  const auto wanted = [&](const Rank& rank) { return program_.options.record[static_cast<std::size_t>(rank.index)] != 0; };
-  std::size_t rows = 0;
-  for (const Rank& rank : ranks_) rows += wanted(rank) ? rank.events : 0;
-  for (auto* const column : {&out.rank, &out.instance, &out.repeat, &out.op}) column->reserve(rows);
-  for (auto* const column : {&out.start, &out.end}) column->reserve(rows);
-  for (const Rank& rank : ranks_) {
-    if (!wanted(rank)) continue;
-    out.rank.insert(out.rank.end(), rank.events, rank.index);
-    for (std::int32_t i = rank.first; i < rank.last; ++i) {
-      const bool meets = row(i) >= 0;
-      const std::int32_t size = meets ? 1 : info(i).size;
-      out.instance.insert(out.instance.end(), static_cast<std::size_t>(state(i).events), i - rank.first);
-      for (std::int32_t repeat = 0; repeat < program_.instances.times[static_cast<std::size_t>(i)]; ++repeat) {
-        out.repeat.insert(out.repeat.end(), static_cast<std::size_t>(size), repeat);
-        for (std::int32_t k = 0; k < size; ++k) out.op.push_back(meets ? -1 : k);
-      }
-    }
-    out.start.insert(out.start.end(), rank.trail.start.get(), rank.trail.start.get() + rank.events);
-    out.end.insert(out.end.end(), rank.trail.end.get(), rank.trail.end.get() + rank.events);
-  }
 }
 
 }  // namespace wt::exec

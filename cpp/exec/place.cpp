@@ -23,7 +23,7 @@ namespace wt::exec {
   return end;
 }
 
-template <bool Tax, bool Window, bool Trailed>
+template <bool Tax, bool Window, Trailed Kept>
 void Engine::place_ops(Rank& rank, std::int32_t i) {
   State& self = state(i);
   const TemplateInfo& tmpl = info(i);
@@ -45,7 +45,8 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
   double held = 0.0;  // that the host has waited for operators of this instance
   double begin = kNever;
   double last = -1.0;
-  std::uint32_t event = self.first_event;
+  std::uint32_t event = self.first_event, last_event = kNoEvent;
+  std::int32_t last_category = 0;
   for (std::int32_t repeat = 0; repeat < times; ++repeat) {
     const double host_repeat = host_begin + repeat * tmpl.host_total;
     const std::uint32_t first_of_repeat = event;
@@ -75,7 +76,11 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
         const std::int32_t awaited = cause == Cause::kInner ? ops[inner - 1].category : -1;
         charge_idle(rank, stream.free, start, cause, host, awaited, gate_category, gate.instance);
       }
-      if constexpr (Trailed) {
+      if constexpr (Window || Kept != Trailed::kNothing) {
+        rank.trail.start[event] = start;
+        rank.trail.end[event] = end;
+      }
+      if constexpr (Kept == Trailed::kCauses) {
         const std::uint32_t before = cause == Cause::kWait    ? gate_event
                                      : cause == Cause::kInner ? first_of_repeat + static_cast<std::uint32_t>(inner - 1)
                                      : cause == Cause::kHost  ? host.base_event
@@ -84,12 +89,8 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
           cause = host.base_cause;
         else if (cause == Cause::kStream && before == kNoEvent)
           cause = Cause::kBegin;
-        rank.trail.start[event] = start;
-        rank.trail.end[event] = end;
         rank.trail.before[event] = before;
         rank.trail.cause[event] = cause;
-      } else if constexpr (Window) {
-        rank.trail.start[event] = start;
       }
       if (op.sync && end > host.at) {
         held += end - host.at;
@@ -101,18 +102,20 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       begin = std::min(begin, start);
       if (end >= last) {
         last = end;
-        self.last_event = event;
-        self.category = op.category;
+        last_event = event;
+        last_category = op.category;
       }
     }
     if (join && last > gate.at) {
       gate.at = last;
-      gate_event = self.last_event;
-      gate_category = self.category;
+      gate_event = last_event;
+      gate_category = last_category;
     }
   }
   self.begin = begin;
   self.end = last;
+  self.last_event = last_event;
+  self.category = last_category;
   if (rank.host_unknown == i) {
     rank.host = host;
     rank.host_unknown = -1;
@@ -124,19 +127,18 @@ void Engine::place(Rank& rank, std::int32_t i) {
     post(rank, i);
     return;
   }
-  const bool window = window_ > 0;
-  const bool trailed = rank.trail.before != nullptr;
-  if (tax_) {
-    if (window)
-      trailed ? place_ops<true, true, true>(rank, i) : place_ops<true, true, false>(rank, i);
+  const auto by_window = [&]<bool Tax, bool Window>() {
+    if (rank.trail.before)
+      place_ops<Tax, Window, Trailed::kCauses>(rank, i);
+    else if (rank.trail.start)
+      place_ops<Tax, Window, Trailed::kTimes>(rank, i);
     else
-      trailed ? place_ops<true, false, true>(rank, i) : place_ops<true, false, false>(rank, i);
-  } else {
-    if (window)
-      trailed ? place_ops<false, true, true>(rank, i) : place_ops<false, true, false>(rank, i);
-    else
-      trailed ? place_ops<false, false, true>(rank, i) : place_ops<false, false, false>(rank, i);
-  }
+      place_ops<Tax, Window, Trailed::kNothing>(rank, i);
+  };
+  if (tax_)
+    window_ > 0 ? by_window.operator()<true, true>() : by_window.operator()<true, false>();
+  else
+    window_ > 0 ? by_window.operator()<false, true>() : by_window.operator()<false, false>();
   finish(rank, i);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace wt::exec {
@@ -26,10 +28,28 @@ struct Path {
   std::vector<double> seconds;
 };
 
-// Operators of the recorded ranks in program order; op is -1 for a rendezvous.
+// Elements are left as they are when a vector grows: what is written anyway needs no zeros first.
+template <class T>
+struct Unset : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = Unset<U>;
+  };
+  template <class U>
+  void construct(U* at) noexcept {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+  }
+};
+
+using Times = std::vector<double, Unset<double>>;
+
+// Times of the operators and rendezvous of the recorded ranks, in program order.
 struct Record {
-  std::vector<std::int32_t> rank, instance, repeat, op;
-  std::vector<double> start, end;
+  Times start, end;
 };
 
 struct Timeline {

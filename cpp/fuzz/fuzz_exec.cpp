@@ -247,7 +247,7 @@ void check_laws(const Builder& b, const Timeline& t) {
   for (const double s : t.path.seconds) require(s >= 0.0, "no hop of the critical path is negative");
 }
 
-bool alike(const std::vector<double>& a, const std::vector<double>& b) {
+bool alike(std::span<const double> a, std::span<const double> b) {
   return a.size() == b.size() &&
          std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return std::isnan(x) ? std::isnan(y) : close(x, y); });
 }

@@ -149,8 +149,8 @@ def test_a_program_without_periods_is_that_of_fewer_micro_batches(name: str) -> 
     assert period is not None
     number = 2 * job.plan.pp + 8 * period
     lowered = lower(replace(workload, schedule=Orders(job, number)), costs)
-    found = tuple(of for s in range(job.plan.pp) if (of := periods_of(lowered.program, s, lowered.labels[s], period)) is not None)
-    assert len(found) == job.plan.pp
+    found = periods_of(lowered.program, lowered.labels, period)
+    assert found is not None
     for less in (1, 3):
         cut = without_periods(lowered.program, found, less)
         written = lower(replace(workload, schedule=Orders(job, number - less * period)), costs).program
@@ -165,7 +165,8 @@ def test_a_step_with_one_time_out_of_line_is_not_steady(column: str, rank: int, 
     workload = build(pipeline(400))
     lowered = lower(replace(workload, schedule=Orders(workload.job, 40)), Setting().price(workload))
     timeline = run(lowered.program, "all", critical_path=False)
-    periods = tuple(of for s, labels in enumerate(lowered.labels) if (of := periods_of(lowered.program, s, labels, 1)) is not None)
+    periods = periods_of(lowered.program, lowered.labels, 1)
+    assert periods is not None
     steady = steady_state(lowered.program, timeline, periods)
     assert steady is not None
     # the last time of the stretch that is looked at, and those before it

@@ -46,7 +46,7 @@ def run(
 
     `network`: built by a network engine for this one run; without it, each transfer takes the seconds that it states.
     `follows`: keys of the network, and the key of the call that it launches behind each; both together are one transfer.
-    `record_ops`: ranks whose operators' times are kept (24 bytes an operator more). `critical_path=False` saves 21 bytes an
+    `record_ops`: ranks whose operators' times are kept (16 bytes an operator more). `critical_path=False` saves 21 bytes an
     operator of working memory. Raises EngineError for an invalid program and for a deadlock, naming the waits.
     """
     record = np.zeros(program.ranks, np.uint8)
@@ -80,9 +80,7 @@ def run(
             strict=True,
         )  # fmt: skip
     )
-    recorded = OpTimes(
-        raw["record_rank"], raw["record_instance"], raw["record_repeat"], raw["record_op"], raw["record_start"], raw["record_end"]
-    )
+    recorded = OpTimes(program, record, raw["record_start"], raw["record_end"])
     return Timeline(
         makespan=raw["makespan"], ops=raw["ops"], rank_start=program.rank_start, begin=raw["begin"], end=raw["end"],
         transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],

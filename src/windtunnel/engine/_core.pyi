@@ -34,10 +34,6 @@ class RawTimeline(TypedDict):
     path_kind: _Bytes
     path_cause: _Bytes
     path_seconds: _Floats
-    record_rank: _Ints
-    record_instance: _Ints
-    record_repeat: _Ints
-    record_op: _Ints
     record_start: _Floats
     record_end: _Floats
 
@@ -83,6 +79,46 @@ def run(
     taxes: _Floats,
     network: Network | None = None,
 ) -> RawTimeline: ...
+def find_periods(
+    *,
+    rank_start: _Longs,
+    template: _Ints,
+    times: _Ints,
+    flags: _Bytes,
+    wait_start: _Longs,
+    waits: _Ints,
+    rv_stream: _Ints,
+    rv_host: _Floats,
+    rv_cat_wait: _Ints,
+    rv_cat_transfer: _Ints,
+    part_start: _Longs,
+    part_key: _Longs,
+    part_seconds: _Floats,
+    part_participants: _Ints,
+    passes: _Bytes,
+    kind: _Ints,
+    number: _Ints,
+    step: int,
+) -> _Longs: ...
+def find_steady(
+    *,
+    template_start: _Longs,
+    op_sync: _Bytes,
+    rank_start: _Longs,
+    template: _Ints,
+    times: _Ints,
+    flags: _Bytes,
+    periods: _Longs,
+    makespan: float,
+    begin: _Floats,
+    end: _Floats,
+    transfer_begin: _Floats,
+    host_begin: _Floats,
+    op_begin: _Floats,
+    op_end: _Floats,
+    together: _Longs,
+    tolerance: float,
+) -> tuple[int, float] | None: ...
 
 class RawTasks(TypedDict):
     start: _Floats

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.arrays import Floats, Int32s, Uint8s
+from windtunnel.engine.program import Program
 
 HOST = -2
 """Column of `Timeline.idle`: the host had not enqueued the next operator."""
@@ -54,14 +56,42 @@ class Hop:
 
 @dataclass(frozen=True)
 class OpTimes:
-    """Operators of the recorded ranks, in program order; `op` is -1 for a rendezvous (from post to end). Seconds."""
+    """Operators of the ranks `recorded` [R] of a program, in its order; a rendezvous from post to end. Seconds.
 
-    rank: Int32s
-    instance: Int32s
-    repeat: Int32s
-    op: Int32s
+    What the rows are is read off the program on demand.
+    """
+
+    program: Program
+    recorded: Uint8s
     start: Floats
     end: Floats
+
+    @cached_property
+    def rank(self) -> Int32s:
+        """[n] rank of each row."""
+        return self._rows[0]
+
+    @cached_property
+    def instance(self) -> Int32s:
+        """[n] instance of each row, on its rank."""
+        return self._rows[1]
+
+    @cached_property
+    def op(self) -> Int32s:
+        """[n] operator of the instance's template; -1 for a rendezvous."""
+        return self._rows[2]
+
+    @cached_property
+    def _rows(self) -> tuple[Int32s, Int32s, Int32s]:
+        program, instances = self.program, np.diff(self.program.rank_start)
+        rank = np.repeat(np.arange(len(instances)), instances)
+        instance = np.arange(len(rank)) - np.repeat(program.rank_start[:-1], instances)
+        size = np.append(np.diff(program.template_start), 1)[program.template]  # -1, a rendezvous, is the last
+        events = np.where(self.recorded[rank] > 0, size * program.times, 0)
+        row = np.repeat(np.arange(len(rank)), events)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(events) - events, events)
+        op = np.where(program.template[row] < 0, -1, place % size[row])
+        return rank[row].astype(np.int32), instance[row].astype(np.int32), op.astype(np.int32)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -341,27 +340,32 @@ def peak_of(
 ) -> Peak:
     """Peak of the activations and `buffers` of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass.
     `arriving`: gradients that the pass allocates; None where they are there before it."""
-    before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
+    chunks = workload.stages[stage]
     direction, chunk, _, pairs = workload.passes(stage).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
     if workload.job.runtime.moe_a2a_overlap and pairs.any():
         levels = _in_step(workload, stage, needs, levels, chunk, np.flatnonzero(pairs))
-    np.maximum.at(before, (direction, chunk), levels)
-    best = Peak(0.0, 0.0, 0.0)
-    waiting = raw_gradient * workload.stage_parameters[stage]
-    for virtual, way in product(range(before.shape[1]), Pass):
-        start = float(before[way, virtual])
-        if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
-            continue
-        # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
-        points = [_Point(0.0, 0.0, waiting, 0.0, min(buffers))]
-        if way is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT, arriving, buffers)
-        for point in points:
-            peak = Peak(start - point.released - point.logits, *point[1:])
-            if peak.total > best.total:
-                best = peak
-    return best
+    before = np.full(len(Pass) * len(chunks), -1.0)  # highest level at the start of a pass; -1: no such pass
+    np.maximum.at(before, direction * len(chunks) + chunk, levels)
+    # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
+    waiting = _Point(0.0, 0.0, raw_gradient * workload.stage_parameters[stage], 0.0, min(buffers))
+    known, starts, parts = dict[tuple[object, Pass], Floats](), list[float](), list[Floats]()
+    for each, of_ways in zip(chunks, before.reshape(len(Pass), -1).T.tolist(), strict=True):
+        for way, start in zip(Pass, of_ways, strict=True):
+            if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the next backward pass
+                continue
+            if (key := (each.blocks, way)) not in known:
+                half = way is Pass.INPUT_GRADIENT
+                of_way = [] if way is Pass.WEIGHT_GRADIENT else _points(each, needs, raw_gradient, half, arriving, buffers)
+                known[key] = np.array([waiting, *of_way])
+            starts.append(start)
+            parts.append(known[key])
+    if not parts:
+        return Peak(0.0, 0.0, 0.0)
+    points = np.concatenate(parts)
+    activations = np.repeat(starts, [len(part) for part in parts]) - points[:, 0] - points[:, 1]
+    most = int(np.argmax(total := activations + points[:, 1] + points[:, 2] + points[:, 3] + points[:, 4]))
+    return Peak(float(activations[most]), *points[most, 1:].tolist()) if total[most] > 0.0 else Peak(0.0, 0.0, 0.0)
 
 
 def _in_step(

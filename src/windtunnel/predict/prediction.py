@@ -178,7 +178,7 @@ class SaveCost:
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
-    `timeline`, `kernel_timeline`, `critical_path` and the stages' memory curves are computed when they are first read.
+    `kernels`, `timeline`, `kernel_timeline`, `critical_path` and the stages' memory curves are computed when they are first read.
     """
 
     job: Job
@@ -202,7 +202,7 @@ class Prediction:
     relative_error: float
     """One sigma of the step time: `error_of_parts`, widened or narrowed as published steps like this one say, and what it rests on
     beside them (`predict.rests`)."""
-    kernels: tuple[KernelRow, ...]
+    kernels: Sequence[KernelRow]
     collectives: tuple[dict[str, object], ...]
     """One row a call: name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count."""
     critical_path: Sequence[dict[str, object]]

@@ -14,7 +14,7 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.memory import memory_of
-from windtunnel.predict import predict
+from windtunnel.predict.step import predict_built
 from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
 from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
 from windtunnel.search.levers.pricing import MEGATRON
@@ -61,11 +61,12 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     cluster, framework = probe.cluster, probe.runtime.framework
     own = _stated_plan(overrides)
     found = _Found(usual_margin(), bool(model.experts))
+    held = None if model.frozen or model.lora is not None else (parameter_count(model), expert_parameters(model))
     sizes = _sizes(cluster, own, model, framework)
     for gpus in sizes:
         found.tries = 0
         splits = _by_split(
-            one for one in _candidates(model, cluster, own, framework, gpus) if _may_fit(model, cluster, {**one, **own}, gpus)
+            one for one in _candidates(model, cluster, own, framework, gpus) if _may_fit(held, cluster, {**one, **own}, gpus)
         )
         if not splits and gpus == sizes[-1]:
             splits = _by_split(_candidates(model, cluster, own, framework, gpus))[-1:]
@@ -191,8 +192,8 @@ def _rate(job: Job) -> float:
     pp, count = job.plan.pp, job.micro_batches
     try:
         if count <= MANY_BATCHES * pp:
-            return predict(job).tokens_per_s
-        few, more = (predict(_with_batches(job, rounds * pp)).step_time_s for rounds in (2, 3))
+            return predict_built(build(job)).tokens_per_s
+        few, more = (predict_built(build(check(_with_batches(job, rounds * pp)))).step_time_s for rounds in (2, 3))
     except WindtunnelError:
         return 0.0
     return job.plan.global_batch * job.plan.seq / (more + (count - 3 * pp) * (more - few) / pp)
@@ -367,11 +368,12 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: st
     return [per_node * p for p in powers_of_two(cluster.gpus // per_node)] or [cluster.gpus]
 
 
-def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:
-    """Whether a lower bound of weights, gradients and optimizer state fits, before a graph is built."""
-    if model.frozen or model.lora is not None or any(str(key).startswith("offload") for key in plan):
+def _may_fit(held: tuple[float, float] | None, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:
+    """Whether a lower bound of weights, gradients and optimizer state fits, before a graph is built. `held`: trained parameters,
+    and those of experts among them; None: not all are trained."""
+    if held is None or any(str(key).startswith("offload") for key in plan):
         return True
-    parameters, experts = parameter_count(model), expert_parameters(model)
+    parameters, experts = held
     bytes_per_gpu = parameters * ALL_STATE / gpus
     if plan["sharding"] in ("none", "zero1"):
         pp = plan["pp"]

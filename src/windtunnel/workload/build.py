@@ -171,9 +171,14 @@ class _Blocks:
 
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
-    if isinstance(job.model, GraphModel):
-        return from_graph(job, job.model)
-    return _workload(_blocks(job))
+    global _last  # what an answer shows on demand asks for its job's graph again: timelines, and the memory of each stage
+    last = _last
+    if last is None or last.job is not job:
+        _last = last = from_graph(job, job.model) if isinstance(job.model, GraphModel) else _workload(_blocks(job))
+    return last
+
+
+_last: Workload | None = None
 
 
 def build_together(jobs: Sequence[Job], written: Written | None = None) -> tuple[Workload, ...]:
@@ -295,12 +300,13 @@ def _stages(table: _Blocks, front: Repeats, tail: Repeats, every: Repeats) -> tu
     """Blocks of every virtual stage: `front` before the embedding, `tail` after the last layer, `every` at the end of each."""
     job = table.job
     plan, starts = job.plan, layers_before(job)
+    block_of = cache(lambda *fields: table.index[_layer_key(*fields)])
     stages = []
     for stage, counts in enumerate(job.layers_per_stage):
         chunks = []
         for virtual, count in enumerate(counts):
-            keys = _layer_keys(job, starts[stage][virtual], count)
-            parts = [(table.index[key], len(list(run))) for key, run in groupby(keys)]
+            layers = _layers(job, starts[stage][virtual], count)
+            parts = [(block, len(list(run))) for block, run in groupby(block_of(*fields) for fields in layers)]
             if job.places[stage][virtual] == 0:
                 parts[:0] = [*front, (EMBEDDING, 1)]
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
@@ -310,19 +316,18 @@ def _stages(table: _Blocks, front: Repeats, tail: Repeats, every: Repeats) -> tu
     return tuple(stages)
 
 
-def _layer_keys(job: Job, first: int, count: int) -> Iterator[BlockKey]:
-    """Keys of `count` layers from the model's layer `first` on, which are one virtual stage."""
+def _layer_key(kind: LayerKind, recompute: str, wide: bool, offloaded: bool) -> BlockKey:
+    return BlockKey(BlockKind.LAYER, kind, recompute, wide, offloaded)
+
+
+def _layers(job: Job, first: int, count: int) -> Iterator[tuple[LayerKind, str, bool, bool]]:
+    """What `_layer_key` takes, of `count` layers from the model's layer `first` on, which are one virtual stage."""
     plan, model = job.plan, job.model
     recomputing = count if plan.recompute_layers is None else plan.recompute_layers
     wide_first, wide_last = job.runtime.bf16_layers
     for nth, kind in enumerate(model.kinds[first : first + count]):
-        yield BlockKey(
-            BlockKind.LAYER,
-            kind,
-            plan.recompute if nth < recomputing else "none",
-            wide=not wide_first <= first + nth < model.layers - wide_last,
-            offloaded=nth < plan.offload.activations,
-        )
+        wide = not wide_first <= first + nth < model.layers - wide_last
+        yield kind, plan.recompute if nth < recomputing else "none", wide, nth < plan.offload.activations
 
 
 def _fill_groups(groups: list[list[Op]]) -> list[list[Op]]:

@@ -186,10 +186,10 @@ def hardware_flops(workload: Workload) -> float:
     if job.cp_blocks:  # a rank's blocks cover only the visible half of the keys
         every = 2.0 * table.flops[fused] / (1.0 if job.plan.cp_balance == "zigzag" else 2.0 - 1.0 / job.plan.cp)
     again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, every, 0.0)
+    of_block = [float(again[block.backward.start : block.backward.stop].sum()) for block in workload.blocks]
     one_pipeline = 0.0
     for stage, chunks in enumerate(workload.stages):
         for chunk, runs in zip(chunks, workload.runs(stage), strict=True):
             for index, times in chunk.blocks:
-                rows = workload.blocks[index].backward
-                one_pipeline += times * float(again[rows.start : rows.stop].sum()) * runs / job.micro_batches
+                one_pipeline += times * of_block[index] * runs / job.micro_batches
     return model_flops(job) + one_pipeline * job.micro_batches * job.dp * job.plan.tp * job.plan.cp

@@ -6,6 +6,7 @@ import numpy as np
 
 from windtunnel.compute import PROVENANCES, describe
 from windtunnel.engine import Timeline
+from windtunnel.predict.answer.timeline import OnDemand
 from windtunnel.predict.category import MOVING, idle_key
 from windtunnel.predict.prediction import KernelRow
 from windtunnel.predict.price.calls import CallKey
@@ -29,45 +30,54 @@ def overlapped_seconds(timeline: Timeline, stage: int, parts: dict[str, float]) 
     return hidden
 
 
-def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:
+class KernelRows(OnDemand[KernelRow]):
     """One row per distinct computation of a stage, longest first.
 
     Rows of the graph with the same name, phase and shape are merged: chunks of a product, layers of several kinds.
     """
-    ops, counts = workload.ops, executions(workload, stage)
-    totals = counts * costs.seconds
-    of = np.nonzero((counts > 0) & (ops.kind != Kind.COMM) & (ops.launches > 0))[0]
-    columns = (
-        ops.kind,
-        ops.phase,
-        costs.estimate.provenance,
-        counts,
-        counts * ops.launches,
-        totals,
-        totals * costs.estimate.relative_error,
-    )
-    same: dict[tuple[str, str, int, int, str, int], list[float]] = {}
-    for r, kind, phase, code, *amounts in zip(of.tolist(), *(column[of].tolist() for column in columns), strict=True):
-        sums = same.setdefault((ops.names[r], ops.modules[r], kind, phase, describe(ops, r), code), [0.0] * len(amounts))
-        for place, amount in enumerate(amounts):
-            sums[place] += amount
-    rows = [
-        KernelRow(
-            name,
-            module,
-            Kind(kind).name.lower(),
-            Phase(phase).name.lower(),
-            shape,
-            int(launches),
-            seconds / runs,
-            seconds,
-            seconds / step,
-            PROVENANCES[code],
-            error / seconds if seconds else 0.0,
+
+    def __init__(self, workload: Workload, costs: Costs, stage: int, step: float) -> None:
+        self.ops, self.counts, self.step = workload.ops, executions(workload, stage), step
+        self.seconds, self.estimate = costs.seconds, costs.estimate
+
+    def _key(self) -> tuple[KernelRow, ...]:
+        return self._all()
+
+    def _make(self) -> tuple[KernelRow, ...]:
+        ops, counts, estimate = self.ops, self.counts, self.estimate
+        totals = counts * self.seconds
+        of = np.nonzero((counts > 0) & (ops.kind != Kind.COMM) & (ops.launches > 0))[0]
+        columns = (
+            ops.kind,
+            ops.phase,
+            estimate.provenance,
+            counts,
+            counts * ops.launches,
+            totals,
+            totals * estimate.relative_error,
         )
-        for (name, module, kind, phase, shape, code), (runs, launches, seconds, error) in same.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.seconds_total))
+        same: dict[tuple[str, str, int, int, str, int], list[float]] = {}
+        for r, kind, phase, code, *amounts in zip(of.tolist(), *(column[of].tolist() for column in columns), strict=True):
+            sums = same.setdefault((ops.names[r], ops.modules[r], kind, phase, describe(ops, r), code), [0.0] * len(amounts))
+            for place, amount in enumerate(amounts):
+                sums[place] += amount
+        rows = [
+            KernelRow(
+                name,
+                module,
+                Kind(kind).name.lower(),
+                Phase(phase).name.lower(),
+                shape,
+                int(launches),
+                seconds / runs,
+                seconds,
+                seconds / self.step,
+                PROVENANCES[code],
+                error / seconds if seconds else 0.0,
+            )
+            for (name, module, kind, phase, shape, code), (runs, launches, seconds, error) in same.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: -row.seconds_total))
 
 
 def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], dict[str, float], float]:

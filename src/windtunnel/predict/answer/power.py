@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 
 from windtunnel.compute.power import GpuWatts, watts_of
 from windtunnel.predict.category import OVERLAP_SLOWDOWN, SLOWEST_GPU, STEP_PARTS, Category, StepGroup
@@ -78,6 +79,7 @@ def step_shares(stages: Sequence[Mapping[str, float]]) -> StepShares:
     return StepShares(**{name: value / total for name, value in sums.items()})
 
 
+@cache
 def _doing(key: str) -> str:
     """What the GPU does during a part of the breakdown."""
     if key in (Category.MATMUL.key, Category.ATTENTION.key):

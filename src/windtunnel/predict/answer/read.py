@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windtunnel.memory import StageMemory
-from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_rows, overlapped_seconds
+from windtunnel.predict.answer.metrics import KernelRows, collective_rows, evidence, overlapped_seconds
 from windtunnel.predict.answer.money import DAY, bill
 from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warnings
 from windtunnel.predict.answer.startup import startup
@@ -90,7 +90,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         longest_s=longest(step, relative_error, causes),
         error_of_parts=error,
         published=like(kind),
-        kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),
+        kernels=KernelRows(ran.workload, ran.costs[stage], stage, step),
         collectives=collective_rows(ran),
         critical_path=path_of(ran, whole),
         assumptions=assumptions(job, setting.network),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -51,7 +52,7 @@ class Lowered:
 
     `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
     are the workload's rows of template t (-1 for a row that only waits; None for waits and transfers); `categories` [R]
-    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass -> that of the backward pass beside it.
+    are the rows' categories; `passes[s]` is `schedules.table` of the stage.
     """
 
     program: Program
@@ -59,7 +60,7 @@ class Lowered:
     calls: tuple[Counter[CallKey], ...]
     rows: tuple[npt.NDArray[np.int64] | None, ...]
     categories: npt.NDArray[np.int32]
-    partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
+    passes: tuple[Int64s, ...]
 
     pipelines: tuple[str, ...] = ("",)
     """Names of the groups of replicas, in the order of the program's ranks; one if all replicas are equal."""
@@ -68,6 +69,11 @@ class Lowered:
     def stages(self) -> int:
         """Ranks of the first group, one per pipeline stage; reports show these."""
         return len(self.labels) // len(self.pipelines)
+
+    @cached_property
+    def partners(self) -> tuple[dict[tuple[int, int], tuple[int, int]], ...]:
+        """By stage: (virtual stage, micro batch) of a forward pass -> that of the backward pass beside it."""
+        return tuple(map(_partners, self.passes))
 
 
 def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
@@ -100,7 +106,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
-        tuple(_partners(s.workload, s.index) for s in stages),
+        tuple(s.workload.passes(s.index) for s in stages),
         pipelines,
     )
 
@@ -122,12 +128,11 @@ def _check_operators(job: Job, program: Program) -> None:
 def count_executed(program: Program, ranks: int) -> int:
     """Operators that the first `ranks` of a program execute."""
     rows = slice(0, int(program.rank_start[ranks]))
-    template, runs = program.template[rows], program.template[rows] >= 0
-    return int((np.diff(program.template_start)[template[runs]] * program.times[rows][runs]).sum())
+    size = np.append(np.diff(program.template_start), 0)  # -1, a rendezvous, is the last
+    return int((size[program.template[rows]] * program.times[rows]).sum())
 
 
-def _partners(workload: Workload, stage: int) -> dict[tuple[int, int], tuple[int, int]]:
-    passes = workload.passes(stage)
+def _partners(passes: Int64s) -> dict[tuple[int, int], tuple[int, int]]:
     first = np.flatnonzero(passes[:, 3])
     keys, others = (map(tuple, passes[at, 1:3].tolist()) for at in (first, first + 1))
     return dict(zip(keys, others, strict=True))

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from windtunnel.base.arrays import Int64s
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.engine import HOST_SYNC, NO_WAIT, InstanceColumns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
@@ -34,6 +34,7 @@ _RECEIVE: Streams = (
     (int(Stream.RECV_FORWARD_BACK), int(Stream.RECV_BACKWARD_BACK)),
 )
 _SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
+_FORWARD, _WEIGHT_GRADIENT = int(Pass.FORWARD), int(Pass.WEIGHT_GRADIENT)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
@@ -178,57 +179,65 @@ class PipelineTransfers:
         action's template, or -1 if the run before it covers it too (the second of a pair). `groups`: passes of several instances;
         all turns of their stages are appended next, and together.
         """
-        direction, chunk, micro_batch, beside = actions.T
-        gradient = (direction != Pass.FORWARD).astype(np.int64)
+        direction, chunk, micro_batch, beside = np.ascontiguousarray(actions.T)
+        gradient = (direction != _FORWARD).astype(np.int64)
         part = self.places[np.array([stage.index for stage in stages])[owner], chunk]
-        beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
-        crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
-        moves = direction != Pass.WEIGHT_GRADIENT
-        sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
-        paired = np.append(False, beside[:-1] > 0)
-        turn, first = np.cumsum(~paired) - 1, np.flatnonzero(~paired)
+        (beyond, sends), (ahead, receives) = self._crossings(part, direction, gradient)
+        opens = np.append(True, beside[:-1] == 0)  # a turn; else it is the second of a pair
+        turn, first, second = np.cumsum(opens) - 1, np.flatnonzero(opens), np.flatnonzero(~opens)
         # of each turn, in order: its receives, the run, its sends
-        receives_of_turn, sends_of_turn = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
-        sizes = (~paired).astype(np.int64)  # of each action: its instances
+        receives_of_turn, sends_of_turn = (np.add.reduceat(mask, first, dtype=np.int64) for mask in (receives, sends))
+        sizes = opens.astype(np.int64)  # of each action: its instances
         for group in groups:
             sizes[group.actions] = len(group.recorded)
         sizes_of_turn = np.add.reduceat(sizes, first)
         start = np.append(0, np.cumsum(receives_of_turn + sizes_of_turn + sends_of_turn))
         run, total = start[:-1] + receives_of_turn, int(start[-1])
-        base = run[turn] + np.where(paired, np.append(0, sizes[:-1]), 0)  # of each action: its first instance
-        received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
-        sent = (run + sizes_of_turn)[turn] + np.where(paired, np.append(False, sends[:-1]), 0)
+        # of each action: its first instance, and where it receives and sends
+        base, received, sent = run[turn], start[turn], (run + sizes_of_turn)[turn]
+        for at, before in ((base, sizes), (received, receives), (sent, sends)):
+            at[second] += before[second - 1]
+        place_in_pair = 1 - opens.astype(np.int64)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
         seconds = np.full(total, self.seconds)
         more = max((group.recorded.waits.shape[1] for group in groups), default=0)
         waits = np.full((total, 4 + more), NO_WAIT, np.int64)  # of a run: its receives, the sends of the turn before, then its own
         labels = np.empty((total, 3), np.int64)
         template[run] = templates[first]
-        waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives]
+        sending, receiving = np.flatnonzero(sends), np.flatnonzero(receives)
+        waits[run[turn[receiving]], place_in_pair[receiving]] = received[receiving]
         if self.waits:
-            followed = sends & (np.append(owner[first], -1)[turn + 1] == owner)
-            waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed]
-        kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
-        labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
-        ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
-        for at, mask, boundary, streams, task in ways:
-            place = at[mask]
-            stream[place] = np.array(streams)[self.backs[chunk[mask]], gradient[mask]]
-            key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
-            seconds[place] += np.array(self.polls)[gradient[mask]]
-            labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
+            followed = sending[np.append(owner[first], -1)[turn[sending] + 1] == owner[sending]]
+            waits[run[turn[followed] + 1], 2 + place_in_pair[followed]] = sent[followed]
+        kind = PASSES[direction[first]]
+        kind[turn[second]] = int(Task.FORWARD_AND_BACKWARD)
+        labels[run, 0], labels[run, 1], labels[run, 2] = kind, micro_batch[first], chunk[first]
+        ways = ((sent, sending, beyond, _SEND, _SENT), (received, receiving, ahead, _RECEIVE, _RECEIVED))
+        for at, of, boundary, streams, task in ways:
+            place, to_gradient, number, virtual = at[of], gradient[of], micro_batch[of], chunk[of]
+            stream[place] = np.array(streams)[self.backs[virtual], to_gradient]
+            key[place] = keys.transfer(boundary[of], to_gradient, number, self.micro_batches, self.group)
+            seconds[place] += np.array(self.polls)[to_gradient]
+            labels[place, 0], labels[place, 1], labels[place, 2] = task, number, virtual
         done = run.copy()  # of each turn: its last run
-        ends = np.append(~paired[1:], True)
         moved_by = np.array([len(stage.rank) for stage in stages]) - start[np.searchsorted(owner[first], np.arange(len(stages)))]
         for group in groups:
             _place(group, base, micro_batch, chunk, moved_by[owner[group.actions]], template, waits, labels)
-            last = group.actions[ends[group.actions]]
+            last = group.actions[np.append(opens[1:], True)[group.actions]]
             done[turn[last]] = base[last] + group.recorded.last
-        waits[sent[sends], 0] = done[turn[sends]]
-        flags[received[receives]] = HOST_SYNC if self.sync else 0
+        waits[sent[sending], 0] = done[turn[sending]]
+        flags[received[receiving]] = HOST_SYNC if self.sync else 0
         moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
         columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
         return PassColumns(columns, labels, start, done, moved, self.waits, [(of, base[of.actions]) for of in groups])
+
+    def _crossings(self, part: Int64s, direction: Int64s, gradient: Int64s) -> tuple[tuple[Int64s, Bools], tuple[Int64s, Bools]]:
+        """Boundaries over which actions on these parts of the model send, and those over which they receive: [n] which one, and
+        whether they do."""
+        crosses = np.concatenate([[False], self.crosses, [False]])  # first and last: beyond either end
+        moves = direction != _WEIGHT_GRADIENT
+        beyond, ahead = part - gradient, part - 1 + gradient
+        return (beyond, moves & crosses[beyond + 1]), (ahead, moves & crosses[ahead + 1])
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""

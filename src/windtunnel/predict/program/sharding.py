@@ -212,6 +212,7 @@ class FullySharded:
 
 
 _WEIGHTS = frozenset(map(int, WEIGHTS))
+_FORWARD = int(Pass.FORWARD)
 
 
 class Replicated:
@@ -241,16 +242,17 @@ class Replicated:
         self.by_block = self.partitions or self.copies.of_layers
         interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
         actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
-        weights = OF_WEIGHTS[actions[:, 0]]
         # by chunk: the micro batch whose gradients come last, and the one that runs first
-        self.last = dict(actions[weights, 1:3].tolist())
-        self.first = dict(actions[actions[:, 0] == Pass.FORWARD, 1:3][::-1].tolist())
-        self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.last, self.first = np.full((2, len(self.chunks)), -1, np.int64)
+        for kept, of in ((self.last, actions[OF_WEIGHTS[actions[:, 0]]]), (self.first, actions[actions[:, 0] == _FORWARD][::-1])):
+            kept[of[:, 1]] = of[:, 2]
+        self.gathers: dict[int, list[tuple[int, ...]]] = {}  # by chunk: of each group, what its first forward pass waits for
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
-                for group, calls in enumerate(self._first_gathers(chunk)):
-                    gathers_of = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
-                    self.gathers[chunk, group] = tuple(gathers_of[-1:])
+                gathers_of = self.gathers[chunk] = []
+                for calls in self._first_gathers(chunk):
+                    posted = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
+                    gathers_of.append(tuple(posted[-1:]))
 
     def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
         """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
@@ -270,14 +272,11 @@ class Replicated:
     def stops(self, actions: Int64s) -> Bools:
         direction, chunk, micro_batch, _ = actions.T
         whole = np.array(self.empty)[chunk]
-        forward, weights = direction == Pass.FORWARD, OF_WEIGHTS[direction]
-        gathers = forward & (self._of_chunk(self.first)[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
-        last = self._of_chunk(self.last)[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
+        forward, weights = direction == _FORWARD, OF_WEIGHTS[direction]
+        gathers = forward & (self.first[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
+        last = self.last[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
         stopped: Bools = ~whole & (gathers | weights & (last | self.partitions) | self.copies.of_layers)
         return stopped
-
-    def _of_chunk(self, micro_batch: dict[int, int]) -> Int64s:
-        return np.array([micro_batch.get(chunk, -1) for chunk in range(len(self.chunks))], np.int64)
 
     def _gathers(self, action: Action) -> bool:
         if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
@@ -287,7 +286,7 @@ class Replicated:
     def _combines(self, direction: int, chunk: int, micro_batch: int) -> bool:
         if direction not in _WEIGHTS or self.empty[chunk]:
             return False
-        return self.partitions or self.overlap_reduce and micro_batch == self.last[chunk]
+        return self.partitions or self.overlap_reduce and micro_batch == int(self.last[chunk])
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk
@@ -295,7 +294,7 @@ class Replicated:
         at = 0 if step > 0 else sum(times for _, times in self.chunks[chunk].blocks) - 1
         last, first = -1, True
         for group, pieces in enumerate(self._groups(chunk, direction)):
-            gathered = self.gathers[chunk, group] if self._gathers(action) else ()
+            gathered = self.gathers[chunk][group] if self._gathers(action) else ()
             for part in [(piece,) for piece in pieces[::step]] if self.copies.of_layers else [pieces]:
                 awaited = waits + gathered + self.copies.before(action, at)
                 last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
@@ -314,16 +313,9 @@ class Replicated:
             return None
         groups: dict[tuple[object, ...], list[int]] = {}
         gathers: dict[tuple[object, ...], list[list[int]]] = {}
-        waits_of = [
-            [self.gathers[chunk, group] for group in range(len(self._groups(chunk, Pass.FORWARD)))]
-            if self.overlap_gather and not empty
-            else []
-            for chunk, empty in enumerate(self.empty)
-        ]
-        forward = int(Pass.FORWARD)
-        places = np.flatnonzero(stopped)
+        places, firsts = np.flatnonzero(stopped), self.first.tolist()
         for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
-            waits = waits_of[chunk] if direction == forward and waits_of[chunk] and micro_batch == self.first[chunk] else []
+            waits = self.gathers.get(chunk, []) if direction == _FORWARD and micro_batch == firsts[chunk] else []
             key = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), self._combines(direction, chunk, micro_batch))
             if key not in groups:
                 groups[key], gathers[key] = [], []
@@ -341,7 +333,7 @@ class Replicated:
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
         kept = self.gathers, self.pending
-        self.gathers = {(action.chunk, group): codes for group, codes in enumerate(gathers)}
+        self.gathers = {action.chunk: gathers}
         pending: list[int] = []
         self.pending = pending
 

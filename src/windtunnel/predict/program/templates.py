@@ -110,10 +110,14 @@ class Templates:
 
     def optimizer(self, stage: int, after_norm: bool) -> int:
         """Rows of a stage's update, up to the gradient norm or after it."""
-        rows = self.workload.optimizer[stage]
-        roles = self.workload.ops.role[rows.start : rows.stop]
-        cut = rows.start + int(np.argmax(roles == int(Role.GRADIENT_NORM))) + 1
-        return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
+        rows, costs = self.workload.optimizer[stage], self.costs
+        at = slice(rows.start, rows.stop)
+        # stages of equal blocks have equal rows
+        key = (self.workload.stages[stage], after_norm, costs.seconds[at].tobytes(), costs.host[at].tobytes())
+        if key not in self.known:
+            cut = rows.start + int(np.argmax(self.workload.ops.role[at] == int(Role.GRADIENT_NORM))) + 1
+            self.known[key] = self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
+        return self.known[key]
 
     def transfer(self, stream: Stream, seconds: float, category: Category, host: float) -> int:
         """A collective among equal ranks: one row on its own stream, with the `host` seconds to launch it."""

@@ -36,8 +36,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.engine import HOST_SYNC, Program
+from windtunnel.base.arrays import Floats
+from windtunnel.engine import Program
+from windtunnel.engine.steady import find_steady
 from windtunnel.predict.category import Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.program.lower import MOST_INSTANCES, MOST_OPERATORS, finish_program, write_stages
@@ -64,15 +65,9 @@ class SteadyPeriods:
 
 def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, ...]) -> SteadyPeriods | None:
     """The steady state of a run whose operators were all recorded; None if it had none at the end of its periods."""
-    events = _events(program)
-    ranks = [_RankTimes(program, timeline, events, rank, of) for rank, of in enumerate(periods)]
-    until = min(rank.until for rank in ranks)
-    off = TOLERANCE * timeline.makespan
-    for together in TOGETHER:
-        seconds = ranks[0].advance(together, until)
-        if seconds is not None and all(rank.repeats(together, seconds, until, off) for rank in ranks):
-            return SteadyPeriods(together, seconds)
-    return None
+    places = np.array([(of.first, of.last, of.size) for of in periods], np.int64)
+    found = find_steady(program, timeline, places, TOGETHER, TOLERANCE)
+    return None if found is None else SteadyPeriods(*found)
 
 
 def behind_moves(whole: Timeline, fewer: Timeline, periods: tuple[Periods, ...], steady: SteadyPeriods) -> bool:
@@ -87,64 +82,6 @@ def behind_moves(whole: Timeline, fewer: Timeline, periods: tuple[Periods, ...],
             if not bool((np.isnan(moved) | (np.abs(moved) <= off)).all()):
                 return False
     return True
-
-
-def _events(program: Program) -> Int64s:
-    """[instances + 1] operators and rendezvous before each instance."""
-    template = program.template
-    size = np.append(np.diff(program.template_start), 1)[template]  # -1, a rendezvous, is the last
-    return np.concatenate([[0], np.cumsum(size * program.times)])
-
-
-class _RankTimes:
-    """Times of one rank's periods, by instance and by operator."""
-
-    def __init__(self, program: Program, timeline: Timeline, events: Int64s, rank: int, periods: Periods) -> None:
-        begin, self.periods = int(program.rank_start[rank]), periods
-        at = slice(begin + periods.first, begin + periods.last)
-        whole = slice(begin, int(program.rank_start[rank + 1]))
-        ops = slice(int(events[at.start]), int(events[at.stop]))
-        self.host = timeline.host_begin[at]
-        self.times = np.stack([timeline.begin[at], timeline.end[at], timeline.transfer_begin[at]])
-        self.op_times = np.stack([timeline.recorded.start[ops], timeline.recorded.end[ops]])
-        self.op_size = int(events[at.start + periods.size] - events[at.start])
-        self.before = timeline.end[whole][: periods.first].max(initial=0.0)
-        self.until = float(timeline.begin[whole][periods.last - 1 :].min())
-        flags, template = program.flags[at], program.template[at]
-        syncs = np.append(np.add.reduceat(np.append(program.op_sync, 0), program.template_start[:-1]) > 0, False)
-        self.syncs = bool((flags & HOST_SYNC).any() or syncs[template].any())
-
-    def advance(self, together: int, until: float) -> float | None:
-        """Seconds between the last end before `until` and the same end `together` periods before it."""
-        gone, ends = together * self.periods.size, self.times[1]
-        known = np.flatnonzero(ends <= until)
-        if not len(known) or known[-1] < gone:
-            return None
-        return float(ends[known[-1]] - ends[known[-1] - gone])
-
-    def repeats(self, together: int, seconds: float, until: float, off: float) -> bool:
-        """Whether all times of the last two times `seconds` before `until` lie `seconds` behind those `together` periods before."""
-        since, gone = until - 2.0 * seconds, together * self.periods.size
-        if self.before > since:
-            return False
-        for times, back in ((self.times, gone), (self.op_times, together * self.op_size)):
-            seen = (times[0] >= since) & (times[1] <= until)
-            if seen[:back].any():
-                return False
-            moved = (times[:, back:] - times[:, :-back])[:, seen[back:]] - seconds
-            if not bool((np.isnan(moved) | (np.abs(moved) <= off)).all()):
-                return False
-        return self._host_follows(gone, seconds, since, until, off)
-
-    def _host_follows(self, gone: int, seconds: float, since: float, until: float, off: float) -> bool:
-        """Whether the host is as far ahead as before, or gets further ahead by the same time in each period and never waits."""
-        seen = (self.times[0] >= since) & (self.times[1] <= until)
-        moved: Floats = (self.host[gone:] - self.host[:-gone])[seen[gone:]]
-        if not len(moved):
-            return False
-        if bool((np.abs(moved - seconds) <= off).all()):
-            return True
-        return not self.syncs and bool((np.abs(moved - moved[0]) <= off).all()) and float(moved[0]) < seconds
 
 
 Progress = Callable[[float], object]
@@ -288,13 +225,9 @@ def _run_shorter(workload: Workload, costs: Costs, step: int) -> _Shorter | None
     program = lowered.program
     if _is_too_long(workload, program):
         return None
-    periods = []
-    for rank, labels in enumerate(lowered.labels):
-        of = periods_of(program, rank, labels, step)
-        if of is None or of.number < 3:
-            return None
-        periods.append(of)
-    found = tuple(periods)
+    found = periods_of(program, lowered.labels, step)
+    if found is None or any(of.number < 3 for of in found):
+        return None
     whole = run(program, "all", critical_path=False)
     steady = steady_state(program, whole, found)
     if steady is None:

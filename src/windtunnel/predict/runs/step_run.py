@@ -30,6 +30,12 @@ ONCE = (Category.OPTIMIZER.key, *(
     )
 ))  # fmt: skip
 """Parts that a step has once, outside of its passes."""
+COMPUTING = tuple((int(category), category.key) for category in COMPUTE)
+WAITS, LAST_WAITS = (
+    tuple((int(category), idle_key(category)) for category in of)
+    for of in ([category for category in Category if category not in (*COMPUTE, *LAST)], LAST)
+)
+"""Columns of an engine's accounts, and the keys of their parts."""
 ROUNDING = 1e-9
 """Waits of stages that differ by less of the step are equal."""
 ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
@@ -76,17 +82,17 @@ class StepRun:
 
 def breakdown(timeline: Timeline, costs: Costs, rank: int, rounds: float) -> Breakdown:
     """Seconds of one rank's compute stream by category. `rounds`: as `bubble_rounds` says."""
-    busy, idle, stretch = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
+    columns = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
+    busy, idle, stretch = (column.tolist() for column in columns)
     waited = 1.0 - 1.0 / costs.slowdown
-    computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
-    parts = {c.key: seconds * (1.0 - waited) for c, seconds in computing.items()}
-    parts[OVERLAP_SLOWDOWN.key] = float(stretch.sum())
-    parts[SLOWEST_GPU.key] = sum(computing.values()) * waited
-    waits = {c: float(idle[c]) for c in Category if c not in COMPUTE}
-    parts |= {idle_key(c): seconds for c, seconds in waits.items() if c not in LAST}
-    parts[HOST_PART.key] = float(idle[HOST])
-    parts |= {idle_key(c): waits[c] for c in LAST}
-    parts[idle_key(Category.OTHER_STAGES)] += float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
+    computing = [busy[c] - stretch[c] for c, _ in COMPUTING]
+    parts = {key: seconds * (1.0 - waited) for (_, key), seconds in zip(COMPUTING, computing, strict=True)}
+    parts[OVERLAP_SLOWDOWN.key] = float(timeline.stretch[rank].sum())
+    parts[SLOWEST_GPU.key] = sum(computing) * waited
+    parts |= {key: idle[c] for c, key in WAITS}
+    parts[HOST_PART.key] = idle[HOST]
+    parts |= {key: idle[c] for c, key in LAST_WAITS}
+    parts[idle_key(Category.OTHER_STAGES)] += idle[TAIL] + sum(idle[c] for c, _ in COMPUTING)
     _divide_waits(parts, rounds)
     return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
 

@@ -168,7 +168,15 @@ def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
 
 def load_gpu(source: Source) -> GPU:
     """A GPU from a catalogue name, a file or a table."""
+    if isinstance(source, str) and source in names("gpus"):
+        return _listed_gpu(source)
     return _build(GPU, resolve("gpus", _table("gpus", source, "gpu"), "gpu"), "gpu")
+
+
+@cache
+def _listed_gpu(name: str) -> GPU:
+    """An entry of the catalogue: every prediction asks for that of its curves' GPU."""
+    return _build(GPU, resolve("gpus", {"base": name}, "gpu"), "gpu")
 
 
 def load_reliability(source: Source) -> Reliability:
