@@ -97,11 +97,17 @@ class Campaign:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, from which `campaign_of` makes it again."""
         table = asdict(replace(self, slices=()))
-        table["slices"] = [{**vars(part), "case": case_table(part.case)} for part in self.slices]
+        table["slices"] = [slice_table(part) for part in self.slices]
         return {"format": FORMAT, **table}
 
 
-def _slice_of(table: Any) -> PlanSlice:
+def slice_table(part: PlanSlice) -> dict[str, Any]:
+    """A slice as plain data."""
+    return {**vars(part), "case": case_table(part.case)}
+
+
+def slice_of(table: Any) -> PlanSlice:
+    """Inverse of `slice_table`. ValueError for other data."""
     if table["kind"] not in KINDS:
         raise ValueError("a slice of another kind")
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
@@ -113,7 +119,7 @@ def campaign_of(table: Any, path: str = FILE) -> Campaign:
     try:
         if table.pop("format") != FORMAT:
             raise ValueError("another version")
-        slices = tuple(_slice_of(part) for part in table.pop("slices"))
+        slices = tuple(slice_of(part) for part in table.pop("slices"))
         return Campaign(**{**table, "slices": slices, "jobs": tuple(table["jobs"]), "sets": tuple(table["sets"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileError(path, str(error).splitlines()[0][:120], "a plan that `windtunnel measure plan` wrote") from error
@@ -143,6 +149,11 @@ def read_campaign(folder: Path) -> Campaign:
     return campaign_of(table, str(path))
 
 
+def class_of(case: KernelCase) -> str:
+    """The class of a kernel, as slices name it."""
+    return FAMILY_OF.get(case.name, case.op)
+
+
 def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
     """The kernels of a slice: the first of each class, then classes in turn, as often as they are worth."""
     weights = dict(zip(part.classes, part.weights, strict=True))
@@ -151,7 +162,7 @@ def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
     for case in job_plan(part.case, cuda, classes=part.classes):
         for mode in part.modes:
             if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
-                by_class.setdefault(FAMILY_OF.get(case.name, case.op), []).append(replace(case, mode=mode))
+                by_class.setdefault(class_of(case), []).append(replace(case, mode=mode))
     listed = []
     for place, (name, cases) in enumerate(by_class.items()):
         worth = max(weights.get(name, 0.0) / most, 0.05)

@@ -1,7 +1,7 @@
 """The kernels of one job on one GPU, and a few neighbours of each: the rows that a fit needs for that job, measured in little time.
 
-Shapes are the plan's shards; token counts are a quarter, half, once and twice the job's. Classes alternate, the smallest case of
-each first, so a sweep that is stopped early has rows of every class.
+Shapes are the plan's shards; token counts are a quarter, half, once and twice the job's. Classes alternate, the job's own shapes
+first, so a sweep that is stopped early has what the job runs, of every class.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
 from windtunnel.spec import Job
 
-SHARES = (0.25, 0.5, 1.0, 2.0)
+SHARES = (1.0, 0.5, 2.0, 0.25)
 """Token counts of products, relative to the job's."""
 
-FINE = (0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+FINE = (1.0, 0.5, 2.0, 0.25, 1.5, 0.75, 0.375)
 """Token counts of kernels that move bytes, which are short and vary more."""
 
 SPLITS = ((1, 1.0), (1, 0.5), (1, 0.25), (1, 2.0), (2, 0.5), (2, 1.0), (4, 0.25))
@@ -74,8 +74,7 @@ def job_plan(
     lists = []
     for name, cases in plan.by_class().items():
         if not classes or name in classes:
-            distinct = {each.key: each for each in cases}
-            lists.append(sorted(distinct.values(), key=lambda each: (each.flops or 0.0) + (each.bytes or 0.0)))
+            lists.append(list({each.key: each for each in cases}.values()))
     turns = [each for turn in zip_longest(*lists) for each in turn if each is not None]
     return [replace(each, rank=float(at)) for at, each in enumerate(turns)]
 
@@ -85,7 +84,7 @@ class _Plan:
 
     def __init__(self, case: Case, cuda: bool, products: str, fused_optimizer: bool) -> None:
         self.case, self.products, self.fused_optimizer = case, products, fused_optimizer
-        self.tokens, self.fine = (sorted({max(1, round(share * case.tokens)) for share in shares}) for shares in (SHARES, FINE))
+        self.tokens, self.fine = (list(dict.fromkeys(max(1, round(share * case.tokens)) for share in shares)) for shares in (SHARES, FINE))
         self.scope = Scope((case.model,), (case.tp,), tuple(self.tokens), (case.seq,), (case.dtype,), cuda, variants=False)
         self.shard = Shard(case.model, case.tp, 0)
 
@@ -108,12 +107,10 @@ class _Plan:
             by_name["rope"] = self._rope()
         if case.attention != "flash":
             by_name["softmax"] = self._softmax()
+        ways = [("device_copy", "fp32", None)]
         if WIDTH[case.dtype] < 4:
-            by_name["copy"] = (
-                copy.case(f"cast_{a}_{b}", n, a, b, 0.0)
-                for n in self._parameters()
-                for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))
-            )
+            ways += [(f"cast_{a}_{b}", a, b) for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))]
+        by_name["copy"] = (copy.case(name, n, a, b, 0.0) for n in self._parameters() for name, a, b in ways)
         if self.scope.cuda:
             by_name["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
         return {name: by_name[name] for name in CLASSES if name in by_name}
@@ -198,7 +195,8 @@ class _Plan:
 
     def _depths(self) -> list[int]:
         one_layer = sum(optimizer.tensors(self.shard))
-        return [depth for depth in DEPTHS if depth * one_layer <= optimizer.MOST]
+        fit = [depth for depth in DEPTHS if depth * one_layer <= optimizer.MOST]
+        return sorted(fit, key=lambda depth: abs(depth - self.case.model.layers))
 
     def _updates(self) -> Iterator[KernelCase]:
         way = "fused" if self.fused_optimizer else "foreach"
