@@ -20,9 +20,11 @@ from windtunnel.profile.kernels import (
     cross_entropy,
     embedding,
     gemm,
+    grouped_gemm,
     launch,
     norm,
     optimizer,
+    permute,
     reduce,
     residual,
     rope,
@@ -96,13 +98,15 @@ class _Plan:
             "gemm": self._products(),
             "attention": self._attention(),
             "norm": self._rows(next(k for k in norm.KERNELS if k.name == ("rms_norm" if rms else "layer_norm")), model.hidden),
-            "activation": self._rows(self._activation(), case.ffn),
+            "activation": self._rows(self._activation(), case.ffn, max(1, case.top_k)),
             "residual": self._rows(PointwiseKernel("elementwise", "residual_add", residual.add, (1, 1), (3, 0)), model.hidden),
             "cross_entropy": self._loss(),
             "embedding": self._embedding(),
             "optimizer": self._updates(),
             "reduce": self._norms(),
         }
+        if case.experts:
+            by_name |= {"grouped_gemm": self._experts(), "permute": self._permutes()}
         if model.position == "rope":
             by_name["rope"] = self._rope()
         if case.attention != "flash":
@@ -116,8 +120,11 @@ class _Plan:
         return {name: by_name[name] for name in CLASSES if name in by_name}
 
     def _products(self) -> Iterator[KernelCase]:
+        products = gemm.products(self.shard)
+        if self.case.experts:
+            products = [("router", self.case.experts, self.case.model.hidden), *(one for one in products if one[0][:3] != "mlp")]
         for tokens in self.tokens:
-            for name, n, k in gemm.products(self.shard):
+            for name, n, k in products:
                 if name == "lm_head":
                     n = self.case.vocab
                 dtype = self.case.dtype if name == "lm_head" else self.products
@@ -157,9 +164,24 @@ class _Plan:
         name = "swiglu" if self.case.model.gated else "squared_relu" if self.case.model.activation == "squared_relu" else "gelu"
         return next(kernel for kernel in (*activation.GATED, *activation.PLAIN) if kernel.name == name)
 
-    def _rows(self, kernel: PointwiseKernel, n: int) -> Iterator[KernelCase]:
-        dtype = self.case.dtype
+    def _experts(self) -> Iterator[KernelCase]:
+        """Products of all experts, of which each has an even share of the tokens."""
+        case, model = self.case, self.case.model
+        shape = grouped_gemm.ExpertShapes(model.name, model.hidden, case.ffn, case.experts, case.top_k, (1,), model.gated)
+        for tokens in self.tokens:
+            fashion = "grouped_mm" if self.scope.cuda and case.dtype == "bf16" else "expert_loop"
+            yield from grouped_gemm.layer(self.scope, shape, 1, tokens, fashion, 0.0)
+
+    def _permutes(self) -> Iterator[KernelCase]:
+        case = self.case
         for tokens in self.fine:
+            for name in ("moe_permute", "moe_unpermute"):
+                for phase in ("forward", "backward"):
+                    yield permute.case(name, tokens, case.model.hidden, case.top_k, phase, case.dtype, 0.0, case.model.name)
+
+    def _rows(self, kernel: PointwiseKernel, n: int, times_tokens: int = 1) -> Iterator[KernelCase]:
+        dtype = self.case.dtype
+        for tokens in (times_tokens * count for count in self.fine):
             for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):
                 if times:
                     yield one(kernel, phase, tokens, n, dtype, times * WIDTH[dtype] * tokens * n, 0.0, self.case.model.name)
