@@ -28,6 +28,7 @@ from windtunnel.profile.kernels import (
     reduce,
     residual,
     rope,
+    scan,
     softmax,
 )
 from windtunnel.profile.kernels.case import WIDTH, KernelCase
@@ -107,6 +108,8 @@ class _Plan:
         }
         if case.experts:
             by_name |= {"grouped_gemm": self._experts(), "permute": self._permutes()}
+        if not self.scope.cuda:
+            by_name["scan"] = self._scans()
         if model.position == "rope":
             by_name["rope"] = self._rope()
         if case.attention != "flash":
@@ -171,6 +174,12 @@ class _Plan:
         for tokens in self.tokens:
             fashion = "grouped_mm" if self.scope.cuda and case.dtype == "bf16" else "expert_loop"
             yield from grouped_gemm.layer(self.scope, shape, 1, tokens, fashion, 0.0)
+
+    def _scans(self) -> Iterator[KernelCase]:
+        case = self.case
+        for times, share in SPLITS:
+            seq = max(1, round(share * case.seq))
+            yield from scan.recurrences(case.model, case.tp, times * case.micro_batch, seq, case.dtype)
 
     def _permutes(self) -> Iterator[KernelCase]:
         case = self.case

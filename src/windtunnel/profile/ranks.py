@@ -188,7 +188,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     from windtunnel.profile.modules.family import Own
 
     torch, case = device.torch, case_of(asked["case"])
-    run = LayerBench(case, Own(), "eager", device, seed=0).step(case.model.layers)[0]["step"]
+    run = LayerBench(case, Own(), "eager", device, seed=0).whole()
     parts: dict[str, list[float]] = {name: [] for name in ("compute", "all_reduce", "update")}
     kernels = _kernels_again(asked, device)
     paces: list[float] = []
@@ -235,19 +235,18 @@ def _kernels_again(asked: dict[str, Any], device: Any) -> list[tuple[Callable[[]
 
 
 def _pace(kernels: Sequence[tuple[Callable[[], object], float]], device: Any) -> float:
-    """How long these kernels take now, over how long they took, by their weights; 1.0 of none."""
+    """How long these kernels take now, over how long they took, by their weights; 1.0 of none. On a CPU by the clock on the wall,
+    as steps: what other programs take counts."""
     pace = 0.0
     for run, weight in kernels:
         run()
-        taken = []
         for _ in range(LEAST):
             device.flush()
-            begin = device.mark()
+            begin = device.mark() if device.cuda else time.perf_counter()
             run()
-            end = device.mark()
+            end = device.mark() if device.cuda else time.perf_counter()
             device.synchronize()
-            taken.append(device.seconds_between(begin, end))
-        pace += weight * median(taken)
+            pace += weight * device.seconds_between(begin, end) / LEAST
     return pace if kernels else 1.0
 
 

@@ -13,9 +13,9 @@ from typing import Protocol, cast
 from torch import Tensor, arange, nn
 from torch.nn import functional
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.layer import Angles, DecoderLayer, norm
+from windtunnel.profile.modules.layer import MIXERS_BY_NAME, Angles, DecoderLayer, HybridLayer, norm
 
 LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""
@@ -51,7 +51,17 @@ class Own:
     library = "windtunnel"
 
     def layer(self, case: Case) -> nn.Module:
-        return DecoderLayer(case)
+        return DecoderLayer(case, experts=bool(case.experts))
+
+    def layers(self, case: Case) -> list[nn.Module]:
+        """All layers of the model, each of its kind. SpecError for a kind that has no module here."""
+        made: list[nn.Module] = []
+        for kind in case.model.kinds:
+            if kind.mixer not in MIXERS_BY_NAME or (kind.mixer == "linear_attention" and case.model.linear_decay != "head"):
+                raise SpecError("model", f"layers with {kind.mixer}", f"layers with {', '.join(MIXERS_BY_NAME)}")
+            plain = kind.mixer == "self_attention" and kind.feed != "none"
+            made.append(DecoderLayer(case, kind.experts) if plain else HybridLayer(case, kind))
+        return made
 
     def embedding(self, case: Case) -> nn.Module:
         return Embedding(case)

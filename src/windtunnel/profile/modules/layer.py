@@ -24,19 +24,22 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from windtunnel.profile.case import Case
+from windtunnel.profile.modules.recurrent import GatedDelta, Mamba2
+from windtunnel.spec.model import LayerKind
 
 Angles = tuple[Tensor, Tensor] | None
 
 
 class DecoderLayer(nn.Module):
-    """x + attention(norm x), then x + mlp(norm x); with `parallel_block` both read the same norm."""
+    """x + attention(norm x), then x + mlp(norm x); with `parallel_block` both read the same norm. `experts`: whether the MLP is a
+    mixture."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, experts: bool) -> None:
         super().__init__()
         self.norm1 = norm(case)
         self.attention = Attention(case)
         self.norm2 = None if case.model.parallel_block else norm(case)
-        self.mlp = MoE(case) if case.experts else MLP(case)
+        self.mlp = MoE(case) if experts else MLP(case)
 
     def forward(self, x: Tensor, angles: Angles) -> Tensor:
         y = self.norm1(x)
@@ -44,6 +47,22 @@ class DecoderLayer(nn.Module):
             return cast(Tensor, x + self.attention(y, angles) + self.mlp(y))
         x = x + self.attention(y, angles)
         return cast(Tensor, x + self.mlp(self.norm2(x)))
+
+
+class HybridLayer(nn.Module):
+    """x + part(norm x) for each part of a layer of a hybrid: its mixer, its MLP, or both."""
+
+    def __init__(self, case: Case, kind: LayerKind) -> None:
+        super().__init__()
+        mixer, feed = MIXERS_BY_NAME[kind.mixer], {"dense": MLP, "experts": MoE, "none": None}[kind.feed]
+        self.parts = nn.ModuleList(part(case) for part in (mixer, feed) if part is not None)
+        self.norms = nn.ModuleList(norm(case) for _ in self.parts)
+
+    def forward(self, x: Tensor, angles: Angles) -> Tensor:
+        for before, part in zip(self.norms, self.parts, strict=True):
+            y = before(x)
+            x = x + (part(y, angles) if isinstance(part, Attention) else part(y))
+        return x
 
 
 class Stack(nn.Module):
@@ -231,6 +250,13 @@ class Attention(nn.Module):
         scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~visible, float("-inf"))
         return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)
 
+
+MIXERS_BY_NAME: dict[str, Callable[[Case], nn.Module] | None] = {
+    "self_attention": Attention,
+    "mamba2": Mamba2,
+    "linear_attention": GatedDelta,
+    "no_mixer": None,
+}
 
 EPSILON = 1e-5
 
