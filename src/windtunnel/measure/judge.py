@@ -28,7 +28,7 @@ LEAST_COVERAGE = 0.6
 """Share of held-out kernels that lie within their stated error, below which it is not: one sigma covers 68 %."""
 
 AGAIN = 3
-"""Kernels of a class that are measured again between steps: a machine whose cores are shared is faster at one time than at another."""
+"""Kernels of a class that are measured again between steps: shared cores are faster at one time than at another."""
 
 ENOUGH = 5
 """Held-out rows below which nothing is said."""
@@ -48,8 +48,8 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class UnseenStep:
-    """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest. `pace`: how long kernels of
-    the cell took between these steps, over how long they took when they were measured; `predicted` is at that pace."""
+    """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest. `pace`: how long kernels
+    of the cell took between these steps, over how long they took when they were measured; `predicted` is at that pace."""
 
     what: str
     ranks: int
@@ -189,7 +189,7 @@ def kernels_again(campaign: Campaign, kept: Sequence[Dataset]) -> dict[str, tupl
     part = next((part for part in campaign.slices if part.kind == "kernels"), None)
     if part is None:
         return {}
-    rows = {key_of(row): row["seconds"] for data in kept for row in data.rows() if row["status"] == "ok" and row["level"] == "kernel"}
+    rows = {key_of(row): row["seconds"] for data in kept for row in data.where(level="kernel", status="ok").rows()}
     by_class: dict[str, list[str]] = {}
     for case in kernels_of(part, campaign.device != "cpu"):
         if case.key in rows:

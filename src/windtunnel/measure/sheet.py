@@ -93,7 +93,8 @@ def check_sheet(checked: CheckedCell) -> Sheet:
     )  # fmt: skip
     steps = tuple(
         (
-            Box(step.what), Box(f"{step.pace:.2f}", step.pace), Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
+            Box(step.what), Box(f"{step.pace:.2f}", step.pace),
+            Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
             Box(say.seconds(step.fastest), step.fastest), Box(f"{step.error_pct:+.1f} %", step.error_pct),
             Box(f"±{step.stated_pct:.0f} %", step.stated_pct), Box(Sentence("yes") if step.holds else Sentence("no")),
         )

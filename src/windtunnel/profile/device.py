@@ -152,8 +152,8 @@ class Device:
         return self.torch.empty(max(1, 2 * evicted // 4), dtype=self.torch.int32, device=self.place)
 
     def flush(self) -> None:
-        """Flush the cache that a step's operands do not stay in: write twice its size. A GPU's last level; of a CPU what is a core's
-        own, since its last level holds what the kernel before has written."""
+        """Flush the cache that a step's operands do not stay in: write twice its size. A GPU's last level; of a CPU what is a
+        core's own, since its last level holds what the kernel before has written."""
         self._flush_buffer.zero_()
 
     def sleep(self, seconds: float) -> None:

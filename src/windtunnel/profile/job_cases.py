@@ -87,7 +87,9 @@ class _Plan:
 
     def __init__(self, case: Case, cuda: bool, products: str, fused_optimizer: bool) -> None:
         self.case, self.products, self.fused_optimizer = case, products, fused_optimizer
-        self.tokens, self.fine = (list(dict.fromkeys(max(1, round(share * case.tokens)) for share in shares)) for shares in (SHARES, FINE))
+        self.tokens, self.fine = (
+            list(dict.fromkeys(max(1, round(share * case.tokens)) for share in shares)) for shares in (SHARES, FINE)
+        )
         self.scope = Scope((case.model,), (case.tp,), tuple(self.tokens), (case.seq,), (case.dtype,), cuda, variants=False)
         self.shard = Shard(case.model, case.tp, 0)
 
@@ -114,7 +116,7 @@ class _Plan:
             by_name["rope"] = self._rope()
         if case.attention != "flash":
             by_name["softmax"] = self._softmax()
-        ways = [("device_copy", "fp32", None)]
+        ways: list[tuple[str, str, str | None]] = [("device_copy", "fp32", None)]
         if WIDTH[case.dtype] < 4:
             ways += [(f"cast_{a}_{b}", a, b) for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))]
         by_name["copy"] = (copy.case(name, n, a, b, 0.0) for n in self._parameters() for name, a, b in ways)

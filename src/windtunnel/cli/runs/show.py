@@ -31,7 +31,7 @@ def command(
 ) -> None:
     run, broken = run_of(files, form)
     with show_spinner("breaking it down"):
-        report = report_of(run, operators_of_source(files))
+        report = report_of(run, operators_of_source(files, run))
     from windtunnel.runs.report_sheet import run_sheet
 
     outputs.show(run_sheet(report, broken), as_json(report))

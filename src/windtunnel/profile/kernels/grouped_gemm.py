@@ -91,8 +91,8 @@ def _loop(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase:
 
 
 class ExpertShapes(NamedTuple):
-    """`ffn`: inner width of one expert, gated or not; `ep`: cuts over expert parallelism, the most used first. Source: config.json of the
-    released weights."""
+    """`ffn`: inner width of one expert, gated or not; `ep`: cuts over expert parallelism, the most used first. Source: config.json
+    of the released weights."""
 
     name: str
     hidden: int

@@ -38,10 +38,10 @@ def _state_space(model: Model, tp: int, sequences: int, seq: int, dtype: str, ra
     heads, groups = (model.ssm_heads or 0) // tp, max(1, model.ssm_groups // tp)
     p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, seq)
 
-    def function(x: Any, step: Any, *others: Any) -> Any:
+    def function(x: Any, step: Any, decay: Any, b: Any, c: Any, skip: Any) -> Any:
         from windtunnel.profile.modules.recurrent import STEP, state_space_scan
 
-        return state_space_scan(x, step + STEP, *others, chunk)
+        return state_space_scan(x, step + STEP, decay, b, c, skip, chunk)
 
     shapes = ((sequences, seq, heads, p), (sequences, seq, heads), (heads,), *2 * ((sequences, seq, groups, n),), (heads,))
     width, tokens = WIDTH[dtype], sequences * seq
@@ -71,9 +71,7 @@ def _delta(model: Model, tp: int, sequences: int, seq: int, dtype: str, rank: fl
     yield from _convolution(channels, model.conv_width, False, sequences, seq, dtype, rank)
 
 
-def _convolution(
-    channels: int, width: int, bias: bool, sequences: int, seq: int, dtype: str, rank: float
-) -> Iterator[KernelCase]:
+def _convolution(channels: int, width: int, bias: bool, sequences: int, seq: int, dtype: str, rank: float) -> Iterator[KernelCase]:
     def function(x: Any, weight: Any, *biases: Any) -> Any:
         from torch.nn import functional
 
