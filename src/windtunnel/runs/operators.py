@@ -89,7 +89,7 @@ def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
     rows: list[OperatorRow] = []
     for file in files:
         path = Path(file)
-        if path.is_file() and (chrome := _chrome(path)) is not None:
+        if path.is_file() and (chrome := chrome_of(path)) is not None:
             rows += operators_of(chrome)
     return _shared(rows)
 
@@ -99,7 +99,8 @@ def _shared(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
     return tuple(sorted((replace(row, share=row.seconds / total) for row in rows), key=lambda row: -row.seconds))
 
 
-def _chrome(path: Path) -> dict[str, Any] | None:
+def chrome_of(path: Path) -> dict[str, Any] | None:
+    """The JSON of a trace of PyTorch's profiler; None for other files, and for those above `LARGEST`."""
     try:
         text = path.read_bytes() if path.stat().st_size <= LARGEST else b""
         if text[:2] == b"\x1f\x8b":
