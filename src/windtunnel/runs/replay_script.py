@@ -13,8 +13,8 @@ from windtunnel.runs.operators import chrome_of, operators_of
 
 TYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
-    "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool", "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
+    "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
+    "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
 }  # fmt: skip
 """The profiler's names of number formats -> PyTorch's."""
 
