@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from windtunnel.measure.judge import AGAIN, kernels_again, predict_step
@@ -124,3 +125,26 @@ def test_a_step_of_two_ranks_is_that_of_one_with_the_buffer_and_the_call(tmp_pat
     copied = both - alone - call
     assert 0.3 < copied / (2 * 4.0 * 5_048_576 / 4e9) < 3.0
     assert stated > 0 and wider >= 100.0 * 0.1 * call / both - 1e-9
+
+
+def test_an_operator_in_the_cache_is_faster_than_memory() -> None:
+    """Copies at three times the memory's rate, all inside the last level: predicted as measured there, and beyond it as memory."""
+    from windtunnel.calibrate.kernels.fit import fit
+    from windtunnel.compute.device import device
+    from windtunnel.compute.memory import memory_seconds
+    from windtunnel.reality.score.kernel_rows import gpu_of
+
+    sizes = [2**power for power in range(17, 24)]
+    rows = [
+        {
+            "level": "kernel", "op": "copy", "name": "device_copy", "phase": "forward", "dtype": "fp32", "mode": "eager",
+            "library": "aten", "n": size, "bytes": 2.0 * size, "seconds": 2.0 * size / 3e10, "status": "ok", "source": "made up",
+        }
+        for size in sizes
+    ]  # fmt: skip
+    kernels = fit([dataset(ABOUT, rows)]).kernels
+    curve, dev = kernels.memory["device_copy@aten"], device(gpu_of(ABOUT), kernels)
+    moved = np.array([2.0 * size for size in (*sizes, 2**30)])
+    took = memory_seconds(curve, dev, moved, np.zeros(len(moved), np.bool_))
+    assert took[:-1] == pytest.approx(moved[:-1] / 3e10, rel=0.05)
+    assert took[-1] == pytest.approx(moved[-1] / kernels.bandwidth, rel=0.1)
