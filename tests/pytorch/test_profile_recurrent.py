@@ -75,7 +75,7 @@ def test_a_hybrids_step_has_the_parameters_of_the_model(name: str) -> None:
     from windtunnel.profile.modules.family import Own
 
     job = load_job(JOB, HYBRIDS[name])
-    run = LayerBench(of_job(job), Own(), "eager", open_device("cpu"), seed=0).whole()
+    run = LayerBench(of_job(job), Own(), "eager", open_device("cpu"), seed=0).whole_step()
     before = [parameter.detach().clone() for parameter in run.parameters]
     run.backward(run.forward())
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in run.parameters)

@@ -10,9 +10,9 @@ import pytest
 
 from windtunnel.measure.judge import AGAIN, kernels_again, predict_step
 from windtunnel.measure.planning import on_machine, plan_of
-from windtunnel.profile.campaign import PlanSlice, class_of, kernels_of, slice_of, slice_table
 from windtunnel.profile.case import of_job
 from windtunnel.profile.device import CORE_CACHE, own_cache
+from windtunnel.profile.plan_slice import PlanSlice, class_of, kernels_of, slice_of, slice_table
 from windtunnel.profile.ranks import LEAST, _pace
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_job

@@ -13,7 +13,8 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
-from windtunnel.profile.campaign import Campaign, PlanSlice, read_campaign
+from windtunnel.profile.campaign import Campaign, read_campaign
+from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.session import key_of
 from windtunnel.records import Dataset, dataset
 from windtunnel.spec import Job, Runtime
@@ -184,7 +185,7 @@ def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]
 def kernels_again(campaign: Campaign, kept: Sequence[Dataset]) -> dict[str, tuple[float, float]]:
     """The first kernels of each class of the plan by key, with the seconds that they took and their share of the class's worth:
     those that are measured again beside the steps."""
-    from windtunnel.profile.campaign import class_of, kernels_of
+    from windtunnel.profile.plan_slice import class_of, kernels_of
 
     part = next((part for part in campaign.slices if part.kind == "kernels"), None)
     if part is None:
@@ -204,8 +205,8 @@ def unseen_steps(
 ) -> tuple[UnseenStep, ...]:
     """Steps of the whole model that are measured now, on one rank and on several, with the kernels of `again` between them; none
     where PyTorch is not here."""
-    from windtunnel.profile.campaign import slice_table
     from windtunnel.profile.case import case_table
+    from windtunnel.profile.plan_slice import slice_table
     from windtunnel.profile.ranks import run_ranks
 
     part = campaign.slices[0]

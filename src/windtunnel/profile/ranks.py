@@ -188,7 +188,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     from windtunnel.profile.modules.family import Own
 
     torch, case = device.torch, case_of(asked["case"])
-    run = LayerBench(case, Own(), "eager", device, seed=0).whole()
+    run = LayerBench(case, Own(), "eager", device, seed=0).whole_step()
     parts: dict[str, list[float]] = {name: [] for name in ("compute", "all_reduce", "update")}
     kernels = _kernels_again(asked, device)
     paces: list[float] = []
@@ -225,7 +225,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
 
 def _kernels_again(asked: dict[str, Any], device: Any) -> list[tuple[Callable[[], object], float]]:
     """Runs of the kernels of `asked["again"]`, {key: (seconds that it took before, its weight)}, with weight over seconds."""
-    from windtunnel.profile.campaign import kernels_of, slice_of
+    from windtunnel.profile.plan_slice import kernels_of, slice_of
     from windtunnel.profile.sweep import make_run
 
     before = asked.get("again") or {}

@@ -74,7 +74,7 @@ def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow
                 "number": len(seconds), "seconds": float(seconds.sum()), "flops": does.flops or None, "bytes": does.bytes or None,
             }  # fmt: skip
             rows.append(_row(call, gpu, None))
-    return _shared(rows)
+    return _with_shares(rows)
 
 
 def _gpu_named(name: str) -> GPU | None:
@@ -91,10 +91,10 @@ def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
         path = Path(file)
         if path.is_file() and (chrome := chrome_of(path)) is not None:
             rows += operators_of(chrome)
-    return _shared(rows)
+    return _with_shares(rows)
 
 
-def _shared(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
+def _with_shares(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
     total = sum(row.seconds for row in rows) or 1.0
     return tuple(sorted((replace(row, share=row.seconds / total) for row in rows), key=lambda row: -row.seconds))
 

@@ -42,7 +42,7 @@ INPUTS = [
 ]
 
 
-def bound():
+def find_overload():
     """The overload that takes these inputs, and its arguments by place and by name."""
     for overload in (getattr(torch.ops.{path}, name) for name in torch.ops.{path}.overloads()):
         pairs = list(zip(overload._schema.arguments, INPUTS))
@@ -50,14 +50,14 @@ def bound():
         named = {{argument.name: value for argument, value in pairs if argument.kwarg_only and value is not None}}
         try:
             overload(*given, **named)
-        except (RuntimeError, TypeError, NotImplementedError):
+        except (RuntimeError, TypeError):
             continue
         if len(overload._schema.arguments) >= len(INPUTS):
             return lambda: overload(*given, **named)
     raise SystemExit("{op} takes no such inputs here")
 
 
-RUN = bound()
+RUN = find_overload()
 
 
 def seconds():
@@ -91,7 +91,7 @@ def write_replay(files: Sequence[str | Path], op: str) -> str:
     if not mine or not re.fullmatch(r"\w+::\w+", op):
         raise UnknownName("--replay", op, sorted({row.op for row, _, _ in rows if "::" in row.op}))
     row, path, chrome = max(mine, key=lambda one: one[0].seconds)
-    event = next((event for event in _events(chrome, op) if _listed(event) == row.shapes), None)
+    event = next((event for event in _events(chrome, op) if _sizes_of(event) == row.shapes), None)
     if event is None or not row.shapes:
         raise SpecError("--replay", op, "an operator whose inputs were recorded", "Profile with record_shapes=True.")
     try:
@@ -110,7 +110,7 @@ def _events(chrome: dict[str, Any], op: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _listed(event: dict[str, Any]) -> str:
+def _sizes_of(event: dict[str, Any]) -> str:
     """An event's sizes as rows of operators show them."""
     sizes = event["args"].get("Input Dims") or []
     return " ".join("x".join(map(str, one)) for one in sizes if one and not isinstance(one[0], list))

@@ -128,14 +128,14 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = Tr
     if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
 
-    def fitted(first: MemoryCurve, free: list[str]) -> object:
+    def fit_constants(first: MemoryCurve, free: list[str]) -> object:
         bounds = {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in free}
         return solve(first, bounds, lambda c: memory_predict(c, dev, ahead), ahead.seconds, np.minimum(1.0, ahead.seconds / LONG))
 
-    curve = fitted(start, names)
+    curve = fit_constants(start, names)
     if cpu and "cache" not in names and isinstance(curve, MemoryCurve) and curve.efficiency > FULL:
         # no operator moves more than memory does: what is beyond came from the cache
-        curve = fitted(replace(start, efficiency=1.0), ["cache", *names[1:]])
+        curve = fit_constants(replace(start, efficiency=1.0), ["cache", *names[1:]])
     if not isinstance(curve, MemoryCurve) or backward.all() or not backward.any():
         return curve if isinstance(curve, MemoryCurve) else start
     behind = rows.take(backward)

@@ -59,7 +59,7 @@ def _operators(module: bytes) -> Iterator[tuple[str, XlaWork]]:
     computations = {}
     for computation in _all(module, 3):
         instructions = [_instruction(one) for one in _all(computation, 2)]
-        computations[_first(computation, 5)] = {one["id"]: one for one in instructions}
+        computations[_number(computation, 5)] = {one["id"]: one for one in instructions}
     for known in computations.values():
         for one in known.values():
             products = list(_products(one, known, computations))
@@ -87,7 +87,7 @@ def _instruction(data: bytes) -> dict[str, Any]:
     dot = next(_all(data, 30), None)
     return {
         "name": _text(data, 1), "opcode": _text(data, 2),
-        "shape": [shape for one in _all(data, 3) for shape in _shapes(one)], "id": _first(data, 35), "dot": dot,
+        "shape": [shape for one in _all(data, 3) for shape in _shapes(one)], "id": _number(data, 35), "dot": dot,
         "operands": _numbers(data, 36), "calls": _numbers(data, 38),
     }  # fmt: skip
 
@@ -95,7 +95,7 @@ def _instruction(data: bytes) -> dict[str, Any]:
 def _shapes(data: bytes) -> list[tuple[int, tuple[int, ...]]]:
     """(element type, sizes) of a shape, or of the shapes of a tuple."""
     parts = [shape for one in _all(data, 4) for shape in _shapes(one)]
-    return parts or [(_first(data, 2), tuple(_numbers(data, 3)))]
+    return parts or [(_number(data, 2), tuple(_numbers(data, 3)))]
 
 
 def _bytes(shapes: Sequence[tuple[int, tuple[int, ...]]]) -> float:
@@ -110,7 +110,7 @@ def _text(data: bytes, field: int) -> str:
     return next(_all(data, field), b"").decode("utf-8", "replace")
 
 
-def _first(data: bytes, field: int) -> int:
+def _number(data: bytes, field: int) -> int:
     """The first number of a field; 0 where there is none."""
     return next((value for number, _, value in fields(data) if number == field and isinstance(value, int)), 0)
 

@@ -58,13 +58,12 @@ def products(shard: Shard) -> list[tuple[str, int, int]]:
 def _recurrent_products(shard: Shard) -> list[tuple[str, int, int]]:
     """The projections of recurrent mixers that the model has."""
     model, tp = shard.model, shard.tp
-    mixers = {kind.mixer for kind in model.kinds}
     made = []
-    if "mamba2" in mixers:
+    if "state_space_scan" in shard.recurrences:
         inner, heads = model.ssm_width // tp, (model.ssm_heads or 0) // tp
         wide = 2 * inner + 2 * max(1, model.ssm_groups // tp) * model.ssm_state + heads
         made += [("mamba_in_proj", wide, model.hidden), ("mamba_out_proj", model.hidden, inner)]
-    if "linear_attention" in mixers and model.linear_decay == "head":
+    if "delta_rule" in shard.recurrences:
         keys, values, heads = model.linear_keys // tp, model.linear_values // tp, (model.linear_heads or 0) // tp
         made += [
             ("linear_in_proj", 2 * keys + 2 * values + 2 * heads, model.hidden), ("linear_out_proj", model.hidden, values),

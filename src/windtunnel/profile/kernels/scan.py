@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
-from windtunnel.profile.kernels.scope import Scope
+from windtunnel.profile.kernels.scope import Scope, recurrences_of
 from windtunnel.spec import Model
 
 
@@ -27,10 +27,10 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
 
 def recurrences(model: Model, tp: int, sequences: int, seq: int, dtype: str, rank: float = 0.0) -> Iterator[KernelCase]:
     """The recurrences of a model's layers over `sequences` of `seq` tokens, and their convolutions, both passes."""
-    mixers = {kind.mixer for kind in model.kinds}
-    if "mamba2" in mixers:
+    scans = recurrences_of(model)
+    if "state_space_scan" in scans:
         yield from _state_space(model, tp, sequences, seq, dtype, rank)
-    if "linear_attention" in mixers and model.linear_decay == "head":
+    if "delta_rule" in scans:
         yield from _delta(model, tp, sequences, seq, dtype, rank)
 
 

@@ -296,7 +296,7 @@ class LayerBench:
             placed = self._place_stack(layers)
         return self._run(placed, (self._hidden_state(),), self._hidden_state().detach()), placed
 
-    def whole(self) -> Run:
+    def whole_step(self) -> Run:
         """A step of the whole model, each layer of its kind. SpecError for a kind of layer that has no module."""
         own = Own()
         with self._new_tensors():

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.layer import MIXERS_BY_NAME, Angles, DecoderLayer, HybridLayer, norm
+from windtunnel.profile.modules.layer import MIXER_MODULES, Angles, DecoderLayer, HybridLayer, mixer_module, norm
 
 LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""
@@ -57,9 +57,10 @@ class Own:
         """All layers of the model, each of its kind. SpecError for a kind that has no module here."""
         made: list[nn.Module] = []
         for kind in case.model.kinds:
-            if kind.mixer not in MIXERS_BY_NAME or (kind.mixer == "linear_attention" and case.model.linear_decay != "head"):
-                raise SpecError("model", f"layers with {kind.mixer}", f"layers with {', '.join(MIXERS_BY_NAME)}")
-            plain = kind.mixer == "self_attention" and kind.feed != "none"
+            module = mixer_module(kind, case.model)
+            if module is None:
+                raise SpecError("model", f"layers with {kind.mixer}", f"layers with {', '.join(MIXER_MODULES)}")
+            plain = module == "attention" and kind.feed != "none"
             made.append(DecoderLayer(case, kind.experts) if plain else HybridLayer(case, kind))
         return made
 

@@ -24,8 +24,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.recurrent import GatedDelta, Mamba2
-from windtunnel.spec.model import LayerKind
+from windtunnel.profile.modules.recurrent import DeltaMixer, StateSpaceMixer
+from windtunnel.spec.mixer import MIXERS
+from windtunnel.spec.model import LayerKind, Model
 
 Angles = tuple[Tensor, Tensor] | None
 
@@ -54,7 +55,8 @@ class HybridLayer(nn.Module):
 
     def __init__(self, case: Case, kind: LayerKind) -> None:
         super().__init__()
-        mixer, feed = MIXERS_BY_NAME[kind.mixer], {"dense": MLP, "experts": MoE, "none": None}[kind.feed]
+        mixer = MIXER_MODULES.get(mixer_module(kind, case.model) or "")
+        feed = {"dense": MLP, "experts": MoE, "none": None}[kind.feed]
         self.parts = nn.ModuleList(part(case) for part in (mixer, feed) if part is not None)
         self.norms = nn.ModuleList(norm(case) for _ in self.parts)
 
@@ -251,12 +253,22 @@ class Attention(nn.Module):
         return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)
 
 
-MIXERS_BY_NAME: dict[str, Callable[[Case], nn.Module] | None] = {
-    "self_attention": Attention,
-    "mamba2": Mamba2,
-    "linear_attention": GatedDelta,
-    "no_mixer": None,
+MIXER_MODULES: dict[str, Callable[[Case], nn.Module]] = {
+    "attention": Attention,
+    "state_space_scan": StateSpaceMixer,
+    "delta_rule": DeltaMixer,
 }
+"""By the sub-module of datasets that a mixer is, or its measured scan."""
+
+
+def mixer_module(kind: LayerKind, model: Model) -> str | None:
+    """The key of `MIXER_MODULES` of a layer's mixer: empty where it has none; None where there is no such module."""
+    mixer = MIXERS[kind.mixer]
+    name = mixer.measured or mixer.recurrence
+    if not mixer.mixes:
+        return ""
+    return name if name in MIXER_MODULES and (name != "delta_rule" or model.linear_decay == "head") else None
+
 
 EPSILON = 1e-5
 

@@ -22,7 +22,7 @@ STEP = -4.6
 chunk, and a CPU is slow with the numbers too small for their format that are left."""
 
 
-class Mamba2(nn.Module):
+class StateSpaceMixer(nn.Module):
     """(batch, seq, hidden) -> the same: gate, input, B, C and step of each head come from one projection."""
 
     def __init__(self, case: Case) -> None:
@@ -50,7 +50,7 @@ class Mamba2(nn.Module):
         return cast(Tensor, self.out(self.norm(y.view(batch, seq, self.groups, -1)).reshape(batch, seq, self.inner)))
 
 
-class GatedDelta(nn.Module):
+class DeltaMixer(nn.Module):
     """(batch, seq, hidden) -> the same: queries, keys, values, gate, write strength and decay come from one projection."""
 
     def __init__(self, case: Case) -> None:
