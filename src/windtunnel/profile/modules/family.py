@@ -51,7 +51,7 @@ class Own:
     library = "windtunnel"
 
     def layer(self, case: Case) -> nn.Module:
-        return DecoderLayer(case, experts=bool(case.experts))
+        return DecoderLayer(case)
 
     def layers(self, case: Case) -> list[nn.Module]:
         """All layers of the model, each of its kind. SpecError for a kind that has no module here."""

@@ -33,14 +33,14 @@ Angles = tuple[Tensor, Tensor] | None
 
 class DecoderLayer(nn.Module):
     """x + attention(norm x), then x + mlp(norm x); with `parallel_block` both read the same norm. `experts`: whether the MLP is a
-    mixture."""
+    mixture; default: as the case has them."""
 
-    def __init__(self, case: Case, experts: bool) -> None:
+    def __init__(self, case: Case, experts: bool | None = None) -> None:
         super().__init__()
         self.norm1 = norm(case)
         self.attention = Attention(case)
         self.norm2 = None if case.model.parallel_block else norm(case)
-        self.mlp = MoE(case) if experts else MLP(case)
+        self.mlp = MoE(case) if (bool(case.experts) if experts is None else experts) else MLP(case)
 
     def forward(self, x: Tensor, angles: Angles) -> Tensor:
         y = self.norm1(x)
