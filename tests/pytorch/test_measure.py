@@ -14,8 +14,9 @@ import windtunnel as wt
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.profile import campaign as campaigns
-from windtunnel.profile.campaign import kernels_of, read_campaign, run_slices, supervise, write_campaign
+from windtunnel.profile.campaign import read_campaign, run_slices, supervise, write_campaign
 from windtunnel.profile.device import open_device
+from windtunnel.profile.plan_slice import kernels_of
 from windtunnel.profile.ranks import read_rows
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import dataset, read, write

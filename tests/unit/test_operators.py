@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.records import read
 from windtunnel.runs.operators import operators_of, operators_of_files
+from windtunnel.runs.replay_script import write_replay
 from windtunnel.runs.whatif import kernel_ratios
 from windtunnel.spec import load_gpu
 
@@ -98,3 +100,42 @@ def test_a_gpu_without_bf16_is_compared_in_fp16(capsys: pytest.CaptureFixture[st
     assert 0.05 < ratios["gemm"] < 0.6
     assert main(["whatif", "a.json", "--change", "fp8", "--set", "runtime.precision=fp16"]) == 2
     assert "--job JOB beside it" in capsys.readouterr().err
+
+
+def test_a_script_that_times_an_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The calls that took longest, with strides, formats and scalars as they were recorded; nothing of a trace is run as code."""
+    table = chrome()
+    for event in table["traceEvents"]:
+        if event["name"] == "aten::add":
+            event["args"] |= {"Input Strides": [[1, 4096], [2048, 1], []], "Concrete Inputs": ["", "", "2."]}
+            event["args"]["Input Dims"] = [*ADDED, []]
+            event["args"]["Input type"] = ["c10::BFloat16", "c10::BFloat16", "Scalar"]
+    path = tmp_path / 'a""" trace.json'
+    path.write_text(json.dumps(table), encoding="utf-8")
+    assert main(["runs", "show", str(path), "--replay", "aten::add"]) == 0
+    script = capsys.readouterr().out
+    compile(script, "script", "exec")
+    assert "tensor([4096, 2048], [1, 4096], torch.bfloat16)" in script and "    2.0,\n" in script
+    assert "1 calls of 50.0 us" in script and "a____trace.json" in script
+    assert main(["runs", "show", str(path), "--replay", "aten::sub"]) == 2 and "aten::add" in capsys.readouterr().err
+    assert main(["runs", "show", str(path), "--replay", "k1"]) == 2
+    for broken in ("__import__('os')", "[[1]]", "'text'"):
+        for event in table["traceEvents"]:
+            if event["name"] == "aten::add":
+                event["args"]["Concrete Inputs"] = ["", "", broken]
+        path.write_text(json.dumps(table), encoding="utf-8")
+        assert main(["runs", "show", str(path), "--replay", "aten::add"]) == 2 and "numbers" in capsys.readouterr().err
+
+
+def test_the_script_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    small = chrome()
+    for event in small["traceEvents"]:
+        if event["name"] == "aten::mm":
+            event["args"]["Input Dims"] = [[8, 4], [4, 6]]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(small), encoding="utf-8")
+    script = tmp_path / "mm.py"
+    script.write_text(write_replay([path], "aten::mm"), encoding="utf-8")
+    runpy.run_path(str(script))
+    assert "us; the trace has 50.0 us" in capsys.readouterr().out

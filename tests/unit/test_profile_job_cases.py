@@ -1,4 +1,4 @@
-"""The kernels of one job: its own shapes are there, classes take turns, the small ones come first."""
+"""The kernels of one job: its own shapes are there and come first, classes take turns; mixtures and hybrids have what they run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from windtunnel.cli import main
 from windtunnel.profile.case import of_job
 from windtunnel.profile.job_cases import job_plan
 from windtunnel.spec import load_job
+from windtunnel.workload import Kind, build
+from windtunnel.workload.identity import Role
+from windtunnel.workload.ops import Phase
 
 JOB = Path(__file__).parents[2] / "examples" / "jobs" / "tiny-llama.toml"
 
 
 def test_every_class_of_the_job_in_turn() -> None:
     cases = job_plan(of_job(load_job(JOB)), cuda=False)
-    first = {case.name for case in cases[:10]}
-    assert first - {"attention_qkv", "attention_proj"} == {
+    first = {case.name for case in cases[:11]}
+    assert first - {"mlp_up_proj"} == {
         "sdpa",
         "rms_norm",
         "swiglu",
@@ -28,9 +31,10 @@ def test_every_class_of_the_job_in_turn() -> None:
         "embedding",
         "adamw_fused",
         "grad_norm",
+        "device_copy",
     }
-    sizes = [case.flops for case in cases if case.op == "gemm"]
-    assert sizes == sorted(sizes, key=lambda size: size or 0.0) and len({case.key for case in cases}) == len(cases)
+    tokens = [case.k if case.phase == "wgrad" else case.m for case in cases if case.op == "gemm"]
+    assert tokens == sorted(tokens, key=(512, 256, 1024, 128).index) and len({case.key for case in cases}) == len(cases)
     # 2 x 256 tokens of hidden 256: gate and up together 1408 wide, keys and values of 4 heads of 32 beside 8 of queries
     products = {(case.phase, case.m, case.n, case.k) for case in cases if case.op == "gemm"}
     for m, n, k in ((512, 1408, 256), (512, 256, 704), (512, 512, 256), (512, 256, 256), (512, 4096, 256)):
@@ -39,6 +43,33 @@ def test_every_class_of_the_job_in_turn() -> None:
     assert {case.dtype for case in cases} == {"fp32"}
     core = {(case.batch, case.m) for case in cases if case.op == "attention"}
     assert (16, 256) in core and (16, 64) in core and (16, 512) in core
+
+
+MIXTURE = ("model.experts=8", "model.top_k=2", "model.expert_ffn=352")
+MAMBA = ("model.ssm_heads=8", "model.ssm_head_dim=32", "model.ssm_groups=2", "model.ssm_state=16", "model.ssm_chunk=64")
+DELTA = ("model.linear_heads=8", "model.linear_key_heads=4", "model.linear_key_dim=16", "model.linear_value_dim=32")
+HYBRIDS = ((*MAMBA, 'model.layer_pattern="M-M*-"', "model.layers=5"), (*DELTA, 'model.mixer_pattern="L3A"'))
+
+
+@pytest.mark.parametrize("sets", [(), MIXTURE, *HYBRIDS])
+def test_the_kernels_are_those_of_the_graph(sets: tuple[str, ...]) -> None:
+    """Every product and every scan of the job's graph is a case, of as many bytes."""
+    job = load_job(JOB, [*sets, "runtime.fused_wgrad=false"])
+    cases = job_plan(of_job(job), cuda=False)
+    ops = build(job).ops
+    planned = {(case.op, case.batch or 1, case.m, case.n, case.k) for case in cases}
+    names = {Kind.GEMM: "gemm", Kind.GROUPED_GEMM: "grouped_gemm", Kind.SCAN: "scan"}
+    rows = [row for row in range(len(ops.names)) if Kind(int(ops.kind[row])) in names]
+    for row in rows:
+        op, batch, m, n, k = names[Kind(int(ops.kind[row]))], *(int(getattr(ops, name)[row]) for name in ("batch", "m", "n", "k"))
+        assert (op, batch, m, n, k) in planned, ops.names[row]
+        if op == "scan":
+            phase = "forward" if ops.phase[row] == Phase.FORWARD else "backward"
+            (same,) = (case for case in cases if (case.op, case.phase, case.batch, case.m) == (op, phase, batch, m))
+            assert same.bytes == pytest.approx(float(ops.bytes[row]))
+    assert {"grouped_gemm", "permute"} <= {case.op for case in cases} or sets != MIXTURE
+    convolved = {float(ops.bytes[row]) for row in range(len(ops.names)) if ops.role[row] == Role.SHORT_CONVOLUTION}
+    assert convolved <= {case.bytes for case in cases if case.name == "short_convolution"} and bool(convolved) == (sets in HYBRIDS)
 
 
 def test_a_job_in_fewer_bits_on_a_gpu() -> None:

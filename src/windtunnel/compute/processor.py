@@ -88,6 +88,9 @@ OPERATORS: dict[tuple[Kind, Role | None], tuple[Operator, ...]] = {
     (Kind.CROSS_ENTROPY, None): (Operator("cross_entropy", 1 / 4, 2 / 3),),
     (Kind.EMBEDDING, None): (Operator("embedding", 1.0, 0.0),),
     (Kind.REDUCE, Role.GRADIENT_NORM): (Operator("grad_norm"),),
+    (Kind.ELEMENTWISE, Role.SHORT_CONVOLUTION): (Operator("short_convolution"),),
+    (Kind.SCAN, Role.STATE_SPACE_SCAN): (Operator("state_space_scan"),),
+    (Kind.SCAN, Role.DELTA_RULE): (Operator("delta_rule"),),
     (Kind.OPTIMIZER, Role.ADAM_UPDATE): (Operator("adamw_fused"), Operator("adamw_foreach")),
 }
 """Kind and role (None: any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice

@@ -48,6 +48,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("pytorch-et", "traces.pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
     Importer("kineto", "traces.kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
     Importer("nsight", "traces.nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
+    Importer("rocprof", "traces.rocprof", "rocprofv3's kernel traces in JSON, a file a process"),
+    Importer("xplane", "traces.xplane", "profiles of JAX and TensorFlow (.xplane.pb), a file a host"),
     Importer("straggler", "traces.straggler", "ByteDance's straggler analysis: traces (Parquet), results, degrees"),
     Importer("memory-timeline", "traces.memory_timeline", "PyTorch's memory timelines, the raw form"),
     Importer("primus-timings", "traces.primus_timings", "Primus' pipeline timings, a file a rank"),

@@ -13,7 +13,8 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
-from windtunnel.profile.campaign import Campaign, PlanSlice, read_campaign
+from windtunnel.profile.campaign import Campaign, read_campaign
+from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.session import key_of
 from windtunnel.records import Dataset, dataset
 from windtunnel.spec import Job, Runtime
@@ -26,6 +27,9 @@ MOST_MAPE = 20.0
 
 LEAST_COVERAGE = 0.6
 """Share of held-out kernels that lie within their stated error, below which it is not: one sigma covers 68 %."""
+
+AGAIN = 3
+"""Kernels of a class that are measured again between steps: shared cores are faster at one time than at another."""
 
 ENOUGH = 5
 """Held-out rows below which nothing is said."""
@@ -45,7 +49,8 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class UnseenStep:
-    """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest."""
+    """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest. `pace`: how long kernels
+    of the cell took between these steps, over how long they took when they were measured; `predicted` is at that pace."""
 
     what: str
     ranks: int
@@ -53,6 +58,7 @@ class UnseenStep:
     measured: float
     fastest: float
     stated_pct: float
+    pace: float = 1.0
 
     @property
     def error_pct(self) -> float:
@@ -103,7 +109,7 @@ def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
         curves.write_text(text(fit(kept).kernels), encoding="utf-8")
         classes = held_out_errors(held, str(curves))
         job = job_with_curves(asked_on(campaign, kept), str(curves), kept[0])
-        steps = unseen_steps(folder, campaign, job, ranks, budget)
+        steps = unseen_steps(folder, campaign, job, ranks, budget, kernels_again(campaign, kept))
     flagged = tuple(
         f"{row['name']} {row['phase']}, {row['mode']}: {row['max_error']:.2g} from {row['checked_against']}"
         for data in files.values() for row in data.rows()
@@ -176,22 +182,48 @@ def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]
     )  # fmt: skip
 
 
-def unseen_steps(folder: Path, campaign: Campaign, job: Job, ranks: int | None, budget: float) -> tuple[UnseenStep, ...]:
-    """Steps of the whole model that are measured now, on one rank and on several; none where PyTorch is not here."""
+def kernels_again(campaign: Campaign, kept: Sequence[Dataset]) -> dict[str, tuple[float, float]]:
+    """The first kernels of each class of the plan by key, with the seconds that they took and their share of the class's worth:
+    those that are measured again beside the steps."""
+    from windtunnel.profile.plan_slice import class_of, kernels_of
+
+    part = next((part for part in campaign.slices if part.kind == "kernels"), None)
+    if part is None:
+        return {}
+    rows = {key_of(row): row["seconds"] for data in kept for row in data.where(level="kernel", status="ok").rows()}
+    by_class: dict[str, list[str]] = {}
+    for case in kernels_of(part, campaign.device != "cpu"):
+        if case.key in rows:
+            by_class.setdefault(class_of(case), []).append(case.key)
+    worth = dict(zip(part.classes, part.weights, strict=True))
+    chosen = {key: (rows[key], worth.get(name, 0.0) / len(keys[:AGAIN])) for name, keys in by_class.items() for key in keys[:AGAIN]}
+    return {key: pair for key, pair in chosen.items() if pair[1] > 0}
+
+
+def unseen_steps(
+    folder: Path, campaign: Campaign, job: Job, ranks: int | None, budget: float, again: dict[str, tuple[float, float]]
+) -> tuple[UnseenStep, ...]:
+    """Steps of the whole model that are measured now, on one rank and on several, with the kernels of `again` between them; none
+    where PyTorch is not here."""
     from windtunnel.profile.case import case_table
+    from windtunnel.profile.plan_slice import slice_table
     from windtunnel.profile.ranks import run_ranks
 
     part = campaign.slices[0]
     called = next((one for one in campaign.slices if one.kind == "collectives"), None)
+    kernels = next((slice_table(one) for one in campaign.slices if one.kind == "kernels"), None)
     most = ranks or (called.ranks if called is not None else 1)
     steps = []
     for count in dict.fromkeys((1, most)):
-        asked = {"kind": "step", "case": case_table(part.case)}
+        asked = {"kind": "step", "case": case_table(part.case), "kernels": kernels, "again": again}
         if not (rows := run_ranks(asked, count, budget / 2)):
             continue
         links = _call_rows(folder, called) if count > 1 else []
         predicted, stated = predict_step(job, part, count, links)
-        steps.append(UnseenStep(f"a step of {count} ranks", count, predicted, rows[0]["seconds"], rows[0]["seconds_min"], stated))
+        step, pace = rows[0], rows[0]["pace"]
+        steps.append(
+            UnseenStep(f"a step of {count} ranks", count, pace * predicted, step["seconds"], step["seconds_min"], stated, pace)
+        )
     return tuple(steps)
 
 
@@ -223,10 +255,20 @@ def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str
         return alone.step_time_s, 100.0 * alone.relative_error
     size = 4.0 * float(alone.parameters)
     row = min((row for row in links if row["op"] == "all_reduce" and row["seconds"]), key=lambda row: abs(row["bytes"] - size))
-    call = row["seconds_min"] * size / row["bytes"]
-    exposed = alone.step_time_s - predict(_on_one(there)).step_time_s
-    predicted = alone.step_time_s - exposed + call
-    return predicted, 100.0 * max(alone.relative_error, (row["seconds"] / row["seconds_min"] - 1.0) * call / predicted)
+    call = row["seconds"] * size / row["bytes"]
+    one = predict(_on_one(there))
+    predicted = one.step_time_s + _copy_seconds(there, size) + call
+    return predicted, 100.0 * max(one.relative_error, (1.0 - row["seconds_min"] / row["seconds"]) * call / predicted)
+
+
+def _copy_seconds(job: Job, size: float) -> float:
+    """Seconds in which a device copies `size` B into a buffer."""
+    from windtunnel.compute import estimate
+    from windtunnel.workload.identity import Module
+    from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
+
+    row = Op("gradients in one buffer", Kind.COPY, Phase.OPTIMIZER, Module.OPTIMIZER, DTYPES.index("fp32"), bytes=2.0 * size)
+    return float(estimate(OpTable.of([row]), job.cluster.gpu, job.kernel_runtime).seconds[0])
 
 
 def _on_one(job: Job) -> Job:
@@ -237,7 +279,11 @@ def _on_one(job: Job) -> Job:
 
 
 def _plain_runtime(runtime: Runtime) -> Runtime:
-    """What `profile.ranks` runs: own modules, one all-reduce of fp32 gradients after the last backward pass."""
+    """What `profile.ranks` runs: own modules, gradients of one micro batch that nothing is added to, and one all-reduce of them in
+    fp32 after the backward pass."""
     return runtime.model_copy(
-        update={"overlap_grad_reduce": False, "overlap_param_gather": False, "overlap_p2p": False, "sharding_copies": False}
-    )
+        update={
+            "overlap_grad_reduce": False, "overlap_param_gather": False, "overlap_p2p": False, "sharding_copies": False,
+            "fused_wgrad": True,
+        }
+    )  # fmt: skip

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import parse_budget
 from windtunnel.measure.reasons import CALLS, reasons_of
-from windtunnel.profile.campaign import Campaign, PlanSlice
+from windtunnel.profile.campaign import Campaign
 from windtunnel.profile.case import of_job
 from windtunnel.profile.kernels import CLASSES
+from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.spec import Job, load_gpu, load_job
 from windtunnel.spec.loading.catalog import names
 from windtunnel.workload import parameter_count

@@ -93,7 +93,8 @@ def check_sheet(checked: CheckedCell) -> Sheet:
     )  # fmt: skip
     steps = tuple(
         (
-            Box(step.what), Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
+            Box(step.what), Box(f"{step.pace:.2f}", step.pace),
+            Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
             Box(say.seconds(step.fastest), step.fastest), Box(f"{step.error_pct:+.1f} %", step.error_pct),
             Box(f"±{step.stated_pct:.0f} %", step.stated_pct), Box(Sentence("yes") if step.holds else Sentence("no")),
         )
@@ -102,7 +103,7 @@ def check_sheet(checked: CheckedCell) -> Sheet:
     whole = checked.held_out[0]
     verdict = Sentence("Predictions may rest on it.") if checked.usable else Sentence("Predictions may not rest on it.")
     heads = ("rows", "mean |error|", "bias", "stated", "within it")
-    of_steps = ("predicted", "measured", "fastest", "error", "stated")
+    of_steps = ("pace", "predicted", "measured", "fastest", "error", "stated")
     flags = tuple(map(quote, checked.flagged))
     return Sheet(
         Sentence("Check of {folder}", folder=checked.folder), verdict,

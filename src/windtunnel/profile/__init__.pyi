@@ -5,10 +5,10 @@ from .api import run as run
 from .api import show as show
 from .api import sweep as sweep
 from .campaign import Campaign as Campaign
-from .campaign import PlanSlice as PlanSlice
 from .case import Case as Case
 from .gains import Gain as Gain
 from .kernels.case import KernelCase as KernelCase
+from .plan_slice import PlanSlice as PlanSlice
 from .run import Outcome as Outcome
 from .run import RunSettings as RunSettings
 from .sweep import SweepOutcome as SweepOutcome

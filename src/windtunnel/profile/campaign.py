@@ -7,7 +7,6 @@ compilation can outlast any check between repetitions. It needs torch, numpy, py
 from __future__ import annotations
 
 import argparse
-import heapq
 import json
 import os
 import signal
@@ -21,12 +20,10 @@ from typing import Any
 
 from windtunnel.base.errors import EngineError, FileError, SpecError, WindtunnelError
 from windtunnel.profile import power
-from windtunnel.profile.case import Case, case_of, case_table
 from windtunnel.profile.data_card import write_card
 from windtunnel.profile.datasheet import about, describe_empty_columns
 from windtunnel.profile.device import Device, open_device
-from windtunnel.profile.job_cases import job_plan
-from windtunnel.profile.kernels import KernelCase
+from windtunnel.profile.plan_slice import PlanSlice, kernels_of, slice_of, slice_table
 from windtunnel.profile.session import Session, is_same_device, key_of
 from windtunnel.profile.sweep import sweep
 from windtunnel.profile.sweep_names import name_kernels
@@ -49,34 +46,10 @@ GRACE = 0.04
 """Share of the budget after which a run is interrupted, and has `LAST` s to write its rows before it is killed."""
 LAST = 0.025
 
-FAMILY_OF = {"residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation"}
-"""Kernel -> its class, where all of an op are one class of the graph."""
-
 SAID = "windtunnel: "
 """How the measuring process begins the line of an error that it names."""
 
-KINDS = ("layers", "kernels", "collectives")
-
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class PlanSlice:
-    """One file of a campaign. `classes` and `weights`: kernel classes with what they are worth, the most first; `why`: in words.
-
-    `share`: of the time that is left for this and later slices.
-    """
-
-    name: str
-    kind: str
-    case: Case
-    share: float
-    why: str
-    classes: tuple[str, ...] = ()
-    weights: tuple[float, ...] = ()
-    modes: tuple[str, ...] = ("eager",)
-    ranks: int = 2
-    gradient_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,15 +70,8 @@ class Campaign:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, from which `campaign_of` makes it again."""
         table = asdict(replace(self, slices=()))
-        table["slices"] = [{**vars(part), "case": case_table(part.case)} for part in self.slices]
+        table["slices"] = [slice_table(part) for part in self.slices]
         return {"format": FORMAT, **table}
-
-
-def _slice_of(table: Any) -> PlanSlice:
-    if table["kind"] not in KINDS:
-        raise ValueError("a slice of another kind")
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    return PlanSlice(**{**fields, "case": case_of(table["case"])})
 
 
 def campaign_of(table: Any, path: str = FILE) -> Campaign:
@@ -113,7 +79,7 @@ def campaign_of(table: Any, path: str = FILE) -> Campaign:
     try:
         if table.pop("format") != FORMAT:
             raise ValueError("another version")
-        slices = tuple(_slice_of(part) for part in table.pop("slices"))
+        slices = tuple(slice_of(part) for part in table.pop("slices"))
         return Campaign(**{**table, "slices": slices, "jobs": tuple(table["jobs"]), "sets": tuple(table["sets"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileError(path, str(error).splitlines()[0][:120], "a plan that `windtunnel measure plan` wrote") from error
@@ -141,22 +107,6 @@ def read_campaign(folder: Path) -> Campaign:
     except ValueError as error:
         raise FileError(str(path), "no JSON", "a plan that `windtunnel measure plan` wrote") from error
     return campaign_of(table, str(path))
-
-
-def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
-    """The kernels of a slice: the first of each class, then classes in turn, as often as they are worth."""
-    weights = dict(zip(part.classes, part.weights, strict=True))
-    most = max(weights.values(), default=1.0) or 1.0
-    by_class: dict[str, list[KernelCase]] = {}
-    for case in job_plan(part.case, cuda, classes=part.classes):
-        for mode in part.modes:
-            if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
-                by_class.setdefault(FAMILY_OF.get(case.name, case.op), []).append(replace(case, mode=mode))
-    listed = []
-    for place, (name, cases) in enumerate(by_class.items()):
-        worth = max(weights.get(name, 0.0) / most, 0.05)
-        listed.append([(number / worth, place, number, case) for number, case in enumerate(cases)])
-    return [case for *_, case in heapq.merge(*listed)]
 
 
 def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell = print) -> float:

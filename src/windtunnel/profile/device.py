@@ -25,6 +25,11 @@ DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bflo
 CPU_CACHE = 32 * 2**20
 """B. Assumed size of the last-level cache if the operating system does not state it."""
 
+CORE_CACHE = 2 * 2**20
+"""B. The same of a core's own cache."""
+
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
 
 class Device:
     """One device. `kind`: PyTorch's name (cuda or cpu); `backend`: cuda, rocm or cpu."""
@@ -143,10 +148,12 @@ class Device:
 
     @cached_property
     def _flush_buffer(self) -> Any:
-        return self.torch.empty(max(1, 2 * self.l2 // 4), dtype=self.torch.int32, device=self.place)
+        evicted = self.l2 if self.cuda else own_cache(CACHES)
+        return self.torch.empty(max(1, 2 * evicted // 4), dtype=self.torch.int32, device=self.place)
 
     def flush(self) -> None:
-        """Flush the last-level cache: write twice its size, so that the next kernel reads its operands from memory."""
+        """Flush the cache that a step's operands do not stay in: write twice its size. A GPU's last level; of a CPU what is a
+        core's own, since its last level holds what the kernel before has written."""
         self._flush_buffer.zero_()
 
     def sleep(self, seconds: float) -> None:
@@ -214,12 +221,22 @@ def _cpu_cores() -> int:
 
 
 def _cpu_cache() -> int:
-    sizes = [CPU_CACHE]
-    for file in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
+    return min(max(_cache_sizes(CACHES), default=CPU_CACHE), 4 * CPU_CACHE)
+
+
+def own_cache(caches: Path) -> int:
+    """The largest cache below the last level, B, of what the operating system says of a core's caches."""
+    sizes = sorted(set(_cache_sizes(caches)))
+    return sizes[-2] if len(sizes) > 1 else CORE_CACHE
+
+
+def _cache_sizes(caches: Path) -> list[int]:
+    sizes = []
+    for file in sorted(caches.glob("index*/size")):
         text = file.read_text(encoding="utf-8").strip()
         if text[:-1].isdigit() and text[-1] in "KM":
             sizes.append(int(text[:-1]) * (2**10 if text[-1] == "K" else 2**20))
-    return min(max(sizes[1:] or sizes), 4 * CPU_CACHE)
+    return sizes
 
 
 def _meminfo(key: str) -> int:

@@ -1,7 +1,7 @@
 """The kernels of one job on one GPU, and a few neighbours of each: the rows that a fit needs for that job, measured in little time.
 
-Shapes are the plan's shards; token counts are a quarter, half, once and twice the job's. Classes alternate, the smallest case of
-each first, so a sweep that is stopped early has rows of every class.
+Shapes are the plan's shards; token counts are a quarter, half, once and twice the job's. Classes alternate, the job's own shapes
+first, so a sweep that is stopped early has what the job runs, of every class.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from windtunnel.profile.kernels import (
     cross_entropy,
     embedding,
     gemm,
+    grouped_gemm,
     launch,
     norm,
     optimizer,
+    permute,
     reduce,
     residual,
     rope,
+    scan,
     softmax,
 )
 from windtunnel.profile.kernels.case import WIDTH, KernelCase
@@ -33,10 +36,10 @@ from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
 from windtunnel.spec import Job
 
-SHARES = (0.25, 0.5, 1.0, 2.0)
+SHARES = (1.0, 0.5, 2.0, 0.25)
 """Token counts of products, relative to the job's."""
 
-FINE = (0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+FINE = (1.0, 0.5, 2.0, 0.25, 1.5, 0.75, 0.375)
 """Token counts of kernels that move bytes, which are short and vary more."""
 
 SPLITS = ((1, 1.0), (1, 0.5), (1, 0.25), (1, 2.0), (2, 0.5), (2, 1.0), (4, 0.25))
@@ -74,8 +77,7 @@ def job_plan(
     lists = []
     for name, cases in plan.by_class().items():
         if not classes or name in classes:
-            distinct = {each.key: each for each in cases}
-            lists.append(sorted(distinct.values(), key=lambda each: (each.flops or 0.0) + (each.bytes or 0.0)))
+            lists.append(list({each.key: each for each in cases}.values()))
     turns = [each for turn in zip_longest(*lists) for each in turn if each is not None]
     return [replace(each, rank=float(at)) for at, each in enumerate(turns)]
 
@@ -85,7 +87,9 @@ class _Plan:
 
     def __init__(self, case: Case, cuda: bool, products: str, fused_optimizer: bool) -> None:
         self.case, self.products, self.fused_optimizer = case, products, fused_optimizer
-        self.tokens, self.fine = (sorted({max(1, round(share * case.tokens)) for share in shares}) for shares in (SHARES, FINE))
+        self.tokens, self.fine = (
+            list(dict.fromkeys(max(1, round(share * case.tokens)) for share in shares)) for shares in (SHARES, FINE)
+        )
         self.scope = Scope((case.model,), (case.tp,), tuple(self.tokens), (case.seq,), (case.dtype,), cuda, variants=False)
         self.shard = Shard(case.model, case.tp, 0)
 
@@ -97,30 +101,35 @@ class _Plan:
             "gemm": self._products(),
             "attention": self._attention(),
             "norm": self._rows(next(k for k in norm.KERNELS if k.name == ("rms_norm" if rms else "layer_norm")), model.hidden),
-            "activation": self._rows(self._activation(), case.ffn),
+            "activation": self._rows(self._activation(), case.ffn, max(1, case.top_k)),
             "residual": self._rows(PointwiseKernel("elementwise", "residual_add", residual.add, (1, 1), (3, 0)), model.hidden),
             "cross_entropy": self._loss(),
             "embedding": self._embedding(),
             "optimizer": self._updates(),
             "reduce": self._norms(),
         }
+        if case.experts:
+            by_name |= {"grouped_gemm": self._experts(), "permute": self._permutes()}
+        if not self.scope.cuda:
+            by_name["scan"] = self._scans()
         if model.position == "rope":
             by_name["rope"] = self._rope()
         if case.attention != "flash":
             by_name["softmax"] = self._softmax()
+        ways: list[tuple[str, str, str | None]] = [("device_copy", "fp32", None)]
         if WIDTH[case.dtype] < 4:
-            by_name["copy"] = (
-                copy.case(f"cast_{a}_{b}", n, a, b, 0.0)
-                for n in self._parameters()
-                for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))
-            )
+            ways += [(f"cast_{a}_{b}", a, b) for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))]
+        by_name["copy"] = (copy.case(name, n, a, b, 0.0) for n in self._parameters() for name, a, b in ways)
         if self.scope.cuda:
             by_name["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
         return {name: by_name[name] for name in CLASSES if name in by_name}
 
     def _products(self) -> Iterator[KernelCase]:
+        products = gemm.products(self.shard)
+        if self.case.experts:
+            products = [("router", self.case.experts, self.case.model.hidden), *(one for one in products if one[0][:3] != "mlp")]
         for tokens in self.tokens:
-            for name, n, k in gemm.products(self.shard):
+            for name, n, k in products:
                 if name == "lm_head":
                     n = self.case.vocab
                 dtype = self.case.dtype if name == "lm_head" else self.products
@@ -160,9 +169,30 @@ class _Plan:
         name = "swiglu" if self.case.model.gated else "squared_relu" if self.case.model.activation == "squared_relu" else "gelu"
         return next(kernel for kernel in (*activation.GATED, *activation.PLAIN) if kernel.name == name)
 
-    def _rows(self, kernel: PointwiseKernel, n: int) -> Iterator[KernelCase]:
-        dtype = self.case.dtype
+    def _experts(self) -> Iterator[KernelCase]:
+        """Products of all experts, of which each has an even share of the tokens."""
+        case, model = self.case, self.case.model
+        shape = grouped_gemm.ExpertShapes(model.name, model.hidden, case.ffn, case.experts, case.top_k, (1,), model.gated)
+        for tokens in self.tokens:
+            fashion = "grouped_mm" if self.scope.cuda and case.dtype == "bf16" else "expert_loop"
+            yield from grouped_gemm.layer(self.scope, shape, 1, tokens, fashion, 0.0)
+
+    def _scans(self) -> Iterator[KernelCase]:
+        case = self.case
+        for times, share in SPLITS:
+            seq = max(1, round(share * case.seq))
+            yield from scan.recurrences(case.model, case.tp, times * case.micro_batch, seq, case.dtype)
+
+    def _permutes(self) -> Iterator[KernelCase]:
+        case = self.case
         for tokens in self.fine:
+            for name in ("moe_permute", "moe_unpermute"):
+                for phase in ("forward", "backward"):
+                    yield permute.case(name, tokens, case.model.hidden, case.top_k, phase, case.dtype, 0.0, case.model.name)
+
+    def _rows(self, kernel: PointwiseKernel, n: int, times_tokens: int = 1) -> Iterator[KernelCase]:
+        dtype = self.case.dtype
+        for tokens in (times_tokens * count for count in self.fine):
             for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):
                 if times:
                     yield one(kernel, phase, tokens, n, dtype, times * WIDTH[dtype] * tokens * n, 0.0, self.case.model.name)
@@ -198,7 +228,8 @@ class _Plan:
 
     def _depths(self) -> list[int]:
         one_layer = sum(optimizer.tensors(self.shard))
-        return [depth for depth in DEPTHS if depth * one_layer <= optimizer.MOST]
+        fit = [depth for depth in DEPTHS if depth * one_layer <= optimizer.MOST]
+        return sorted(fit, key=lambda depth: abs(depth - self.case.model.layers))
 
     def _updates(self) -> Iterator[KernelCase]:
         way = "fused" if self.fused_optimizer else "foreach"

@@ -1,7 +1,8 @@
 """Collectives, and whole steps, of several processes of this machine through torch.distributed: NCCL on GPUs, gloo on a CPU.
 
 Each rank is a process, `python -m windtunnel.profile.ranks`. A step is forward and backward of one micro batch, one all-reduce of
-the gradients, and the update, nothing overlapped: what a prediction of data parallelism without overlap says.
+the gradients in one buffer, which they are copied into, clipping and the update, nothing overlapped: what a prediction of data
+parallelism without overlap says.
 """
 
 from __future__ import annotations
@@ -126,12 +127,15 @@ def main() -> int:
     return 0
 
 
-def _time_together(device: Any, dist: Any, run: Callable[[], object], ends: float, most: int = MOST) -> list[float]:
-    """Wall seconds of `run` on the group's slowest rank, repeated until `ends`; each begins together."""
+def _time_together(
+    device: Any, dist: Any, run: Callable[[], object], ends: float, before: Callable[[], None] = lambda: None
+) -> list[float]:
+    """Wall seconds of `run` on the group's slowest rank, repeated until `ends`; each begins together, after `before`."""
     torch = device.torch
     taken: list[float] = []
     run()
-    while len(taken) < most:
+    while len(taken) < MOST:
+        before()
         dist.barrier()
         device.synchronize()
         clock = time.perf_counter()
@@ -184,26 +188,28 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     from windtunnel.profile.modules.family import Own
 
     torch, case = device.torch, case_of(asked["case"])
-    run = LayerBench(case, Own(), "eager", device, seed=0).step(case.model.layers)[0]["step"]
+    run = LayerBench(case, Own(), "eager", device, seed=0).whole_step()
     parts: dict[str, list[float]] = {name: [] for name in ("compute", "all_reduce", "update")}
+    kernels = _kernels_again(asked, device)
+    paces: list[float] = []
+
+    def before() -> None:
+        pace = torch.tensor([_pace(kernels, device)], dtype=torch.float64, device=device.place)
+        dist.all_reduce(pace, op=dist.ReduceOp.MAX)  # all wait for the slowest
+        paces.append(float(pace[0]))
 
     def step() -> None:
         points = [time.perf_counter()]
         run.clear()
-        run.backward(run.forward())
+        run.backward(run.forward() / world)  # the mean over ranks, without another pass over the gradients
         device.synchronize()
         points.append(time.perf_counter())
-        grads = [tensor.grad for tensor in run.parameters if tensor.grad is not None]
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
-        dist.all_reduce(flat)
-        flat /= world
-        place = 0
-        for grad in grads:
-            grad.copy_(flat[place : place + grad.numel()].view_as(grad))
-            place += grad.numel()
+        if world > 1:
+            reduce_gradients(run.parameters, torch, dist)
         device.synchronize()
         points.append(time.perf_counter())
         if run.update is not None:
+            torch.nn.utils.clip_grad_norm_(run.parameters, 1.0)
             run.update.step()
         device.synchronize()
         points.append(time.perf_counter())
@@ -211,10 +217,46 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
             parts[name].append(end - begin)
 
     left = asked["ends"] - time.monotonic()
-    times = _time_together(device, dist, step, time.monotonic() + 0.7 * left)
+    times = _time_together(device, dist, step, time.monotonic() + 0.7 * left, before=before)
     inside = {f"{name}_seconds": median(taken[1:]) for name, taken in parts.items()}
     shape = case.shape("step", case.model.layers)
-    yield {"op": "step", "ranks": world, "shape": shape, **_statistics(times), **inside}
+    yield {"op": "step", "ranks": world, "shape": shape, "pace": median(paces), **_statistics(times), **inside}
+
+
+def _kernels_again(asked: dict[str, Any], device: Any) -> list[tuple[Callable[[], object], float]]:
+    """Runs of the kernels of `asked["again"]`, {key: (seconds that it took before, its weight)}, with weight over seconds."""
+    from windtunnel.profile.plan_slice import kernels_of, slice_of
+    from windtunnel.profile.sweep import make_run
+
+    before = asked.get("again") or {}
+    listed = [kernel for kernel in kernels_of(slice_of(asked["kernels"]), device.cuda) if kernel.key in before] if before else []
+    total = sum(before[kernel.key][1] for kernel in listed)
+    return [(make_run(kernel, device), before[kernel.key][1] / total / before[kernel.key][0]) for kernel in listed]
+
+
+def _pace(kernels: Sequence[tuple[Callable[[], object], float]], device: Any) -> float:
+    """How long these kernels take now, over how long they took, by their weights; 1.0 of none. On a CPU by the clock on the wall,
+    as steps: what other programs take counts."""
+    pace = 0.0
+    for run, weight in kernels:
+        run()
+        for _ in range(LEAST):
+            device.flush()
+            begin = device.mark() if device.cuda else time.perf_counter()
+            run()
+            end = device.mark() if device.cuda else time.perf_counter()
+            device.synchronize()
+            pace += weight * device.seconds_between(begin, end) / LEAST
+    return pace if kernels else 1.0
+
+
+def reduce_gradients(parameters: Sequence[Any], torch: Any, dist: Any) -> None:
+    """Sums all gradients over the ranks in one buffer, of which they are views from then on."""
+    held = [parameter for parameter in parameters if parameter.grad is not None]
+    flat = torch.cat([parameter.grad.reshape(-1) for parameter in held])
+    dist.all_reduce(flat)
+    for parameter, part in zip(held, flat.split([parameter.numel() for parameter in held]), strict=True):
+        parameter.grad = part.view_as(parameter)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ def show(run: RunSource) -> RunReport:
     from windtunnel.runs.report import report_of
     from windtunnel.runs.sources import run_of
 
-    return report_of(run_of(run), operators_of_source(run))
+    measured = run_of(run)
+    return report_of(measured, operators_of_source(run, measured))
 
 
 def compare_fleet_of(asked: FleetCompareOptions) -> FleetComparison:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.compute import estimate
 from windtunnel.compute.row_names import KINDS, PHASES
+from windtunnel.formats.traces.xla_work import XlaWork, work_of
 from windtunnel.profile.layers.shapes import FORMATS, attention_inputs, class_of, moved_bytes, sizes
 from windtunnel.profile.trace import Slice, attribute
+from windtunnel.records import kernel_classes
+from windtunnel.records.run import ON_DEVICE, Run
 from windtunnel.records.work import with_work
 from windtunnel.spec import GPU, load_runtime, match_gpu
 from windtunnel.workload.identity import Module
@@ -45,11 +50,38 @@ class OperatorRow:
     predicted: float | None
 
 
-def operators_of_source(source: object) -> tuple[OperatorRow, ...]:
-    """The operators of a run's files; none of a run that was read before, and of a run's own folder."""
+def operators_of_source(source: object, run: Run) -> tuple[OperatorRow, ...]:
+    """The operators of a run's files; of files that are no traces of PyTorch's profiler the kernels of their `run`, with the work
+    that XLA's programs in them say."""
     named = [source] if isinstance(source, (str, Path)) else source
     files = [name for name in named if isinstance(name, (str, Path))] if isinstance(named, (list, tuple)) else []
-    return operators_of_files(files)
+    return operators_of_files(files) or operators_of_run(run, work_of([Path(name) for name in files if str(name).endswith(".pb")]))
+
+
+def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow, ...]:
+    """What ran on the devices of a run by name, the longest first. `work`: of one execution, by name."""
+    rows = []
+    for trace in run.ranks:
+        events = trace.events
+        there = np.isin(events.kind, ON_DEVICE)
+        gpu = _gpu_named(trace.device)
+        for name in np.unique(events.name[there]).tolist():
+            seconds = events.seconds[there & (events.name == name)]
+            text = events.names[name]
+            does = work.get(text, XlaWork(0.0, 0.0, ""))
+            call = {
+                "name": text, "op": kernel_classes.class_of(text), "module": "", "phase": "", "dtype": does.dtype, "shapes": (),
+                "number": len(seconds), "seconds": float(seconds.sum()), "flops": does.flops or None, "bytes": does.bytes or None,
+            }  # fmt: skip
+            rows.append(_row(call, gpu, None))
+    return _with_shares(rows)
+
+
+def _gpu_named(name: str) -> GPU | None:
+    try:
+        return match_gpu(name) if name else None
+    except UnknownName:
+        return None
 
 
 def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
@@ -57,14 +89,18 @@ def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
     rows: list[OperatorRow] = []
     for file in files:
         path = Path(file)
-        if path.is_file() and (chrome := _chrome(path)) is not None:
+        if path.is_file() and (chrome := chrome_of(path)) is not None:
             rows += operators_of(chrome)
+    return _with_shares(rows)
+
+
+def _with_shares(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
     total = sum(row.seconds for row in rows) or 1.0
-    shared = [OperatorRow(**{**asdict(row), "share": row.seconds / total}) for row in rows]
-    return tuple(sorted(shared, key=lambda row: -row.seconds))
+    return tuple(sorted((replace(row, share=row.seconds / total) for row in rows), key=lambda row: -row.seconds))
 
 
-def _chrome(path: Path) -> dict[str, Any] | None:
+def chrome_of(path: Path) -> dict[str, Any] | None:
+    """The JSON of a trace of PyTorch's profiler; None for other files, and for those above `LARGEST`."""
     try:
         text = path.read_bytes() if path.stat().st_size <= LARGEST else b""
         if text[:2] == b"\x1f\x8b":
@@ -80,10 +116,7 @@ def gpu_of_trace(chrome: dict[str, Any]) -> GPU | None:
     """The catalogue's GPU of a trace; None where it names none."""
     devices = chrome.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
-    try:
-        return match_gpu(str(first["name"]))
-    except (KeyError, UnknownName):
-        return None
+    return _gpu_named(str(first.get("name", "")))
 
 
 def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:

@@ -36,6 +36,8 @@ class Mixer:
     """Whether it is a state-space recurrence, as publications count hybrid models."""
     measured: ClassVar[str] = ""
     """The sub-module of datasets that is this one."""
+    recurrence: ClassVar[str] = ""
+    """The measured kernel that is its scan; empty where it has none."""
 
     def suits(self, model: Any) -> bool:
         """Whether a letter that several mixers have means this one in `model`."""

@@ -29,6 +29,9 @@ CPU_GEMM: Bounds = {
     "blend": (1.0, 1.5, 3.0),
 }
 CPU_ATTENTION: Bounds = {"fraction": (0.005, 0.4, 1.0), "setup": (0.0, 20.0, 300.0), "latency": (0.0, 2e-5, 3e-4)}
+FULL = 0.98
+"""Share of memory bandwidth above which a processor's operator is limited by it."""
+
 CPU_MEMORY: Bounds = {"efficiency": (0.002, 0.4, 1.0), "latency": (0.0, 1e-5, 3e-4), "cache": (1.0, 1.3, 8.0)}
 """Bounds for a processor, whose operators may be far slower than the best product or copy and cost microseconds; without waves and
 throttling. In the order in which constants become free as the number of rows grows."""
@@ -124,13 +127,15 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = Tr
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
     if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
-    curve = solve(
-        start,
-        {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in names},
-        lambda c: memory_predict(c, dev, ahead),
-        ahead.seconds,
-        np.minimum(1.0, ahead.seconds / LONG),
-    )
+
+    def fit_constants(first: MemoryCurve, free: list[str]) -> object:
+        bounds = {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in free}
+        return solve(first, bounds, lambda c: memory_predict(c, dev, ahead), ahead.seconds, np.minimum(1.0, ahead.seconds / LONG))
+
+    curve = fit_constants(start, names)
+    if cpu and "cache" not in names and isinstance(curve, MemoryCurve) and curve.efficiency > FULL:
+        # no operator moves more than memory does: what is beyond came from the cache
+        curve = fit_constants(replace(start, efficiency=1.0), ["cache", *names[1:]])
     if not isinstance(curve, MemoryCurve) or backward.all() or not backward.any():
         return curve if isinstance(curve, MemoryCurve) else start
     behind = rows.take(backward)

@@ -15,7 +15,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.kernels import classes
-from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derive_classes, rows_by_kernel
+from windtunnel.calibrate.kernels.memory_classes import BY_KERNEL, MEMORY, MemoryClass, derive_classes, rows_by_kernel
 from windtunnel.calibrate.kernels.reference import reference, reference_gpu
 from windtunnel.calibrate.kernels.samples import BACKWARD, Samples, samples
 from windtunnel.calibrate.kernels.solve import held_out, log_errors, sigma, statistics
@@ -357,7 +357,7 @@ class _FitSteps:
         measured_classes: dict[str, MemoryClass] = dict(stated)
         lent = self.relative.memory["elementwise"]
         start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
-        rows = self.rows.take(np.isin(self.rows.op, MEMORY))
+        rows = self.rows.take(np.isin(self.rows.op, (*MEMORY, *BY_KERNEL)))
         least = self.least("memory")
         for key, part in rows_by_kernel(rows):
             if len(part) >= least:

@@ -13,6 +13,9 @@ from windtunnel.compute.memory_classes import DERIVED, NATIVE, key_of
 MEMORY = ("norm", "elementwise", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy", "reduce")
 """Ops of a dataset that only move bytes."""
 
+BY_KERNEL = ("scan",)
+"""Ops whose kernels have a curve each over the bytes of the graph's row, and no class."""
+
 
 class MemoryClass(NamedTuple):
     """A class and its basis; a latency of 0 means that the rows do not determine it."""

@@ -19,19 +19,31 @@ EXAMPLES = """\b
 Examples:
   windtunnel runs show trace-rank*.json.gz
   windtunnel runs show last-night --json breakdown.json
+  windtunnel runs show trace-rank0.json.gz --replay aten::mm > mm.py
 """
 
 
 @with_outputs
 def command(
     files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the files that it is read from.")],
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            "--replay", metavar="OP", help="Print a script that times this operator as the trace has it, and nothing else."
+        ),
+    ] = None,
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     *,
     outputs: Outputs,
 ) -> None:
+    if replay is not None:
+        from windtunnel.runs.replay_script import write_replay
+
+        print(write_replay(files, replay), end="")
+        return
     run, broken = run_of(files, form)
     with show_spinner("breaking it down"):
-        report = report_of(run, operators_of_source(files))
+        report = report_of(run, operators_of_source(files, run))
     from windtunnel.runs.report_sheet import run_sheet
 
     outputs.show(run_sheet(report, broken), as_json(report))

@@ -19,6 +19,7 @@ from windtunnel.profile.kernels import (
     reduce,
     residual,
     rope,
+    scan,
     softmax,
 )
 from windtunnel.profile.kernels.case import Bench, KernelCase, Unavailable
@@ -37,6 +38,7 @@ CLASSES: dict[str, Callable[[Scope], Iterator[KernelCase]]] = {
     "cross_entropy": cross_entropy.cases,
     "embedding": embedding.cases,
     "permute": permute.cases,
+    "scan": scan.cases,
     "optimizer": optimizer.cases,
     "copy": copy.cases,
     "reduce": reduce.cases,

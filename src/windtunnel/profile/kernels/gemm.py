@@ -50,8 +50,25 @@ def products(shard: Shard) -> list[tuple[str, int, int]]:
         ("mlp_down_proj", model.hidden, shard.ffn),
         ("attention_qkv", query + 2 * shard.groups * model.dim_per_head, model.hidden),
         ("attention_proj", model.hidden, query),
+        *_recurrent_products(shard),
         ("lm_head", shard.vocab, model.hidden),
     ]
+
+
+def _recurrent_products(shard: Shard) -> list[tuple[str, int, int]]:
+    """The projections of recurrent mixers that the model has."""
+    model, tp = shard.model, shard.tp
+    made = []
+    if "state_space_scan" in shard.recurrences:
+        inner, heads = model.ssm_width // tp, (model.ssm_heads or 0) // tp
+        wide = 2 * inner + 2 * max(1, model.ssm_groups // tp) * model.ssm_state + heads
+        made += [("mamba_in_proj", wide, model.hidden), ("mamba_out_proj", model.hidden, inner)]
+    if "delta_rule" in shard.recurrences:
+        keys, values, heads = model.linear_keys // tp, model.linear_values // tp, (model.linear_heads or 0) // tp
+        made += [
+            ("linear_in_proj", 2 * keys + 2 * values + 2 * heads, model.hidden), ("linear_out_proj", model.hidden, values),
+        ]  # fmt: skip
+    return made
 
 
 def passes(

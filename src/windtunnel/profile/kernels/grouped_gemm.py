@@ -32,7 +32,8 @@ def layer(scope: Scope, shape: ExpertShapes, ep: int, tokens: int, fashion: str,
     experts = shape.experts // ep
     rows = max(1, tokens * shape.top_k // experts)  # the tokens of ep ranks, of which each holds 1/ep of the experts
     dtype = scope.wide_dtypes[0]
-    for name, n, k in ((f"{fashion}_up", 2 * shape.ffn, shape.hidden), (f"{fashion}_down", shape.hidden, shape.ffn)):
+    up = (2 if shape.gated else 1) * shape.ffn
+    for name, n, k in ((f"{fashion}_up", up, shape.hidden), (f"{fashion}_down", shape.hidden, shape.ffn)):
         for phase, (m, columns, inner) in {"forward": (rows, n, k), "dgrad": (rows, k, n), "wgrad": (n, k, rows)}.items():
             width = WIDTH[dtype]
 
@@ -90,8 +91,8 @@ def _loop(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase:
 
 
 class ExpertShapes(NamedTuple):
-    """`ffn`: inner width of one gated expert; `ep`: cuts over expert parallelism, the most used first. Source: config.json of the
-    released weights."""
+    """`ffn`: inner width of one expert, gated or not; `ep`: cuts over expert parallelism, the most used first. Source: config.json
+    of the released weights."""
 
     name: str
     hidden: int
@@ -99,6 +100,7 @@ class ExpertShapes(NamedTuple):
     experts: int
     top_k: int
     ep: tuple[int, ...]
+    gated: bool = True
 
 
 LAYERS = (

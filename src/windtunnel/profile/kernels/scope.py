@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec import Model, load_model
+from windtunnel.spec.mixer import MIXERS
 
 MODELS = (
     "llama3-8b",
@@ -92,9 +93,20 @@ class Shard:
         return self.model.ffn // self.tp
 
     @property
+    def recurrences(self) -> set[str]:
+        """The measured scans of the model's layers."""
+        return recurrences_of(self.model)
+
+    @property
     def vocab(self) -> int:
         step = PAD * self.tp
         return -(-self.model.vocab // step) * step // self.tp
+
+
+def recurrences_of(model: Model) -> set[str]:
+    """The measured scans of a model's layers."""
+    found = {MIXERS[kind.mixer].recurrence for kind in model.kinds} - {""}
+    return found if model.linear_decay == "head" else found - {"delta_rule"}
 
 
 def shards(scope: Scope) -> list[Shard]:

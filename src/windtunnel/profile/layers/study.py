@@ -33,7 +33,7 @@ from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import Clock, Run, Tick, time_in_turn, time_phases
 from windtunnel.profile.layers.trace import Traced, trace_passes
 from windtunnel.profile.memory_run import Memory, memory_of
-from windtunnel.profile.modules.family import ModuleFamily
+from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack, norm
 from windtunnel.profile.modules.optimizer import TimedUpdate
 from windtunnel.profile.power import Meter, PowerReading
@@ -295,6 +295,14 @@ class LayerBench:
         with self._new_tensors():
             placed = self._place_stack(layers)
         return self._run(placed, (self._hidden_state(),), self._hidden_state().detach()), placed
+
+    def whole_step(self) -> Run:
+        """A step of the whole model, each layer of its kind. SpecError for a kind of layer that has no module."""
+        own = Own()
+        with self._new_tensors():
+            stack = Placed(Stack(own.layers(self.case), self.case.recompute), self.case, self.device.place)
+            small = Small(own.embedding(self.case), stack, norm(self.case), own.head(self.case))
+        return self._run(small, (self._tokens(0), self._tokens(1)), None)
 
     def step(self, layers: int) -> tuple[dict[str, Run], dict[str, str]]:
         """A small model of embedding, `layers`, final norm and head with loss: the whole `step` with its update, and each of

@@ -13,9 +13,9 @@ from typing import Protocol, cast
 from torch import Tensor, arange, nn
 from torch.nn import functional
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.layer import Angles, DecoderLayer, norm
+from windtunnel.profile.modules.layer import MIXER_MODULES, Angles, DecoderLayer, HybridLayer, mixer_module, norm
 
 LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""
@@ -52,6 +52,17 @@ class Own:
 
     def layer(self, case: Case) -> nn.Module:
         return DecoderLayer(case)
+
+    def layers(self, case: Case) -> list[nn.Module]:
+        """All layers of the model, each of its kind. SpecError for a kind that has no module here."""
+        made: list[nn.Module] = []
+        for kind in case.model.kinds:
+            module = mixer_module(kind, case.model)
+            if module is None:
+                raise SpecError("model", f"layers with {kind.mixer}", f"layers with {', '.join(MIXER_MODULES)}")
+            plain = module == "attention" and kind.feed != "none"
+            made.append(DecoderLayer(case, kind.experts) if plain else HybridLayer(case, kind))
+        return made
 
     def embedding(self, case: Case) -> nn.Module:
         return Embedding(case)

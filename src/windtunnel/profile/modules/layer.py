@@ -24,19 +24,23 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from windtunnel.profile.case import Case
+from windtunnel.profile.modules.recurrent import DeltaMixer, StateSpaceMixer
+from windtunnel.spec.mixer import MIXERS
+from windtunnel.spec.model import LayerKind, Model
 
 Angles = tuple[Tensor, Tensor] | None
 
 
 class DecoderLayer(nn.Module):
-    """x + attention(norm x), then x + mlp(norm x); with `parallel_block` both read the same norm."""
+    """x + attention(norm x), then x + mlp(norm x); with `parallel_block` both read the same norm. `experts`: whether the MLP is a
+    mixture; default: as the case has them."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, experts: bool | None = None) -> None:
         super().__init__()
         self.norm1 = norm(case)
         self.attention = Attention(case)
         self.norm2 = None if case.model.parallel_block else norm(case)
-        self.mlp = MoE(case) if case.experts else MLP(case)
+        self.mlp = MoE(case) if (bool(case.experts) if experts is None else experts) else MLP(case)
 
     def forward(self, x: Tensor, angles: Angles) -> Tensor:
         y = self.norm1(x)
@@ -44,6 +48,23 @@ class DecoderLayer(nn.Module):
             return cast(Tensor, x + self.attention(y, angles) + self.mlp(y))
         x = x + self.attention(y, angles)
         return cast(Tensor, x + self.mlp(self.norm2(x)))
+
+
+class HybridLayer(nn.Module):
+    """x + part(norm x) for each part of a layer of a hybrid: its mixer, its MLP, or both."""
+
+    def __init__(self, case: Case, kind: LayerKind) -> None:
+        super().__init__()
+        mixer = MIXER_MODULES.get(mixer_module(kind, case.model) or "")
+        feed = {"dense": MLP, "experts": MoE, "none": None}[kind.feed]
+        self.parts = nn.ModuleList(part(case) for part in (mixer, feed) if part is not None)
+        self.norms = nn.ModuleList(norm(case) for _ in self.parts)
+
+    def forward(self, x: Tensor, angles: Angles) -> Tensor:
+        for before, part in zip(self.norms, self.parts, strict=True):
+            y = before(x)
+            x = x + (part(y, angles) if isinstance(part, Attention) else part(y))
+        return x
 
 
 class Stack(nn.Module):
@@ -230,6 +251,23 @@ class Attention(nn.Module):
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~visible, float("-inf"))
         return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)
+
+
+MIXER_MODULES: dict[str, Callable[[Case], nn.Module]] = {
+    "attention": Attention,
+    "state_space_scan": StateSpaceMixer,
+    "delta_rule": DeltaMixer,
+}
+"""By the sub-module of datasets that a mixer is, or its measured scan."""
+
+
+def mixer_module(kind: LayerKind, model: Model) -> str | None:
+    """The key of `MIXER_MODULES` of a layer's mixer: empty where it has none; None where there is no such module."""
+    mixer = MIXERS[kind.mixer]
+    name = mixer.measured or mixer.recurrence
+    if not mixer.mixes:
+        return ""
+    return name if name in MIXER_MODULES and (name != "delta_rule" or model.linear_decay == "head") else None
 
 
 EPSILON = 1e-5

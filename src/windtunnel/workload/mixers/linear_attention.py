@@ -102,6 +102,7 @@ class LinearAttention(LayerMixer):
     alone = "G"
     heads_field = "linear_heads"
     module = Module.LINEAR_ATTENTION
+    recurrence = "delta_rule"
 
     def check(self, model: Model, plan: Plan) -> None:
         heads = model.linear_heads or 1

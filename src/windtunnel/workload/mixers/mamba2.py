@@ -71,6 +71,7 @@ class Mamba2(LayerMixer):
     alone = "M"
     heads_field = "ssm_heads"
     state_space = True
+    recurrence = "state_space_scan"
     module = Module.MAMBA
 
     def check(self, model: Model, plan: Plan) -> None:
