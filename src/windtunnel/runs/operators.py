@@ -59,21 +59,26 @@ def operators_of_source(source: object, run: Run) -> tuple[OperatorRow, ...]:
 
 
 def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow, ...]:
-    """What ran on the devices of a run by name, the longest first. `work`: of one execution, by name."""
-    rows = []
+    """What ran on the devices of a run by name, of all ranks together, the longest first. `work`: of one execution, by name."""
+    ran: dict[str, list[float]] = {}
     for trace in run.ranks:
         events = trace.events
         there = np.isin(events.kind, ON_DEVICE)
-        gpu = _gpu_named(trace.device)
-        for name in np.unique(events.name[there]).tolist():
-            seconds = events.seconds[there & (events.name == name)]
-            text = events.names[name]
-            does = work.get(text, XlaWork(0.0, 0.0, ""))
-            call = {
-                "name": text, "op": kernel_classes.class_of(text), "module": "", "phase": "", "dtype": does.dtype, "shapes": (),
-                "number": len(seconds), "seconds": float(seconds.sum()), "flops": does.flops or None, "bytes": does.bytes or None,
-            }  # fmt: skip
-            rows.append(_row(call, gpu, None))
+        number = np.bincount(events.name[there])
+        seconds = np.bincount(events.name[there], events.seconds[there])
+        for name in np.flatnonzero(number).tolist():
+            sums = ran.setdefault(events.names[name], [0, 0.0])
+            sums[0] += int(number[name])
+            sums[1] += float(seconds[name])
+    gpu = next((found for trace in run.ranks if (found := _gpu_named(trace.device)) is not None), None)
+    rows = []
+    for text, (number_of, took) in ran.items():
+        does = work.get(text, XlaWork(0.0, 0.0, ""))
+        call = {
+            "name": text, "op": kernel_classes.class_of(text), "module": "", "phase": "", "dtype": does.dtype, "shapes": (),
+            "number": int(number_of), "seconds": took, "flops": does.flops or None, "bytes": does.bytes or None,
+        }  # fmt: skip
+        rows.append(_row(call, gpu, None))
     return _with_shares(rows)
 
 
