@@ -441,6 +441,23 @@ def test_every_verb_takes_a_machine_by_both_words(words: list[str], capsys: pyte
         assert main(["predict", "llama3-8b", *words, "--gpus", "8", "--quiet"]) == 0
 
 
+@pytest.mark.parametrize(("spelled", "digits"), [
+    ("--isl 4k --requests 0.1k --concurrency=8", "--isl 4096 --requests 100 --concurrency=8"),
+    ("--isl 1k-2k --osl 0.25k~1<1k --requests 20", "--isl 1024-2048 --osl 256~1<1024 --requests 20"),
+    ("--isl 100 --requests 1_0 --max-model-len 32k", "--isl 100 --requests 10 --max-model-len 32768"),
+])  # fmt: skip
+def test_whole_numbers_are_taken_as_people_write_them(spelled: str, digits: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ["serve-predict", "qwen3-8b", "--on", "h100-ib", "--osl", "64", "--concurrency", "4"]
+    told = []
+    for words in (spelled, digits):
+        assert main([*ask, *words.split(), "--json", "-"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0] == told[1]
+    for wrong in ("2.5", "many", "1.0001k"):
+        assert "no whole number, such as 64 or 2k" in refused([*ask, "--requests", wrong], capsys)
+    assert "a number of tokens" in refused([*ask, "--isl", "4kb"], capsys)
+
+
 def test_a_field_that_resembles_none_gets_no_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for key, near in (("nonsense", ""), ("plann", "'plan'")):
         (tmp_path / "job.toml").write_text(f'model = "llama3-8b"\ncluster = "h100-ib"\n{key} = 3\n')

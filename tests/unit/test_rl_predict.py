@@ -348,6 +348,9 @@ def test_a_model_alone_is_a_step_with_what_is_assumed(capsys: pytest.CaptureFixt
     table = {"workload": "rl", "name": "x", "model": "qwen2.5-7b", "cluster": {"base": "h100-ib", "gpus": 16}, "rl": {"samples": 4}}
     assert answer["step_time_s"] == pytest.approx(wt.rl_predict(table).step_time_s)
     assert any("rl.response = " in note and "rl.samples" not in note for note in answer["notes"])
+    assert wt.rl_predict("Qwen/Qwen2.5-7B-Instruct", "h100-ib", overrides=["cluster.gpus=16", "rl.samples=4"]).step_time_s == (
+        pytest.approx(answer["step_time_s"])
+    )
     assert main(["rl-predict", "qwen2.5-7b"]) == 2
     assert "--on" in capsys.readouterr().err
 

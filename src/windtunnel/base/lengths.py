@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from statistics import NormalDist
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.base.units import parse_whole
 
 
 def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Generator) -> Int64s:
     """`count` lengths of the distribution that `text` states, each at least 1. SpecError at `path` for another text."""
     allowed = "a number of tokens, LOW-HIGH, MEAN~CV or MEAN~CV<CAP, such as 1024, 819-1024, 800~1.2<32768"
-    words = str(text).replace("_", "")
     try:
+        words = _with_digits(str(text))
         if "~" in words:
             mean_text, _, rest = words.partition("~")
             spread_text, _, cap = rest.partition("<")
@@ -36,9 +38,17 @@ def draw_lengths(path: str, text: str | int, count: int, draws: np.random.Genera
     return np.asarray(draws.integers(low, most + 1, count) if most > low else np.full(count, low), np.int64)
 
 
+_WITH_LETTER = re.compile(r"[\d.]*\d[kKmM]i?(?![A-Za-z])")
+
+
+def _with_digits(text: str) -> str:
+    """The text with `4k` as 4096, as contexts are written. ValueError for `1.0001k`."""
+    return _WITH_LETTER.sub(lambda found: str(parse_whole(found[0], binary=True)), text.replace("_", ""))
+
+
 def longest_stated(text: str) -> int | None:
     """The longest length of a text that `draw_lengths` takes; None where it states none."""
-    words = text.replace("_", "")
+    words = _with_digits(text)
     if "~" in words:
         return int(words.partition("<")[2]) if "<" in words else None
     last = words.rpartition("-")[2]

@@ -188,6 +188,9 @@ def _settle_process() -> None:
     gc.set_threshold(GARBAGE)
 
 
+_NO_NUMBER = re.compile(r"is not a valid int(eger)?( range)?$")
+
+
 def usage_message(error: Any) -> str:
     """Typer's message in one line, with the nearest option and a pointer to the help."""
     context = getattr(error, "ctx", None)
@@ -199,6 +202,7 @@ def usage_message(error: Any) -> str:
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
         return f"{message}.{_meant(error.option_name, context.command)} `{context.command_path} --help` lists the options."
+    message = _NO_NUMBER.sub("is no whole number, such as 64 or 2k", message)
     fields = _FIELD.findall(message)
     if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
         message += f". Each field comes behind --set: {' '.join(f'--set {field}' for field in fields)}"

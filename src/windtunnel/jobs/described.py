@@ -68,7 +68,7 @@ def load_foreign(
         return load_own(source, on, changes)
     if source in names("models"):
         return put_on_machine(Imported("the catalogue's model", load_model(source)), on, changes)
-    if (named := _by_hub_name(source)) is not None:
+    if (named := named_model(source)) is not None:
         first = Imported("the catalogue's model", named.model, assumed=_said_of(source, named))
         return put_on_machine(first, on, changes)
     if re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) and is_hub_id(source):
@@ -84,7 +84,7 @@ def load_foreign(
     return load_own(source, on, changes)
 
 
-def _by_hub_name(source: str) -> HubName | None:
+def named_model(source: str) -> HubName | None:
     """What a name as on a hub, or a path that ends in one, means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
     if not is_hub_id(source):
         return None

@@ -17,6 +17,7 @@ from windtunnel.formats.jobs.rl.trainer import LENGTHS_ASSUMED, LONGEST_SAMPLES,
 from windtunnel.formats.logs.rl_steps import read_rl_steps
 from windtunnel.formats.logs.verl import PHASES
 from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
+from windtunnel.jobs.described import named_model
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.machines import cluster_table, no_machine
 from windtunnel.rl import RLJob, load_rl_job
@@ -57,8 +58,8 @@ def load_rl(
         table = dict(source)
     else:
         path = Path(source)
-        if str(source) in names("models") and not path.is_file():
-            return _with_lengths(_of_model(str(source), on, changes), log)
+        if not path.is_file() and (found := model_named(str(source))) is not None:
+            return _with_lengths(_of_model(*found, on, changes), log)
         if not path.is_file():
             raise FileError(
                 "JOB",
@@ -87,15 +88,24 @@ def load_rl(
     return _with_lengths(load_rl_job(table, changes), log)
 
 
-def _of_model(model: str, on: str | Path | None, changes: list[str]) -> RLJob:
+def model_named(word: str) -> tuple[Any, tuple[str, ...]] | None:
+    """The model of the catalogue that a word names, or as on a hub, and what is assumed for it; None for other words."""
+    if word in names("models"):
+        return word, ()
+    found = named_model(word)
+    return None if found is None else (found.model.model_dump(exclude_defaults=True), found.notes)
+
+
+def _of_model(model: Any, notes: tuple[str, ...], on: str | Path | None, changes: list[str]) -> RLJob:
     """A step of a model of which nothing else is stated, with what is assumed for it."""
     if on is None:
         raise no_machine()
-    whole = load_rl_job({"workload": "rl", "name": model, "model": model, "cluster": cluster_table(str(on))}, changes)
+    name = model if isinstance(model, str) else model["name"]
+    whole = load_rl_job({"workload": "rl", "name": name, "model": model, "cluster": cluster_table(str(on))}, changes)
     said = {_field(text) for text in changes}
     settings = {field: getattr(whole.rl, field) for field in ("algorithm", "mode", "prompts", "samples", "prompt", "response")}
     assumed = [f"rl.{field} = {value}" for field, value in settings.items() if f"rl.{field}" not in said]
-    return replace(whole, notes=(*whole.notes, ", ".join(assumed) + ", since nothing states them (--set)"))
+    return replace(whole, notes=(*notes, *whole.notes, ", ".join(assumed) + ", since nothing states them (--set)"))
 
 
 def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.registry import offered_by_packages
+from windtunnel.base.units import parse_whole
 from windtunnel.cli.shared.machines import check_one_machine, name_machine
 
 Verbs = dict[str, tuple[str | ModuleType, str]]
@@ -69,6 +71,20 @@ def spell_short(words: list[str], own: Collection[str]) -> list[str]:
     return spelled
 
 
+def spell_whole_numbers(words: list[str], options: Collection[str]) -> list[str]:
+    """A command line whose values of `options`, which take whole numbers, are digits: `2k` is 2000, of lengths `128k` is 131072."""
+    spelled = list(words)
+    for place, word in enumerate(words[: words.index("--") if "--" in words else len(words)]):
+        option, equals, value = word.partition("=")
+        at = place if equals else place + 1
+        if option not in options or at == len(words):
+            continue
+        with suppress(ValueError):
+            digits = str(parse_whole(value if equals else words[at], binary=option.endswith("-len")))
+            spelled[at] = f"{option}={digits}" if equals else digits
+    return spelled
+
+
 class JobCommand(TyperCommand):
     """A verb; one with a JOB and --set also takes the options of SHORT."""
 
@@ -80,6 +96,8 @@ class JobCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if self.takes_short:
             args = spell_short(args, {option for parameter in self.params for option in parameter.opts})
+        whole = {option for parameter in self.params if parameter.type.name in ("int", "int range") for option in parameter.opts}
+        args = spell_whole_numbers(args, whole)
         args = name_machine(args, {option for parameter in self.params for option in parameter.opts})
         if any("--on" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in self.params):
             check_one_machine(args)
