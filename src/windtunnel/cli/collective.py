@@ -32,48 +32,31 @@ ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "
 
 @command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
-    from windtunnel.jobs.machines import load_machine
-    from windtunnel.network.api import (
-        algorithm_of,
-        check_ranks,
-        check_sends,
-        op_of,
-        sends_of,
-        sweep,
-        sweep_algorithms,
-        variables_of,
-    )
+    from windtunnel.network import api
     from windtunnel.network.sizes import sizes_of
 
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:
-        from windtunnel.network.nccl.settings import list_variables
-
-        names = list_variables()["known"] | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
-        write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
+        _list_variables()
         return
     check_fidelity(network)
     if asked.skip and outputs.wants_detail:
         path = outputs.html if outputs.html is not None else outputs.sheet
         raise SpecError("--html", str(path), "no --skip", "What is skipped has no place in the load over time.")
-    name = op_of(str(asked.op), "--op")
+    name = api.op_of(str(asked.op), "--op")
     beside = read_measured(asked.measured, name, gpus)
-    machine = load_machine(str(asked.cluster), [*asked.sets, *fault_sets(asked.fault, "fabric.faults")])
-    sizes, variables = sizes_of(str(asked.sizes)), variables_of(env)
-    if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
-        from windtunnel.jobs.nccl_topology import with_topology
-
-        machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
-    check_ranks(machine, per_node)
-    sends = None if (algorithm := asked.algorithm) is None else sends_of(algorithm)
-    chosen = algorithm_of(str(algorithm)) if algorithm is not None and sends is None else None
-    check_sends(sends, sizes, asked.sizes)
+    sizes, variables = sizes_of(str(asked.sizes)), api.variables_of(env)
+    machine = _machine_of(asked, variables.pop("NCCL_TOPO_FILE", None))
+    api.check_ranks(machine, per_node)
+    sends = None if (algorithm := asked.algorithm) is None else api.sends_of(algorithm)
+    chosen = api.algorithm_of(str(algorithm)) if algorithm is not None and sends is None else None
+    api.check_sends(sends, sizes, asked.sizes)
     if asked.show:
         _show(asked, machine, name, sizes[0], variables, chosen, sends, outputs)
         return
     largest = Largest()
     with stoppable(f"{len(sizes)} sizes") as progress:
-        rows = sweep(
+        rows = api.sweep(
             machine,
             name,
             gpus,
@@ -97,13 +80,33 @@ def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
 
     alone = {}
     if outputs.wants_detail or outputs.csv is not None:
-        alone = sweep_algorithms(machine, name, gpus, sizes[: len(rows)], settings=variables, per_node=per_node)
+        alone = api.sweep_algorithms(machine, name, gpus, sizes[: len(rows)], settings=variables, per_node=per_node)
     about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
     answer = CollectiveAnswer(rows, name, gpus, machine, network, alone, beside, largest.seen)
     outputs.show(collective_sheet(answer), {**about, "rows": rows, **largest.table()})
     if not finished:
         notes().print(f"{len(rows)} of {len(sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)
+
+
+def _list_variables() -> None:
+    """Lists NCCL's variables that are known, and what each does."""
+    from windtunnel.network.nccl.settings import list_variables
+
+    names = list_variables()["known"] | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
+    write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
+
+
+def _machine_of(asked: CollectiveCommandOptions, topology: str | int | None) -> Cluster:
+    """The machine with its changed fields, its faults and, if it is given, NCCL's topology of a node."""
+    from windtunnel.jobs.machines import load_machine
+
+    machine = load_machine(str(asked.cluster), [*asked.sets, *fault_sets(asked.fault, "fabric.faults")])
+    if topology is None:
+        return machine
+    from windtunnel.jobs.nccl_topology import with_topology
+
+    return with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
 
 
 def _show(

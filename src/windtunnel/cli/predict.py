@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.captured import is_capture, load_captured
 from windtunnel.cli.shared.common import fault_sets, notes, show_spinner
@@ -55,8 +56,6 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
     assert source is not None
     fidelity, sets = check_fidelity(asked.network), list(source.sets)
     if asked.trace == "-":
-        from windtunnel.base.errors import SpecError
-
         raise SpecError("--trace", "-", "a file name", "Only --json, --csv and --sheet print to standard output.")
     if is_capture(source.job):
         _of_capture(source, asked, outputs)
@@ -65,8 +64,6 @@ def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
         from windtunnel.compute.kernel_file import is_path, load
 
         if not is_path(str(asked.kernels)):
-            from windtunnel.base.errors import SpecError
-
             raise SpecError("--kernels", asked.kernels, "a .json file that `windtunnel fit kernels` wrote")
         load(str(asked.kernels))
         sets.append(f"cluster.node.gpu.kernels_from={asked.kernels}")

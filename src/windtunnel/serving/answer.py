@@ -48,7 +48,7 @@ class LatencySpread:
 @dataclass(frozen=True)
 class LatencyLimits:
     """Limits of latency in seconds, what share of the requests that are judged keeps them, and how many a second do. `ttft_p90`,
-    `tpot_p90`: what nine of ten of them keep; `at_start`: requests that are not judged, see `ServeLoad.judged`."""
+    `tpot_p90`: what nine of ten of them keep; `at_start`: requests that are not judged, see `ServeLoad.mask_judged`."""
 
     ttft: float | None
     tpot: float | None

@@ -67,7 +67,7 @@ class ServeLoad:
             self.pause, pauses,
         )  # fmt: skip
 
-    def judged(self, sent: Floats) -> Bools:
+    def mask_judged(self, sent: Floats) -> Bools:
         """[requests] which of them say whether a server keeps limits, by when they were `sent`: not those that all users send at
         once at the start, where there are others. Users of a service do not begin together, and the share that keeps a limit would
         hang on how long the load is."""

@@ -223,7 +223,7 @@ def _answer(
         floor_of(server, times, each, mean_length),
         dollars,
         joules,
-        _limits(ttft, tpot, many, load.judged(sent), seconds, *limits),
+        _limits(ttft, tpot, many, load.mask_judged(sent), seconds, *limits),
         (*_formats_note(server), *load.notes),
         accepted=mean_yield(server, results),
         detail=_detail(times, results, (ttft, tpot, e2e), each, mean_length) if any(r.log for _, r in results) else None,

@@ -103,7 +103,7 @@ class FleetSizer:
             good &= ttft <= self.asked.ttft
         if self.asked.tpot is not None:
             good &= ~(tpot > self.asked.tpot)
-        judged = load.judged(np.array(result.book.sent))
+        judged = load.mask_judged(np.array(result.book.sent))
         return float(good[judged].mean()), np.asarray(good, np.float64)
 
     def holds(self, replicas: int, fronts: int = 0) -> bool:
@@ -129,7 +129,7 @@ class FleetSizer:
         load = within_context(self.asked.probe(1.0), self.asked.server.model.max_seq)
         short = replace(load, output=np.minimum(load.output, 2))
         result = run_fleet(self.plan(max(4, fronts), fronts), short)
-        ttft = columns_of(result.book)[0][short.judged(np.array(result.book.sent))]
+        ttft = columns_of(result.book)[0][short.mask_judged(np.array(result.book.sent))]
         share = 1.0 if self.asked.ttft is None else float((ttft <= self.asked.ttft).mean())
         good = share >= KEEP and keeps_up(short, result)
         self.tries.append(FleetTry(0, fronts, share, good))
