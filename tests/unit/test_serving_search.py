@@ -110,7 +110,7 @@ def test_what_all_users_send_at_once_is_judged_where_there_is_nothing_else() -> 
     server = server_of(load_model("qwen3-8b"), "h100-ib", 1, "vllm", ServePlan())
 
     def kept(**load: Any) -> tuple[float, int]:
-        limits = serve(server, drawn_load(2048, 64, **load), ttft=0.5).limits
+        limits = serve(server, drawn_load(2048, 512, **load), ttft=0.5).limits
         assert limits is not None
         return limits.kept, limits.at_start
 
