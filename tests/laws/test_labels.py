@@ -138,6 +138,7 @@ def rename(patch: pytest.MonkeyPatch, seed: int) -> None:
     for module in Module:
         patch.setitem(identity.MODULE_LABELS, module, label())
     patch.setattr(sys.modules["windtunnel.workload.build"], "label_of", lambda key, job: label())
+    patch.setattr(sys.modules["windtunnel.workload.build"], "_last", None)  # the graph of the job that was built before
     for member in category.Category:
         patch.setattr(member, "label", label())
     for key, part in list(category.STEP_PARTS.items()):

@@ -133,12 +133,12 @@ def test_a_full_disk_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import windtunnel.cli.predict as verb
+    import windtunnel.jobs.load
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verb, "predict", interrupted)
+    monkeypatch.setattr(windtunnel.jobs.load, "load_described_job", interrupted)
     assert answer(capsys, "predict", JOB)[0] == cli.INTERRUPTED
 
 

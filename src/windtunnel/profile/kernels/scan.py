@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
-from windtunnel.profile.kernels.scope import Scope, recurrences_of
+from windtunnel.profile.kernels.scope import CHUNK, STEP, Scope, recurrences_of
 from windtunnel.spec import Model
 
 
@@ -39,7 +39,7 @@ def _state_space(model: Model, tp: int, sequences: int, seq: int, dtype: str, ra
     p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, seq)
 
     def function(x: Any, step: Any, decay: Any, b: Any, c: Any, skip: Any) -> Any:
-        from windtunnel.profile.modules.recurrent import STEP, state_space_scan
+        from windtunnel.profile.modules.recurrent import state_space_scan
 
         return state_space_scan(x, step + STEP, decay, b, c, skip, chunk)
 
@@ -57,11 +57,9 @@ def _delta(model: Model, tp: int, sequences: int, seq: int, dtype: str, rank: fl
     keys = model.linear_keys // tp // k
 
     def function(q: Any, key: Any, value: Any, decay: Any, strength: Any) -> Any:
-        from windtunnel.profile.modules.recurrent import CHUNK, STEP, delta_rule
+        from windtunnel.profile.modules.recurrent import delta_rule
 
         return delta_rule(q / k, key / k, value, -(decay + STEP).exp(), strength.sigmoid(), CHUNK)
-
-    from windtunnel.profile.modules.recurrent import CHUNK
 
     shapes = (*2 * ((sequences, seq, keys, k),), (sequences, seq, heads, v), *2 * ((sequences, seq, heads),))
     one, state = WIDTH[dtype] * (2.0 * k + 2.0 * v), WIDTH[dtype] * k * v / CHUNK

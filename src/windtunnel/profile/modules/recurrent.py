@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from windtunnel.profile.case import Case
-
-CHUNK = 64
-"""Tokens of a chunk of the delta rule."""
-
-STEP = -4.6
-"""Bias of a step: softplus of it is 0.01, the middle of 0.001 to 0.1, with which both mixers begin. Larger steps forget within a
-chunk, and a CPU is slow with the numbers too small for their format that are left."""
+from windtunnel.profile.kernels.scope import CHUNK, STEP
 
 
 class StateSpaceMixer(nn.Module):
