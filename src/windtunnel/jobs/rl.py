@@ -58,8 +58,8 @@ def load_rl(
         table = dict(source)
     else:
         path = Path(source)
-        if not path.is_file() and (found := model_named(str(source))) is not None:
-            return _with_lengths(_of_model(*found, on, changes), log)
+        if not path.is_file() and (found := _from_model(str(source), on, changes)) is not None:
+            return _with_lengths(found, log)
         if not path.is_file():
             raise FileError(
                 "JOB",
@@ -88,19 +88,18 @@ def load_rl(
     return _with_lengths(load_rl_job(table, changes), log)
 
 
-def model_named(word: str) -> tuple[Any, tuple[str, ...]] | None:
-    """The model of the catalogue that a word names, or as on a hub, and what is assumed for it; None for other words."""
-    if word in names("models"):
-        return word, ()
-    found = named_model(word)
-    return None if found is None else (found.model.model_dump(exclude_defaults=True), found.notes)
-
-
-def _of_model(model: Any, notes: tuple[str, ...], on: str | Path | None, changes: list[str]) -> RLJob:
-    """A step of a model of which nothing else is stated, with what is assumed for it."""
+def _from_model(word: str, on: str | Path | None, changes: list[str]) -> RLJob | None:
+    """A step of a model, named as in the catalogue or on a hub, of which nothing else is stated, with what is assumed for it; None
+    for other words."""
+    model: Any = word
+    notes: tuple[str, ...] = ()
+    if word not in names("models"):
+        if (found := named_model(word)) is None:
+            return None
+        model, notes = found.model.model_dump(exclude_defaults=True), found.notes
     if on is None:
         raise no_machine()
-    name = model if isinstance(model, str) else model["name"]
+    name = model if model is word else model["name"]
     whole = load_rl_job({"workload": "rl", "name": name, "model": model, "cluster": cluster_table(str(on))}, changes)
     said = {_field(text) for text in changes}
     settings = {field: getattr(whole.rl, field) for field in ("algorithm", "mode", "prompts", "samples", "prompt", "response")}

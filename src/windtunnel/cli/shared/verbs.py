@@ -94,11 +94,12 @@ class JobCommand(TyperCommand):
         return "job" in names and not names.isdisjoint(("sets", "overrides"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        own = {option for parameter in self.params for option in parameter.opts}
         if self.takes_short:
-            args = spell_short(args, {option for parameter in self.params for option in parameter.opts})
+            args = spell_short(args, own)
         whole = {option for parameter in self.params if parameter.type.name in ("int", "int range") for option in parameter.opts}
         args = spell_whole_numbers(args, whole)
-        args = name_machine(args, {option for parameter in self.params for option in parameter.opts})
+        args = name_machine(args, own)
         if any("--on" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in self.params):
             check_one_machine(args)
         return super().parse_args(ctx, args)
