@@ -13,6 +13,13 @@ from windtunnel.spec import Job, Model
 DTYPES = ("fp32", "bf16", "fp16")
 """Number formats in which modules are measured; 8-bit GEMMs have their own sweep."""
 
+CHUNK = 64
+"""Tokens of a chunk of the delta rule."""
+
+STEP = -4.6
+"""Bias of a step of a recurrence: softplus of it is 0.01, the middle of 0.001 to 0.1, with which mixers begin. Larger steps forget
+within a chunk, and a CPU is slow with the numbers too small for their format that are left."""
+
 
 @dataclass(frozen=True)
 class Case:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from windtunnel.profile.case import CHUNK, STEP
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
-from windtunnel.profile.kernels.scope import CHUNK, STEP, Scope, recurrences_of
+from windtunnel.profile.kernels.scope import Scope, recurrences_of
 from windtunnel.spec import Model
 
 

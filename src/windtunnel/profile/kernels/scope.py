@@ -103,14 +103,6 @@ class Shard:
         return -(-self.model.vocab // step) * step // self.tp
 
 
-CHUNK = 64
-"""Tokens of a chunk of the delta rule."""
-
-STEP = -4.6
-"""Bias of a step of a recurrence: softplus of it is 0.01, the middle of 0.001 to 0.1, with which mixers begin. Larger steps forget
-within a chunk, and a CPU is slow with the numbers too small for their format that are left."""
-
-
 def recurrences_of(model: Model) -> set[str]:
     """The measured scans of a model's layers."""
     found = {MIXERS[kind.mixer].recurrence for kind in model.kinds} - {""}

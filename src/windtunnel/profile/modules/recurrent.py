@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from windtunnel.profile.case import Case
-from windtunnel.profile.kernels.scope import CHUNK, STEP
+from windtunnel.profile.case import CHUNK, STEP, Case
 
 
 class StateSpaceMixer(nn.Module):
