@@ -5,7 +5,8 @@
 
 namespace wt::trace {
 
-std::vector<std::int32_t> enclosing(std::span<const std::int32_t> lanes, std::span<const double> begin, std::span<const double> end) {
+std::vector<std::int32_t> enclosing(std::span<const std::int32_t> lanes, std::span<const double> begin,
+                                    std::span<const double> end) {
   std::vector<std::int32_t> out(lanes.size(), -1);
   const std::int32_t most = lanes.empty() ? -1 : *std::max_element(lanes.begin(), lanes.end());
   std::vector<std::vector<std::int32_t>> open(static_cast<std::size_t>(most + 1));

@@ -196,15 +196,15 @@ class _Found:
         rate, best = max(((_rate(one.job), one) for one in some), key=itemgetter(0))
         ways: dict[float, tuple[Change, Start]] = {}
         for change in _dispatches(best.job) if may_dispatch else ():
-            for faster, sent in self._dispatched([best], change):
+            for faster, sent in self._rate_with_dispatch([best], change):
                 ways[faster] = change, sent
         if not ways or max(ways) <= (1.0 + GAIN) * rate:
             return best
         change, sent = ways[max(ways)]
-        others = self._dispatched((one for one in some if one is not best), change)
+        others = self._rate_with_dispatch((one for one in some if one is not best), change)
         return max(((max(ways), sent), *others), key=itemgetter(0))[1]
 
-    def _dispatched(self, some: Iterable[Start], change: Change) -> Iterator[tuple[float, Start]]:
+    def _rate_with_dispatch(self, some: Iterable[Start], change: Change) -> Iterator[tuple[float, Start]]:
         """Plans with another way to dispatch tokens that leave as much room, each with its rate."""
         for begun in some:
             after = apply_or_none(begun.job, change.without_no_ops(begun.job))
