@@ -151,7 +151,11 @@ def nested(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
 @given(nested())
 def test_operators_are_the_slices_of_any_trace_together(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[Any, bool]) -> None:
     table, device = drawn
-    agree(read_run(tmp_path_factory.mktemp("trace"), table), sums_of_slices(table, device))
+    run = read_run(tmp_path_factory.mktemp("trace"), table)
+    if any(event["cat"] == "cpu_op" for event in table["traceEvents"]):
+        agree(run, sums_of_slices(table, device))
+    else:
+        assert run.ranks[0].operators == ()
 
 
 def test_a_trace_becomes_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,12 @@ class _Host:
 
 
 def operators_of(table: Table, kinds: Uint8s, rows: Int64s, begin: Floats, seconds: Floats) -> tuple[OperatorCalls, ...]:
-    """The operators of R events in order of their begin: `rows` of the table, with `kinds`, `begin` and `seconds` (s)."""
+    """The operators of R events in order of their begin: `rows` of the table, with `kinds`, `begin` and `seconds` (s).
+
+    Nothing where the host's operators were not recorded.
+    """
+    if not (kinds == EventKind.OPERATOR).any():
+        return ()
     opens, ends = -np.inf, np.inf
     if WINDOW in table.names:
         marks = np.flatnonzero(_says(table, lambda name: name == WINDOW)[table.name[rows]] & (kinds == EventKind.ANNOTATION))
