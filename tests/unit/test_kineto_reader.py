@@ -146,12 +146,15 @@ def test_two_traces_of_one_rank_are_refused(tmp_path: Path) -> None:
         read_files([written(tmp_path / "a.json", trace(EVENTS)), written(tmp_path / "b.json", trace(EVENTS))])
 
 
-def test_tar_and_gzip(tmp_path: Path) -> None:
-    path = tmp_path / "ranks.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
+@pytest.mark.parametrize("inner", ["", ".gz"])
+@pytest.mark.parametrize("outer", ["", ".gz"])
+def test_tar_and_gzip(tmp_path: Path, inner: str, outer: str) -> None:
+    path = tmp_path / f"ranks.tar{outer}"
+    with tarfile.open(path, "w:gz" if outer else "w") as archive:
         for rank in (1, 0):
             data = json.dumps(trace(EVENTS, rank)).encode()
-            member = tarfile.TarInfo(f"traces/worker{rank}.json")
+            data = gzip.compress(data) if inner else data
+            member = tarfile.TarInfo(f"traces/worker{rank}.json{inner}")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     assert [one.rank for one in run_of(path).ranks] == [0, 1]

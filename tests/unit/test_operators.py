@@ -82,6 +82,14 @@ def test_seconds_add_up_to_the_traces(tmp_path: Path) -> None:
     assert rows_of(tmp_path, chrome(gpu="a board that nobody knows"))[0].predicted is None
 
 
+def test_the_terminal_names_the_longest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(chrome()), encoding="utf-8")
+    assert main(["runs", "show", str(path)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("aten::mm"))
+    assert line.split()[1:4] == ["forward", "4096x1024", "2"]
+
+
 def sums_of_slices(table: Mapping[str, Any], device: bool) -> dict[tuple[Any, ...], tuple[int, float]]:
     """Calls and seconds by operator, module, pass and inputs, slice by slice."""
     sums: dict[tuple[Any, ...], tuple[int, float]] = {}

@@ -121,12 +121,12 @@ def head_of(path: Path) -> Head:
             data = data.decode(encoding, "ignore").encode()
         return Head(path, data, size, encoding=encoding)
     try:
-        return Head(path, _unpack_head(data), size, packed=True)
+        return Head(path, unpack_head(data), size, packed=True)
     except zlib.error as error:
         raise FileError(str(path), f"a broken gzip stream ({error})", "a .gz file") from None
 
 
-def _unpack_head(packed: bytes) -> bytes:
+def unpack_head(packed: bytes) -> bytes:
     """The first bytes of gzip streams, which may end early: what their reader makes of that is its own business."""
     data = b""
     while packed[:2] == GZIP and len(data) < SIZE:

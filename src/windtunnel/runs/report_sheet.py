@@ -289,6 +289,8 @@ def _in_terminal(report: RunReport, means: tuple[RankMean, ...]) -> list[Block]:
     if report.classes:
         rows = [[name, _ms(took), f"{took / total:.1%}"] for name, took in list(report.classes.items())[:MOST_IN_TERMINAL]]
         blocks.append(_brief("classes", ("kernel class", "ms a step", "share"), rows, 1))
+    if any("::" in one.op for one in report.operators):
+        blocks += _longest_operators(report)
     if report.calls:
         rows = [
             [row.comm, row.group or "-", str(row.size or "-"), "-" if row.bytes != row.bytes else f"{row.bytes:,.0f}",
@@ -315,6 +317,18 @@ def _in_terminal(report: RunReport, means: tuple[RankMean, ...]) -> list[Block]:
         columns = tuple(Column(head, head != "in") for head in ("rank", "last", "kept others ms", "waited ms", "in"))
         table = Table("waits", columns, tuple(tuple(map(Cell, row)) for row in rows), brief=True)
         blocks += [Lines((line,), brief=True), table]
+    return blocks
+
+
+def _longest_operators(report: RunReport) -> list[Block]:
+    """The operators that take longest, with their inputs."""
+    whole = _operators(report)
+    kept = ("operator", "phase", "shapes", "number", "seconds", "share", "of peak", "predicted")
+    places = [at for at, column in enumerate(whole.columns) if column.head in kept]
+    rows = tuple(tuple(row[at] for at in places) for row in whole.rows[:MOST_IN_TERMINAL])
+    blocks: list[Block] = [Table("longest", tuple(whole.columns[at] for at in places), rows, brief=True, tight=True)]
+    if left := len(report.operators) - len(rows):
+        blocks.append(Lines((Sentence("and {count} more operators", count=f"{left:,}"),), brief=True))
     return blocks
 
 
