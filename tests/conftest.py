@@ -70,7 +70,8 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path)  # every worker has them in one order
+    if hasattr(config, "workerinput"):  # every worker has them in one order
+        items.sort(key=lambda item: item.path)
     if config.getoption("--for-seconds") is not None:
         items.sort(key=lambda item: item.nodeid)
         random.Random(str(config.getoption("--hypothesis-seed"))).shuffle(items)
