@@ -20,7 +20,7 @@ JOBS ?= 2
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
 	@echo "demo            predict GPT 175B on 12,288 GPUs; writes out/demo.html and out/demo.pftrace"
-	@echo "test            C++ tests, import floors and Python tests, on all cores"
+	@echo "test            C++ tests, import floors and Python tests that need neither torch, a browser, Slurm nor PostgreSQL, on all cores"
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
@@ -90,9 +90,9 @@ test-cpp: $(VENV)/.package
 lint-imports: setup
 	$(BIN)/lint-imports
 
+# Folders whose tests other targets run are not collected here too.
 test-python: setup
-	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser and not postgres and not ray and not slurm'
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(foreach folder,browser pytorch slurm,--ignore=tests/$(folder)) -m 'not postgres and not ray'
 
 # The version that CI tests, within the range of the extra: the newest of a range is a CUDA build of several GB.
 TORCH ?= 2.13.0

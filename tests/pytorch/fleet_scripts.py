@@ -75,7 +75,9 @@ def late(folder: Path) -> None:
 def compiled(folder: Path) -> None:
     """Three steps of a module whose graph has collectives in it; BACKEND is torch.compile's."""
     import torch.distributed._functional_collectives as functional
+    from torch._inductor import config
 
+    config.cpp.vec_isa_ok = False  # no vectors: to find out which there are compiles eleven files
     watch.start()
     dist.init_process_group("gloo")
     model = layers()

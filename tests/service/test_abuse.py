@@ -9,6 +9,7 @@ import socket
 import tarfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,17 @@ def tarred() -> bytes:
     return raw.getvalue()
 
 
-BOMBS = {
-    "aliases.yaml": bomb_yaml().encode(),
-    "deep.json": b"[" * 200_000,
-    "deep.yaml": b"- " * 50_000 + b"x",
-    "zeros.json.gz": gzip.compress(b"[" + b"0," * (1 << 20)),
-    "blanks.gz": gzip.compress(b" " * (48 << 20)),
-    "archive.zip": zipped(),
-    "archive.tar.gz": tarred(),
-    "code.pickle": b"cos\nsystem\n(S'touch evil'\ntR.",
-    "weights.pt": b"\x80\x02cos\nsystem\nq\x00X\x02\x00\x00\x00idq\x01\x85q\x02Rq\x03.",
-    "numbers.toml": b"x = " + b"9" * 100_000,
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "aliases.yaml": lambda: bomb_yaml().encode(),
+    "deep.json": lambda: b"[" * 200_000,
+    "deep.yaml": lambda: b"- " * 50_000 + b"x",
+    "zeros.json.gz": lambda: gzip.compress(b"[" + b"0," * (1 << 20)),
+    "blanks.gz": lambda: gzip.compress(b" " * (48 << 20)),
+    "archive.zip": zipped,
+    "archive.tar.gz": tarred,
+    "code.pickle": lambda: b"cos\nsystem\n(S'touch evil'\ntR.",
+    "weights.pt": lambda: b"\x80\x02cos\nsystem\nq\x00X\x02\x00\x00\x00idq\x01\x85q\x02Rq\x03.",
+    "numbers.toml": lambda: b"x = " + b"9" * 100_000,
 }
 
 
@@ -116,7 +117,7 @@ BOMBS = {
 def test_bombs_are_refused(name: str, verb: str, service: ServedProcess) -> None:
     import base64
 
-    files = {name: {"base64": base64.b64encode(BOMBS[name]).decode()}}
+    files = {name: {"base64": base64.b64encode(BOMBS[name]()).decode()}}
     answer = service.ask(verb, files=files, **({"job": name} if verb == "predict" else {"paths": [name]}))
     if answer[0] == 202:
         job = service.until(json.loads(answer[2])["id"], "failed")

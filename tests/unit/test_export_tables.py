@@ -171,9 +171,9 @@ def test_only_what_was_changed_is_changed(form: str, seed: int, tmp_path: Path) 
     if form == "deepspeed" and table["zero_optimization"]["stage"] in (0, 3):
         table["zero_optimization"] = {"stage": 2, "overlap_comm": False, "round_robin_gradients": True}
     source = _write(tmp_path, table, form)
+    before = _load(source, form).job
     for change, keys in SETS[form]:
         loaded = _load(source, form, change)
-        before = _load(source, form).job
         written = _export(loaded, form)
         out = _table(written, form)
         touched = {line[2:].partition(" = ")[0] for line in written.changed}

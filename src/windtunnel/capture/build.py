@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parent / "device"
 
 
 def device_library(progress: Callable[[str], object] | None = None) -> Path:
-    """The device's shared library, compiled if it isn't there yet (about a minute).
+    """The device's shared library, compiled if it isn't there yet (half a minute).
 
     It lies in `$XDG_CACHE_HOME/windtunnel` (`~/.cache`). NotInstalled without PyTorch; SpecError for a build of PyTorch that has
     CUDA itself, and where the compiler is missing or fails.
@@ -74,22 +74,14 @@ def _compile(torch: Path, library: Path) -> None:
     include = [torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_path("include"))]
     flags = ["-std=c++20", "-O1", "-fPIC", "-w", "-DUSE_DISTRIBUTED", "-DUSE_C10D", *(f"-I{folder}" for folder in include)]
     link = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ltorch_python", f"-Wl,-rpath,{torch / 'lib'}"]
+    # All files in one unit: to read PyTorch's headers takes longer than the rest of a file.
+    unit, made = work / "unit.cpp", work / "device.so"
     try:
-        running = [
-            subprocess.Popen(
-                [compiler, *flags, "-c", str(_FOLDER / name), "-o", str(work / f"{name}.o")], stderr=subprocess.PIPE, text=True
-            )
-            for name in SOURCES
-        ]
-        for one in running:
-            _, errors = one.communicate()
-            if one.returncode != 0:
-                raise SpecError("CXX", compiler, "a compiler that builds PyTorch's extensions", errors.strip()[-1000:])
-        made = work / "device.so"
-        objects = [str(work / f"{name}.o") for name in SOURCES]
-        ran = subprocess.run([compiler, "-shared", *objects, "-o", str(made), *link], capture_output=True, text=True, check=False)
+        unit.write_text("".join(f'#include "{_FOLDER / name}"\n' for name in SOURCES))
+        command = [compiler, *flags, "-shared", str(unit), "-o", str(made), *link]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
-            raise SpecError("CXX", compiler, "a linker that builds PyTorch's extensions", ran.stderr.strip()[-1000:])
+            raise SpecError("CXX", compiler, "a compiler that builds PyTorch's extensions", ran.stderr.strip()[-1000:])
         made.replace(library)  # whole or not at all
     finally:
         shutil.rmtree(work, ignore_errors=True)
