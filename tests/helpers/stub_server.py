@@ -116,6 +116,7 @@ class StubServer:
         one = _Request(len(asked["prompt"]), asked["max_tokens"])
         with self.come:
             self.waiting.append(one)
+            self.served += 1
             self.come.notify_all()
         to.send_response(200)
         to.send_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -191,5 +192,3 @@ def _say(to: Any, status: int, page: Any) -> None:
 def _chunk(to: Any, body: bytes) -> None:
     to.wfile.write(f"{len(body):x}\r\n".encode() + body + b"\r\n")
     to.wfile.flush()
-
-

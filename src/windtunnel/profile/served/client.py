@@ -22,6 +22,8 @@ KEY = "WINDTUNNEL_SERVER_KEY"
 PATIENCE = 10.0
 """s until a question about the server itself is given up."""
 
+_GATE = f"connections not opened within {PATIENCE:.0f} s"
+
 TRIPS = 9
 """Round trips of which the median is the network's and the front end's."""
 
@@ -130,9 +132,9 @@ class ServerClient:
             thread.start()
         for thread in threads:
             thread.join()
-        errors = [one.error for one in answers if one.error is not None and not isinstance(one.error, threading.BrokenBarrierError)]
-        if errors:
-            raise errors[0]
+        errors = [one.error for one in answers if one.error is not None]
+        if errors:  # that of the request which broke the gate, before those that waited there
+            raise min(errors, key=lambda error: getattr(error, "got", "") == _GATE)
         return answers
 
     def _follow(self, model: str, answer: Answered, gate: threading.Barrier, began: threading.Semaphore | None) -> None:
@@ -144,6 +146,8 @@ class ServerClient:
             line.send(b"}")
             self._read(model, line.getresponse(), answer, began)
             line.close()
+        except threading.BrokenBarrierError:
+            answer.error = SpecError("--server", _GATE, "a server with room for them")
         except (OSError, http.client.HTTPException) as error:
             gate.abort()
             answer.error = TimeoutError("no time left") if time.monotonic() > self.ends - 0.01 else self._nobody(error)

@@ -10,6 +10,9 @@ KINDS = ("prompts", "decodes", "mixed")
 PASSES = 32
 """Passes in which all requests of a load decode, about."""
 
+FEWEST = 12
+"""The same where passes are slow."""
+
 BESIDE = 4
 """Prompts that are sent beside decoding requests, one after the other."""
 
@@ -40,6 +43,10 @@ class ServerLoad:
         alone = f"{self.chunks}x{self.prompt}" if self.chunks else ""
         beside = f"{self.decodes}x{self.context}" if self.decodes else ""
         return "-".join(part for part in (self.kind, beside, alone) if part)
+
+    def tokens_within(self, passes: float) -> int:
+        """Tokens of its decoding requests where there is time for so many passes; those that it needs at least."""
+        return max(self.tokens - PASSES + FEWEST, min(self.tokens, int(passes)))
 
 
 def loads_of(step_tokens: int, running: int, most_tokens: int, cache_tokens: int) -> list[ServerLoad]:

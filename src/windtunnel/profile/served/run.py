@@ -17,7 +17,7 @@ from windtunnel.profile.served.client import Answered, Asked, ServerClient
 from windtunnel.profile.served.facts import requests_of
 from windtunnel.profile.served.loads import BESIDE, KINDS, SHORT, ServerLoad, loads_of
 from windtunnel.profile.session import Session
-from windtunnel.records import DTYPES, About, write_shape
+from windtunnel.records import DTYPES, About, read_shape, write_shape
 
 FILE = "passes.parquet"
 NAME = "engine_pass"
@@ -26,11 +26,53 @@ NAME = "engine_pass"
 REPEATS = 5
 """Times that prompts are sent."""
 
+ROUNDS = 4
+"""Times that a run sends the loads of a plan at most; what others on the machine disturb least is kept."""
+
 BEHIND = 0.002
 """s after a full pass's prompt in which those that shall wait for it are sent."""
 
+SHARE = 2.0
+"""How often its share of the time that is left a load may take."""
+
 ROOM = 0.9
 """Share of a vocabulary from which ids are drawn: its last ids may be none of the tokenizer's."""
+
+CARD = """# {device}: forward passes of a running server
+
+## What
+{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel measure run` (server's model
+`{plan}`). A row is a forward pass of an engine: its median time as the server's client sees it, the engine's host time after it
+included, with spread. Its shape says what it computed: tokens of prompts in so many chunks, pairs of a prompt token and a token
+that it sees, requests that decode, and cached tokens that these read.
+
+| level | op | dtype | mode | rows | did not fit | shortest | longest |
+|---|---|---|---|---:|---:|---:|---:|
+{table}
+
+## How
+Prompts are random token ids, so that no prefix is cached, sent together over HTTP and streamed. Decoding passes: time between
+tokens while all requests of a load decode, over eight at a time. Prompts: sent while a full pass runs, from its token to theirs.
+Prompts beside decoding requests: the time between two tokens of these that the prompt's token ends. `host_seconds`: what a first
+token takes beside its pass. No pass is inferred from a sum of several. Of several rounds the quickest is kept.
+
+## Conditions
+| | |
+|---|---|
+{conditions}
+
+SM clock while measuring: {clock}. Rows with throttling: {throttled}.
+Where and when: <the machine, its GPUs, the line that started the server, the date>.
+
+## Licence and source
+{licence}. {source}.
+
+## Limits
+* One server: its release, flags and machine. Mode says nothing: passes run as the server runs them.
+* Requests of others on the server, or other work on the client's machine, make passes longer; measured alone: <yes or no>.
+* Not to be used for: <anything known>.
+"""
+"""The data card of a server's passes."""
 
 Tell = Callable[[str], None]
 
@@ -38,11 +80,11 @@ Tell = Callable[[str], None]
 class ServedPasses:
     """Loads on a server, one at a time. `plan`: what `measure.plan` has written of it."""
 
-    def __init__(self, plan: Mapping[str, Any], client: ServerClient | None = None) -> None:
-        self.plan, self.client = plan, client or ServerClient(str(plan["url"]))
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self.plan, self.client = plan, ServerClient(str(plan["url"]))
         self.model, self.step = str(plan["model"]), int(plan["step_tokens"])
         self.draws = random.Random(f"{plan['model']} {time.time_ns()}")  # the cache may hold what an earlier run has sent
-        self.shortest = 0.0
+        self.shortest, self.each = 0.0, 0.0
 
     def asked(self, length: int, tokens: int) -> Asked:
         """A prompt of random ids, which no cache has."""
@@ -57,19 +99,24 @@ class ServedPasses:
         if (others := requests_of(self.client)) > 0:
             hint = "Passes of other people's requests cannot be told from ours: measure it when nobody else uses it."
             raise SpecError("--server", f"{others} requests that are not ours", "a server without other requests", hint)
-        self.send([self.asked(SHORT, 8) for _ in range(2)])
+        self.each = median(one.each for one in self.send([self.asked(SHORT, 8) for _ in range(2)]))
         self.shortest = median(self.send([self.asked(16, 1)])[0].first_seconds for _ in range(3))
 
-    def measure(self, load: ServerLoad) -> seen.SeenPass:
-        """The passes of a load."""
-        return {"prompts": self._prompts, "decodes": self._decodes, "mixed": self._mixed}[load.kind](load)
+    def measure(self, load: ServerLoad, allowed: float = 60.0) -> seen.SeenPass:
+        """The passes of a load, for about `allowed` s: fewer of them where they are slow."""
+        return {"prompts": self._prompts, "decodes": self._decodes, "mixed": self._mixed}[load.kind](load, allowed)
 
-    def _decodes(self, load: ServerLoad) -> seen.SeenPass:
-        return seen.decoding(self.send([self.asked(load.context, load.tokens) for _ in range(load.decodes)]))
+    def _decodes(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+        tokens = load.tokens_within(allowed / self.each)
+        found = seen.decoding(self.send([self.asked(load.context, tokens) for _ in range(load.decodes)]))
+        self.each = median(found.seconds) if found.seconds else self.each
+        return found
 
-    def _prompts(self, load: ServerLoad) -> seen.SeenPass:
-        seconds, alone = [], []
-        for _ in range(REPEATS):
+    def _prompts(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+        seconds, alone, until = [], [], time.monotonic() + allowed
+        for number in range(REPEATS):
+            if number and time.monotonic() > until:
+                break
             full: list[Answered] = []
             blocker, waiting = self.asked(self.step, 1), [self.asked(load.prompt, 1) for _ in range(load.chunks)]
             thread = _Sender(self, [blocker], full)
@@ -83,10 +130,11 @@ class ServedPasses:
         usual = median(seconds) if seconds and load.chunks == 1 else None
         return seen.SeenPass(tuple(seconds), 0.0, () if usual is None else tuple(max(0.0, one - usual) for one in alone))
 
-    def _mixed(self, load: ServerLoad) -> seen.SeenPass:
+    def _mixed(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
         answers: list[Answered] = []
         began = threading.Semaphore(0)
-        thread = _Sender(self, [self.asked(load.context, load.tokens) for _ in range(load.decodes)], answers, began)
+        tokens = load.tokens_within(allowed / self.each)
+        thread = _Sender(self, [self.asked(load.context, tokens) for _ in range(load.decodes)], answers, began)
         for _ in range(load.decodes):
             began.acquire()
         prompts = [self.send([self.asked(load.prompt, 1)])[0] for _ in range(BESIDE)]
@@ -174,39 +222,57 @@ def about_of(gpu: str, plan: Mapping[str, Any], trip: float) -> About:
 
 def run_loads(
     gpu: str, plan: Mapping[str, Any], folder: Path, ends: float, only: Sequence[str] = (), tell: Tell = print,
-    client: ServerClient | None = None,
+    rounds: int = ROUNDS,
 ) -> None:  # fmt: skip
-    """Measures the loads of a plan that `folder` has not, until `ends` on the monotonic clock, and writes the data card.
+    """Measures the loads of a plan until `ends` on the monotonic clock, and writes the data card: those that `folder` has not, then
+    all of them in further `rounds`, of which the quickest is kept.
 
     SpecError for kinds of loads that are none, for a server that others use, and as of `ServerClient`.
     """
     for word in only:
         if word not in KINDS:
             raise SpecError("--only", word, ", ".join(KINDS))
-    passes = ServedPasses(plan, client)
+    passes = ServedPasses(plan)
     passes.client.ends = ends
     session = Session(folder / FILE, about_of(gpu, plan, passes.client.round_trip()), resume=True)
-    known = {word for row in session.rows.values() for word in str(row["shape"]).split() if word.startswith("load=")}
     listed = loads_of(passes.step, int(plan["running"]), int(plan["most_tokens"]), int(plan["cache_tokens"]))
-    left = [load for load in listed if f"load={load.name}" not in known and (not only or load.kind in only)]
-    measured, unclear = 0, []
+    chosen = [load for load in listed if not only or load.kind in only]
+    left = [load for load in chosen if load.name not in _rows_by_load(session)]
+    sent, unclear = 0, set()
     try:
-        if left:
-            passes.warm()
-        for load in left:
-            if time.monotonic() >= ends:
-                break
-            found = passes.measure(load)
-            if found.seconds:
-                session.add(row_of(load, found, plan))
-                measured += 1
-            else:
-                unclear.append(load.name)
+        passes.warm()
+        for turn in range(rounds):
+            for number, load in enumerate(now := chosen if turn else left):
+                remaining = ends - time.monotonic()
+                if remaining <= 0:
+                    raise TimeoutError("no time left")
+                found = passes.measure(load, SHARE * remaining / (len(now) - number))
+                sent += 1
+                if found.seconds:
+                    _keep_quickest(session, row_of(load, found, plan))
+                elif load.name not in _rows_by_load(session):
+                    unclear.add(load.name)
     except TimeoutError:
         pass
     finally:
         session.save()
-    tell(f"passes: {measured} measured, {len(listed) - len(left)} from before, {len(left) - measured - len(unclear)} left")
-    if unclear:
-        tell(f"  could not be told apart: {', '.join(unclear)}")
-    write_card(folder, str(plan["model"]))
+    known = _rows_by_load(session)
+    tell(f"passes: {sent} loads sent, {len(known)} measured, {sum(load.name not in known for load in chosen)} left")
+    if unclear - set(known):
+        tell(f"  could not be told apart: {', '.join(sorted(unclear - set(known)))}")
+    write_card(folder, str(plan["model"]), CARD)
+
+
+def _rows_by_load(session: Session) -> dict[str, str]:
+    """The key of the row of each load by its name."""
+    return {str(read_shape(str(row["shape"]))["load"]): key for key, row in session.rows.items()}
+
+
+def _keep_quickest(session: Session, row: dict[str, Any]) -> None:
+    """Adds a row, unless the load's own one is quicker."""
+    key = _rows_by_load(session).get(str(read_shape(row["shape"])["load"]))
+    if key is not None and session.rows[key]["seconds"] <= row["seconds"]:
+        return
+    if key is not None:
+        del session.rows[key]
+    session.add(row)
