@@ -42,7 +42,8 @@ class _Request:
 class StubServer:
     """The server; `fault`: what it does wrong (key, words, whole, short, model, others), `url`: where it is."""
 
-    def __init__(self, fault: str = "", pause: float = 0.002, full: float = 0.03) -> None:
+    def __init__(self, fault: str = "", pause: float = 0.002, full: float = 0.03, engine: str = "vllm") -> None:
+        self.engine = engine
         self.fault, self.pause, self.full, self.now = fault, pause, full, 0.0
         self.waiting: list[_Request] = []
         self.running: list[_Request] = []
@@ -90,7 +91,7 @@ class StubServer:
         self.server.server_close()
 
     def answer(self, to: Any) -> None:
-        """What it says of itself, as vLLM does."""
+        """What it says of itself, as vLLM or SGLang does."""
         if self.fault == "key" and to.headers.get("Authorization") != "Bearer open":
             return _say(to, 401, {"error": "Unauthorized"})
         busy = 3 if self.fault == "others" else 0
@@ -100,6 +101,12 @@ class StubServer:
             "/v1/models": {"data": [{"id": "tiny", "root": "/nowhere/tiny", "owned_by": "vllm", "max_model_len": LONGEST}]},
             "/version": {"version": "0.32.0"}, "/metrics": metrics, "/health": "",
         }  # fmt: skip
+        if self.engine == "sglang":
+            limits = {"chunked_prefill_size": STEP, "max_running_requests": RUNNING, "disable_overlap_schedule": False}
+            pages |= {
+                "/metrics": f'sglang:max_total_num_tokens{{model_name="tiny"}} {CACHE}.0\nsglang:num_running_reqs 0.0\n',
+                "/get_server_info": {"version": "0.5.9", **limits}, "/version": None,
+            }  # fmt: skip
         page = pages.get(to.path)
         return _say(to, 404 if page is None else 200, page if page is not None else {"error": "nothing here"})
 

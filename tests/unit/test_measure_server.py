@@ -97,7 +97,7 @@ def test_the_law_of_the_passes_is_the_servers(cell: Path) -> None:
 
 def test_a_run_goes_on_where_it_stopped_and_keeps_the_quickest(cell: Path, stub: StubServer) -> None:
     made, before, told = read_campaign(cell), read(cell / FILE), list[str]()
-    served, lost = stub.served, len(loads_of(STEP, RUNNING, LONGEST, CACHE)) - len(before)
+    served, lost = stub.served, len(loads_of(made.server)) - len(before)
     run_loads(made.gpu, made.server, cell, time.monotonic() + 60.0, ["decodes"], told.append, rounds=1)
     assert (stub.served == served + 5 or lost) and f"{len(before)} measured" in told[0]  # those that warm it alone
     run_loads(made.gpu, made.server, cell, time.monotonic() + 3.0, ["mixed"], told.append, rounds=2)
@@ -261,10 +261,15 @@ def test_waiting_says_whether_a_scheduler_works_ahead(cell: Path) -> None:
     assert passes_waited([row for row in rows if "load=decodes" in row["shape"]], found) is None
 
 
+def limits_of(step: int, running: int, most: int, cache: int, mixes: bool = True) -> dict[str, Any]:
+    return {"step_tokens": step, "running": running, "most_tokens": most, "cache_tokens": cache, "mixes": mixes}
+
+
 @pytest.mark.parametrize("limits", [(512, 8, 4096, 40_960), (8192, 1024, 131_072, 0), (2048, 64, 512, 3000), (16, 1, 64, 64)])
 def test_loads_keep_the_limits_of_the_server(limits: tuple[int, int, int, int]) -> None:
     step, running, most, cache = limits
-    loads = loads_of(*limits)
+    loads = loads_of(limits_of(*limits))
+    assert all(load.kind != "mixed" for load in loads_of(limits_of(*limits, mixes=False)))
     assert len({load.name for load in loads}) == len(loads)
     for load in loads:
         assert load.prompt * load.chunks <= step and max(load.decodes, load.chunks) <= running
@@ -279,6 +284,19 @@ def test_figures_of_engines_are_read() -> None:
     found = {name: (labels, value) for name, labels, value in figures_of(text)}
     assert found["a:b_total"] == ({"model": "x y", "le": "+Inf"}, 3.5) and found["plain"] == ({}, 1000.0)
     assert set(found) == {"a:b_total", "plain", "c"}
+
+
+def test_sglang_says_its_limits(model: str, tmp_path: Path) -> None:
+    server = StubServer(engine="sglang")
+    try:
+        made = wt.measure.plan(model, server=server.url, out=tmp_path)
+    finally:
+        server.close()
+    said = {name: made.server[name] for name in ("engine", "release", "step_tokens", "running", "cache_tokens", "ahead", "mixes")}
+    assert said == {
+        "engine": "sglang", "release": "0.5.9", "step_tokens": STEP, "running": RUNNING, "cache_tokens": CACHE, "ahead": True,
+        "mixes": False,
+    }  # fmt: skip
 
 
 def test_an_address_keeps_its_path() -> None:

@@ -22,6 +22,7 @@ from windtunnel.profile.served.client import ServerClient
 from windtunnel.profile.served.facts import facts_of
 from windtunnel.profile.served.run import FILE, ServedPasses
 from windtunnel.records import read_shape
+from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.measured_passes import ENGINE_PASS, MeasuredTimes, PassLaw, law_of_rows, numbers_of_rows
 from windtunnel.serving.options import ServeOptions
 from windtunnel.spec import Cluster, load_gpu
@@ -63,7 +64,8 @@ def plan_server(url: str, job: str | None, model: str | None, gpu: str, budget: 
         hint = f"Type: windtunnel measure plan config.json --server {url}, or the line that starts it in place of the file."
         raise SpecError("--server", source, "a model that is known", hint) from error
     known = {"step_tokens": server.engine.step_tokens, "running": server.engine.running, "engine": server.engine.name}
-    table = {**asdict(facts), **known, "source": source, "vocab": server.model.vocab, "weights": server.weights}
+    own = {"source": source, "vocab": server.model.vocab, "weights": server.weights}
+    table = {**asdict(facts), **known, **own, "mixes": not ENGINES[server.engine.name].prompts_alone}
     return Campaign(card, "server", budget, (), (facts.model,), tuple(sets), server=table)
 
 
@@ -268,10 +270,8 @@ def pace_of(passes: ServedPasses, rows: Sequence[Row]) -> float:
     """How long passes take now over how long they took: decoding ones of about as many requests as the load has."""
     from windtunnel.profile.served.loads import loads_of
 
-    plan = passes.plan
     names = {read_shape(str(row["shape"]))["load"]: row for row in rows}
-    listed = loads_of(passes.step, int(plan["running"]), int(plan["most_tokens"]), int(plan["cache_tokens"]))
-    known = [load for load in listed if load.kind == "decodes" and load.name in names]
+    known = [load for load in loads_of(passes.plan) if load.kind == "decodes" and load.name in names]
     near = sorted(known, key=lambda load: (abs(math.log(load.decodes / USERS)), load.context))[:2]
     again = [(passes.measure(load), names[load.name]["seconds"]) for load in near]
     return fmean(median(now.seconds) / then for now, then in again if now.seconds) if any(now.seconds for now, _ in again) else 1.0

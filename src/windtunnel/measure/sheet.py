@@ -58,7 +58,7 @@ def _next_command(folder: str) -> Sentence:
 def _server_plan_sheet(campaign: Campaign, folder: str) -> Sheet:
     """The loads that are sent to a running server, and what it says of itself."""
     server = campaign.server
-    loads = loads_of(*(int(server[name]) for name in ("step_tokens", "running", "most_tokens", "cache_tokens")))
+    loads = loads_of(server)
     rows = tuple(
         (Box(kind), Box(Sentence(_KINDS[kind])), Box(str(count), count))
         for kind, count in Counter(load.kind for load in loads).items()

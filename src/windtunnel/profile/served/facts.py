@@ -56,7 +56,7 @@ def facts_of(client: ServerClient, model: str | None = None) -> ServerFacts:
     own, figures = listed[name], figures_of(client.get("/metrics") or "")
     engine = next((one for one in ENGINES if any(figure.startswith(f"{one}:") for figure, _, _ in figures)), "")
     engine = engine or next((one for one in ENGINES if one in str(own.get("owned_by", "")).lower()), "")
-    said = _plain(client.get("/get_server_info")) if engine != "vllm" else {}
+    said = {} if engine == "vllm" else _plain(client.get("/get_server_info")) or _plain(client.get("/server_info"))
     release = str(_plain(client.get("/version")).get("version") or said.get("version") or "")
     return ServerFacts(
         url=client.url, model=name, root=str(own.get("root") or said.get("model_path") or name), engine=engine, release=release,

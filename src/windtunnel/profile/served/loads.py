@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from typing import Any
 
 KINDS = ("prompts", "decodes", "mixed")
 
@@ -49,11 +51,15 @@ class ServerLoad:
         return max(self.tokens - PASSES + FEWEST, min(self.tokens, int(passes)))
 
 
-def loads_of(step_tokens: int, running: int, most_tokens: int, cache_tokens: int) -> list[ServerLoad]:
-    """Loads of a server with these limits (0: not known), coarse ones of every kind first.
+def loads_of(plan: Mapping[str, Any]) -> list[ServerLoad]:
+    """Loads of a server with the limits of a plan (0: not known), coarse ones of every kind first.
 
-    `step_tokens`: of a pass; `running`: requests at once; `most_tokens`: of a request; `cache_tokens`: of all requests.
+    `step_tokens`: of a pass; `running`: requests at once; `most_tokens`: of a request; `cache_tokens`: of all requests; `mixes`:
+    whether a pass has prompts beside decoding requests.
     """
+    step_tokens, running, most_tokens, cache_tokens = (
+        int(plan[name]) for name in ("step_tokens", "running", "most_tokens", "cache_tokens")
+    )
     most = most_tokens or 1 << 20
     lengths = [
         length for power in range(4, 14) for length in (2**power, 3 * 2 ** (power - 1)) if length <= min(step_tokens, most - 1)
@@ -68,7 +74,7 @@ def loads_of(step_tokens: int, running: int, most_tokens: int, cache_tokens: int
             tokens = PASSES + 2 * -(-count * context // step_tokens) + count // 4 + 8
             if _fits(count, context + tokens, most, cache_tokens):
                 decodes.append(ServerLoad("decodes", 0, 0, count, context, tokens))
-    for context in (SHORT, LONG):
+    for context in (SHORT, LONG) if plan["mixes"] else ():
         for count in (2, 8, 32):
             for length in (64, 512, step_tokens // 2):
                 tokens = PASSES + 10 * BESIDE + 2 * -(-count * context // step_tokens) + count // 4
