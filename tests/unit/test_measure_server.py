@@ -23,11 +23,11 @@ from windtunnel.cli import main
 from windtunnel.measure.served import front_of, passes_in, passes_waited
 from windtunnel.profile.campaign import read_campaign, supervise, write_campaign
 from windtunnel.profile.served import client as clients
-from windtunnel.profile.served.client import Answered, Asked, ServerClient
+from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer
 from windtunnel.profile.served.facts import figures_of
 from windtunnel.profile.served.loads import KINDS, loads_of
 from windtunnel.profile.served.run import FILE, run_loads
-from windtunnel.profile.served.seen import behind, beside, decoding
+from windtunnel.profile.served.seen import decoding_passes, prompts_behind, prompts_beside
 from windtunnel.records import read, read_shape
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.measured_passes import COLUMNS, read_passes
@@ -213,9 +213,9 @@ def test_other_plans_are_refused(stub: StubServer, model: str, asked: dict[str, 
         wt.measure.plan(**given)
 
 
-def stream(sent: float, moments: list[float], prompt: int = 10, counts: list[int] | None = None) -> Answered:
+def stream(sent: float, moments: list[float], prompt: int = 10, counts: list[int] | None = None) -> StreamedAnswer:
     counts = counts or list(range(1, len(moments) + 1))
-    return Answered(Asked((1,) * prompt, counts[-1]), sent, list(zip(moments, counts, strict=True)))
+    return StreamedAnswer(ServerRequest((1,) * prompt, counts[-1]), sent, list(zip(moments, counts, strict=True)))
 
 
 def test_decoding_passes_are_those_in_which_all_decode() -> None:
@@ -227,24 +227,24 @@ def test_decoding_passes_are_those_in_which_all_decode() -> None:
     second = stream(
         0.0, [both[0], *both[2::2], *(50.0 + number for number in range(1, 6))], 30, [1, *range(3, 21, 2), *range(21, 26)]
     )
-    found = decoding([first, second])
+    found = decoding_passes([first, second])
     assert found.seconds and set(found.seconds) == {2.0}
     assert found.cached == pytest.approx(10 + (12 + 30) / 2 - 1 + 30 + (2 + 19) / 2 - 1, abs=2.0)
-    assert decoding([stream(0.0, [1.0, 2.0]), stream(0.0, [2.0, 3.0])]).seconds == ()
+    assert decoding_passes([stream(0.0, [1.0, 2.0]), stream(0.0, [2.0, 3.0])]).seconds == ()
 
 
 def test_a_prompt_beside_others_is_the_gap_that_its_token_ends() -> None:
     others = [stream(0.0, [1.0, 2.0, 3.0, 7.0, 8.0]), stream(0.0, [1.1, 2.1, 3.1, 7.1, 8.1])]
-    found = beside(others, [stream(2.5, [7.05]), stream(0.5, [1.05])])  # the second one came before all decoded
+    found = prompts_beside(others, [stream(2.5, [7.05]), stream(0.5, [1.05])])  # the second one came before all decoded
     assert found.seconds == (4.0,) and found.front == (pytest.approx(0.55),) and found.cached == 10 + 3 + 10 + 3
 
 
 def test_prompts_behind_a_full_pass_share_the_next_one() -> None:
     full = stream(0.0, [5.0])
-    assert behind(full, [stream(0.1, [7.0]), stream(0.1, [7.2])], 1.0) == pytest.approx(2.1)
-    assert behind(full, [stream(4.5, [7.0])], 1.0) is None  # came when the full pass may have ended
-    assert behind(full, [stream(0.1, [7.0]), stream(0.1, [9.0])], 1.0) is None  # two passes
-    assert behind(full, [stream(0.1, [4.0])], 1.0) is None  # before the full one
+    assert prompts_behind(full, [stream(0.1, [7.0]), stream(0.1, [7.2])], 1.0) == pytest.approx(2.1)
+    assert prompts_behind(full, [stream(4.5, [7.0])], 1.0) is None  # came when the full pass may have ended
+    assert prompts_behind(full, [stream(0.1, [7.0]), stream(0.1, [9.0])], 1.0) is None  # two passes
+    assert prompts_behind(full, [stream(0.1, [4.0])], 1.0) is None  # before the full one
 
 
 def test_waiting_says_whether_a_scheduler_works_ahead(cell: Path) -> None:

@@ -89,13 +89,13 @@ def _options(plan: Mapping[str, Any], gpu: str, sets: Sequence[str]) -> ServeOpt
     if other or not stated.isdigit():
         raise SpecError("--set", other[0] if other else stated, "plan.tp=N beside --server: the ranks of its one copy")
     source = str(plan["source"])
-    tp = int(stated) or with_launch(ServeOptions(source, bare(gpu, 1)))[0].tp or 1
-    asked = ServeOptions(source, bare(gpu, tp, plan.get("memory")), tp=tp, sync=plan.get("ahead") is False)
+    tp = int(stated) or with_launch(ServeOptions(source, bare_cluster(gpu, 1)))[0].tp or 1
+    asked = ServeOptions(source, bare_cluster(gpu, tp, plan.get("memory")), tp=tp, sync=plan.get("ahead") is False)
     asked = replace(asked, step_tokens=plan["step_tokens"] or None, running=plan["running"] or None)
     return replace(asked, engine=plan["engine"]) if plan["engine"] else asked
 
 
-def bare(gpu: str, count: int, memory: float | None = None) -> Cluster:
+def bare_cluster(gpu: str, count: int, memory: float | None = None) -> Cluster:
     """A cluster of `count` GPUs of the catalogue, or of ones that nobody stated; `memory`: bytes of each."""
     from windtunnel.reality.jobs.bench import bench
     from windtunnel.spec.loading.catalog import names
@@ -104,7 +104,7 @@ def bare(gpu: str, count: int, memory: float | None = None) -> Cluster:
     return bench(card if memory is None else card.model_copy(update={"memory": memory}), count)
 
 
-def simulated(campaign: Campaign, rows: Sequence[Row], law: PassLaw) -> Server:
+def simulated_server(campaign: Campaign, rows: Sequence[Row], law: PassLaw) -> Server:
     """The server of a plan with what its rows say: whether it schedules ahead, the front end's seconds, and the memory that its
     cache states."""
     plan = dict(campaign.server)
@@ -129,12 +129,12 @@ def front_of(rows: Sequence[Row]) -> float:
     seen = [
         row["host_seconds"] - FRONT - TOKENISE * prompt
         for row in rows
-        if (prompt := _alone(row)) and row["host_seconds"] is not None
+        if (prompt := _lone_prompt(row)) and row["host_seconds"] is not None
     ]
     return max(0.0, median(seen)) if seen else 0.0
 
 
-def _alone(row: Row) -> int:
+def _lone_prompt(row: Row) -> int:
     """Tokens of the prompt of a pass of it alone; 0 for another pass."""
     shape = read_shape(str(row["shape"]))
     return int(shape["prompt"]) if shape["chunks"] == 1 and shape["decodes"] == 0 else 0
@@ -145,7 +145,7 @@ def passes_waited(rows: Sequence[Row], law: PassLaw) -> float | None:
     None where no row says it."""
     from windtunnel.serving.lengths import Passing
 
-    fronts = [row["host_seconds"] for row in rows if _alone(row) and row["host_seconds"] is not None]
+    fronts = [row["host_seconds"] for row in rows if _lone_prompt(row) and row["host_seconds"] is not None]
     waited = []
     for row in rows:
         shape = read_shape(str(row["shape"]))
@@ -244,12 +244,12 @@ def unseen_load(campaign: Campaign, rows: Sequence[Row], law: PassLaw, stated: f
                 break
             paces += paces_now(passes, rows)
             answers = passes.closed_loop(users, PROMPT, OUTPUT, EACH)
-            found.append((fmean(one.first_seconds for one in answers), fmean(one.each for one in answers)))
+            found.append((fmean(one.first_seconds for one in answers), fmean(one.seconds_each for one in answers)))
     except TimeoutError:
         if not found:
             return ()
     pace = fmean(paces) if paces else 1.0
-    served = predicted_load(simulated(campaign, rows, law), law, users)
+    served = predicted_load(simulated_server(campaign, rows, law), law, users)
     words = f"{users} users, {PROMPT} + {OUTPUT} tokens"
     return tuple(
         UnseenStep(f"{what} of {words}", 1, pace * predicted, median(seen), min(seen), stated, pace)
@@ -284,7 +284,7 @@ def use_server(folder: Path, campaign: Campaign, anyway: bool) -> UsedCell:
     from windtunnel.spec.loading.toml import toml_lines
 
     cell, rows = checked_cell(folder, anyway), passes_in(folder)
-    server = simulated(campaign, rows, law_of_rows(rows))
+    server = simulated_server(campaign, rows, law_of_rows(rows))
     machine, front, passes = folder / MACHINE, folder / FRONT_FILE, folder / FILE
     table = server.job.cluster.model_dump(mode="json", exclude_none=True)
     machine.write_text("\n".join(toml_lines(table)) + "\n", encoding="utf-8")

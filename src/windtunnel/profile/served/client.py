@@ -38,7 +38,7 @@ def now(line: bytes) -> float:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerRequest:
     """A request: token ids of its prompt, and how many tokens are wanted."""
 
     prompt: tuple[int, ...]
@@ -46,33 +46,33 @@ class Asked:
 
 
 @dataclass
-class Answered:
+class StreamedAnswer:
     """When a request was sent, and when so many of its tokens had come: (moment, tokens)."""
 
-    asked: Asked
+    asked: ServerRequest
     sent: float = 0.0
     came: list[tuple[float, int]] = field(default_factory=list)
     error: Exception | None = None
 
     @property
-    def first(self) -> float:
+    def first_moment(self) -> float:
         """The moment of its first token."""
         return self.came[0][0]
 
     @property
-    def last(self) -> float:
+    def last_moment(self) -> float:
         """The moment of its last token."""
         return self.came[-1][0]
 
     @property
     def first_seconds(self) -> float:
         """Seconds from sending to its first token."""
-        return self.first - self.sent
+        return self.first_moment - self.sent
 
     @property
-    def each(self) -> float:
+    def seconds_each(self) -> float:
         """Seconds of each further token."""
-        return (self.last - self.first) / max(self.came[-1][1] - self.came[0][1], 1)
+        return (self.last_moment - self.first_moment) / max(self.came[-1][1] - self.came[0][1], 1)
 
 
 class ServerClient:
@@ -104,9 +104,9 @@ class ServerClient:
                 with line.getresponse() as answer:
                     text = answer.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException) as error:
-            raise self._nobody(error) from error
+            raise self._no_answer(error) from error
         if answer.status in (401, 403):
-            raise self._locked(answer.status)
+            raise self._key_error(answer.status)
         return text if answer.status == 200 else None
 
     def round_trip(self) -> float:
@@ -119,10 +119,10 @@ class ServerClient:
             took.append(self.clock(b"") - began)
         return sorted(took)[TRIPS // 2]
 
-    def send(self, model: str, asked: Sequence[Asked], began: threading.Semaphore | None = None) -> list[Answered]:
+    def send(self, model: str, asked: Sequence[ServerRequest], began: threading.Semaphore | None = None) -> list[StreamedAnswer]:
         """Requests sent together, answered to the end; `began`: released at the first token of each. Raises
         as the class says."""
-        answers = [Answered(one) for one in asked]
+        answers = [StreamedAnswer(one) for one in asked]
         gate = threading.Barrier(len(asked))
         threads = [
             threading.Thread(target=self._follow, args=(model, one, gate, began), daemon=True, name="windtunnel-stream")
@@ -137,7 +137,7 @@ class ServerClient:
             raise min(errors, key=lambda error: getattr(error, "got", "") == _GATE)
         return answers
 
-    def _follow(self, model: str, answer: Answered, gate: threading.Barrier, began: threading.Semaphore | None) -> None:
+    def _follow(self, model: str, answer: StreamedAnswer, gate: threading.Barrier, began: threading.Semaphore | None) -> None:
         """Sends a request when all threads of the gate are ready, and reads its stream."""
         try:
             with closing(self._connect(max(0.1, min(self.ends - time.monotonic(), 3600.0)))) as line:
@@ -151,12 +151,12 @@ class ServerClient:
             answer.error = SpecError("--server", _GATE, "a server with room for them")
         except (OSError, http.client.HTTPException) as error:
             gate.abort()
-            answer.error = TimeoutError("no time left") if time.monotonic() > self.ends - 0.01 else self._nobody(error)
+            answer.error = TimeoutError("no time left") if time.monotonic() > self.ends - 0.01 else self._no_answer(error)
         except Exception as error:  # of any kind: the sender raises it
             gate.abort()
             answer.error = error
 
-    def _write(self, line: http.client.HTTPConnection, model: str, asked: Asked) -> None:
+    def _write(self, line: http.client.HTTPConnection, model: str, asked: ServerRequest) -> None:
         """Writes a request but for its last byte."""
         wanted = {
             "model": model, "prompt": list(asked.prompt), "max_tokens": asked.tokens, "ignore_eos": True, "temperature": 0.0,
@@ -168,10 +168,10 @@ class ServerClient:
             line.putheader(name, value)
         line.endheaders(body[:-1])
 
-    def _read(self, model: str, answer: http.client.HTTPResponse, into: Answered, began: threading.Semaphore | None) -> None:
+    def _read(self, model: str, answer: http.client.HTTPResponse, into: StreamedAnswer, began: threading.Semaphore | None) -> None:
         """The stream of an answer: when how many tokens had come."""
         if answer.status != 200:
-            raise self._refused(model, answer.status, answer.read().decode("utf-8", "replace"))
+            raise self._refusal_of(model, answer.status, answer.read().decode("utf-8", "replace"))
         if "event-stream" not in answer.getheader("Content-Type", ""):
             hint = "A proxy may hold streams back: give the engine's own address."
             raise SpecError("--server", self.url, "a server that streams its tokens", hint)
@@ -181,7 +181,7 @@ class ServerClient:
                 continue
             moment, said = self.clock(line), json.loads(line[5:])
             if "error" in said:
-                raise self._refused(model, 0, json.dumps(said["error"]))
+                raise self._refusal_of(model, 0, json.dumps(said["error"]))
             usage = said.get("usage") or {}
             seen = min(int(usage.get("completion_tokens", count + bool(said.get("choices")))), into.asked.tokens)
             if seen > count:
@@ -197,7 +197,7 @@ class ServerClient:
                 "--server", got, "a server that takes ignore_eos and max_tokens", "vLLM and SGLang do; a proxy may not."
             )
 
-    def _refused(self, model: str, status: int, text: str) -> Exception:
+    def _refusal_of(self, model: str, status: int, text: str) -> Exception:
         """The error of an answer that is none."""
         said = text
         try:
@@ -207,7 +207,7 @@ class ServerClient:
             pass
         said = " ".join(said.split())[:160]
         if status in (401, 403):
-            return self._locked(status)
+            return self._key_error(status)
         if status == 404:
             return SpecError("--server", f"{model}: {said}", "a model that the server has", f"See {self.url}/v1/models.")
         if status in (400, 422):
@@ -215,11 +215,11 @@ class ServerClient:
             return SpecError("--server", said, "a server that takes such requests", hint)
         return SpecError("--server", f"{status or 'an error in the stream'}: {said}", "answers", "See the server's log.")
 
-    def _nobody(self, error: Exception) -> SpecError:
+    def _no_answer(self, error: Exception) -> SpecError:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return SpecError("--server", f"{self.url}: {why}", "a server that answers", f"Type: curl {self.url}/v1/models.")
 
-    def _locked(self, status: int) -> SpecError:
+    def _key_error(self, status: int) -> SpecError:
         return SpecError("--server", f"{self.url}: {status}", "a key that the server takes", f"Type: export {KEY}=THE_KEY.")
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.files import table_beside
 from windtunnel.profile.served.client import ServerClient
 
-ENGINES = ("vllm", "sglang")
-"""Engines whose figures under /metrics are known; they begin with this name and a colon."""
+ENGINES: dict[str, dict[str, Any]] = table_beside(__file__)
+"""Engines whose words are known."""
 
 FIGURE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>[-+\d.eE]+|NaN|[-+]?Inf)\s*$", re.MULTILINE)
 LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-
-RUNNING = ("num_requests_running", "num_running_reqs", "num_requests_waiting", "num_queue_reqs")
-"""Figures of requests that a server has, of vLLM and SGLang."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,17 @@ def facts_of(client: ServerClient, model: str | None = None) -> ServerFacts:
     if name not in listed:
         raise UnknownName("--model", name, tuple(listed))
     own, figures = listed[name], figures_of(client.get("/metrics") or "")
-    engine = next((one for one in ENGINES if any(figure.startswith(f"{one}:") for figure, _, _ in figures)), "")
+    engine = next((one for one, words in ENGINES.items() if any(name.startswith(words["figures"]) for name, _, _ in figures)), "")
     engine = engine or next((one for one in ENGINES if one in str(own.get("owned_by", "")).lower()), "")
-    said = {} if engine == "vllm" else _plain(client.get("/get_server_info")) or _plain(client.get("/server_info"))
-    release = str(_plain(client.get("/version")).get("version") or said.get("version") or "")
+    pages = ENGINES.get(engine, {}).get("pages", ())
+    said = next((found for page in pages if (found := _json_table(client.get(page)))), {})
+    release = str(_json_table(client.get("/version")).get("version") or said.get("version") or "")
     return ServerFacts(
         url=client.url, model=name, root=str(own.get("root") or said.get("model_path") or name), engine=engine, release=release,
-        most_tokens=_whole(own.get("max_model_len") or said.get("context_length")),
-        cache_tokens=_cache_of(figures) or _whole(said.get("max_total_num_tokens")),
-        step_tokens=max(0, _whole(said.get("chunked_prefill_size"))), running=_whole(said.get("max_running_requests")),
+        most_tokens=_whole_number(own.get("max_model_len") or said.get("context_length")),
+        cache_tokens=_cache_of(engine, figures) or _whole_number(said.get("max_total_num_tokens")),
+        step_tokens=max(0, _whole_number(said.get("chunked_prefill_size"))),
+        running=_whole_number(said.get("max_running_requests")),
         ahead=None if "disable_overlap_schedule" not in said else not said["disable_overlap_schedule"],
         has_metrics=bool(figures),
     )  # fmt: skip
@@ -70,8 +71,8 @@ def facts_of(client: ServerClient, model: str | None = None) -> ServerFacts:
 
 def requests_of(client: ServerClient) -> int:
     """Requests that the server has now, as it counts them; 0 where it does not say."""
-    figures = figures_of(client.get("/metrics") or "")
-    return round(sum(value for name, _, value in figures if name.partition(":")[2] in RUNNING))
+    names = {words["figures"] + name for words in ENGINES.values() for name in words["requests"]}
+    return round(sum(value for name, _, value in figures_of(client.get("/metrics") or "") if name in names))
 
 
 def figures_of(text: str) -> list[tuple[str, dict[str, str], float]]:
@@ -79,24 +80,27 @@ def figures_of(text: str) -> list[tuple[str, dict[str, str], float]]:
     return [(row["name"], dict(LABEL.findall(row["labels"] or "")), float(row["value"])) for row in FIGURE.finditer(text)]
 
 
-def _cache_of(figures: list[tuple[str, dict[str, str], float]]) -> int:
-    """Tokens that the cache holds: vLLM says its blocks as labels, SGLang their tokens."""
+def _cache_of(engine: str, figures: list[tuple[str, dict[str, str], float]]) -> int:
+    """Tokens that the cache holds; 0 where the engine does not say."""
+    cache = ENGINES[engine]["cache"] if engine else {}
     for name, labels, value in figures:
-        if name == "vllm:cache_config_info":
-            return _whole(labels.get("num_gpu_blocks")) * _whole(labels.get("block_size"))
-        if name == "sglang:max_total_num_tokens":
-            return _whole(value)
+        if cache and name == ENGINES[engine]["figures"] + cache["name"]:
+            return (
+                math.prod(_whole_number(labels.get(label)) for label in cache["labels"])
+                if cache["labels"]
+                else _whole_number(value)
+            )
     return 0
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     try:
         return int(float(value))
     except (TypeError, ValueError, OverflowError):
         return 0
 
 
-def _plain(text: str | None) -> dict[str, Any]:
+def _json_table(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.profile.data_card import write_card
 from windtunnel.profile.served import seen
-from windtunnel.profile.served.client import Answered, Asked, ServerClient
+from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer
 from windtunnel.profile.served.facts import requests_of
 from windtunnel.profile.served.loads import BESIDE, KINDS, SHORT, ServerLoad, loads_of
 from windtunnel.profile.session import Session
@@ -89,12 +89,12 @@ class ServedPasses:
         self.draws = random.Random(f"{plan['model']} {time.time_ns()}")  # the cache may hold what an earlier run has sent
         self.shortest, self.each = 0.0, 0.0
 
-    def asked(self, length: int, tokens: int) -> Asked:
+    def random_prompt(self, length: int, tokens: int) -> ServerRequest:
         """A prompt of random ids, which no cache has."""
         most = max(8, int(ROOM * int(self.plan["vocab"])))
-        return Asked(tuple(self.draws.randrange(3, most) for _ in range(length)), tokens)
+        return ServerRequest(tuple(self.draws.randrange(3, most) for _ in range(length)), tokens)
 
-    def send(self, requests: Sequence[Asked], began: threading.Semaphore | None = None) -> list[Answered]:
+    def send(self, requests: Sequence[ServerRequest], began: threading.Semaphore | None = None) -> list[StreamedAnswer]:
         return self.client.send(self.model, requests, began)
 
     def warm(self) -> None:
@@ -105,57 +105,57 @@ class ServedPasses:
         if others > 0:
             hint = "Passes of other people's requests cannot be told from ours: measure it when nobody else uses it."
             raise SpecError("--server", f"{others} requests that are not ours", "a server without other requests", hint)
-        self.each = median(one.each for one in self.send([self.asked(SHORT, 8) for _ in range(2)]))
-        self.shortest = median(self.send([self.asked(16, 1)])[0].first_seconds for _ in range(3))
+        self.each = median(one.seconds_each for one in self.send([self.random_prompt(SHORT, 8) for _ in range(2)]))
+        self.shortest = median(self.send([self.random_prompt(16, 1)])[0].first_seconds for _ in range(3))
 
     def measure(self, load: ServerLoad, allowed: float = 60.0) -> seen.SeenPass:
         """The passes of a load, for about `allowed` s: fewer of them where they are slow."""
-        return {"prompts": self._prompts, "decodes": self._decodes, "mixed": self._mixed}[load.kind](load, allowed)
+        return {"prompts": self._send_prompts, "decodes": self._send_decodes, "mixed": self._send_mixed}[load.kind](load, allowed)
 
-    def _decodes(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+    def _send_decodes(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
         tokens = load.tokens_within(allowed / self.each)
-        found = seen.decoding(self.send([self.asked(load.context, tokens) for _ in range(load.decodes)]))
+        found = seen.decoding_passes(self.send([self.random_prompt(load.context, tokens) for _ in range(load.decodes)]))
         self.each = median(found.seconds) if found.seconds else self.each
         return found
 
-    def _prompts(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+    def _send_prompts(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
         seconds, alone, until = [], [], time.monotonic() + allowed
         for number in range(REPEATS):
             if number and time.monotonic() > until:
                 break
-            full: list[Answered] = []
-            blocker, waiting = self.asked(self.step, 1), [self.asked(load.prompt, 1) for _ in range(load.chunks)]
+            full: list[StreamedAnswer] = []
+            blocker, waiting = self.random_prompt(self.step, 1), [self.random_prompt(load.prompt, 1) for _ in range(load.chunks)]
             thread = _Sender(self, [blocker], full)
             time.sleep(BEHIND)
             prompts = self.send(waiting)
             thread.finish()
-            took = seen.behind(full[0], prompts, self.shortest)
+            took = seen.prompts_behind(full[0], prompts, self.shortest)
             if took is not None:
                 seconds.append(took)
-            alone.append(self.send([self.asked(load.prompt, 1)])[0].first_seconds)
+            alone.append(self.send([self.random_prompt(load.prompt, 1)])[0].first_seconds)
         usual = median(seconds) if seconds and load.chunks == 1 else None
         return seen.SeenPass(tuple(seconds), 0.0, () if usual is None else tuple(max(0.0, one - usual) for one in alone))
 
-    def _mixed(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
-        answers: list[Answered] = []
+    def _send_mixed(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+        answers: list[StreamedAnswer] = []
         began = threading.Semaphore(0)
         tokens = load.tokens_within(allowed / self.each)
-        thread = _Sender(self, [self.asked(load.context, tokens) for _ in range(load.decodes)], answers, began)
+        thread = _Sender(self, [self.random_prompt(load.context, tokens) for _ in range(load.decodes)], answers, began)
         for _ in range(load.decodes):
             began.acquire()
-        prompts = [self.send([self.asked(load.prompt, 1)])[0] for _ in range(BESIDE)]
+        prompts = [self.send([self.random_prompt(load.prompt, 1)])[0] for _ in range(BESIDE)]
         thread.finish()
-        return seen.beside(answers, prompts)
+        return seen.prompts_beside(answers, prompts)
 
-    def closed_loop(self, users: int, length: int, tokens: int, each: int) -> list[Answered]:
+    def closed_loop(self, users: int, length: int, tokens: int, each: int) -> list[StreamedAnswer]:
         """Answers of `users`, each with `each` requests of `length` + `tokens` tokens, one after the other."""
-        shared: list[list[Answered]] = [[] for _ in range(users)]
+        shared: list[list[StreamedAnswer]] = [[] for _ in range(users)]
         errors: list[Exception] = []
 
-        def ask(into: list[Answered]) -> None:
+        def ask(into: list[StreamedAnswer]) -> None:
             try:
                 for _ in range(each):
-                    into += self.send([self.asked(length, tokens)])
+                    into += self.send([self.random_prompt(length, tokens)])
             except Exception as error:  # of any kind: raised below
                 errors.append(error)
 
@@ -173,14 +173,18 @@ class _Sender:
     """Requests that are sent from a thread of their own."""
 
     def __init__(
-        self, passes: ServedPasses, requests: Sequence[Asked], into: list[Answered], began: threading.Semaphore | None = None
+        self,
+        passes: ServedPasses,
+        requests: Sequence[ServerRequest],
+        into: list[StreamedAnswer],
+        began: threading.Semaphore | None = None,
     ) -> None:
         self.error: Exception | None = None
         self.began, self.count = began, len(requests)
         self.thread = threading.Thread(target=self._run, args=(passes, requests, into), daemon=True, name="windtunnel-sender")
         self.thread.start()
 
-    def _run(self, passes: ServedPasses, requests: Sequence[Asked], into: list[Answered]) -> None:
+    def _run(self, passes: ServedPasses, requests: Sequence[ServerRequest], into: list[StreamedAnswer]) -> None:
         try:
             into += passes.send(requests, self.began)
         except Exception as error:  # of any kind: `finish` raises it

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from windtunnel.profile.served.client import Answered
+from windtunnel.profile.served.client import StreamedAnswer
 
 WINDOW = 8
 """Passes over which a decoding request's time is divided: chunks may hold several tokens, or come two at a time."""
@@ -25,10 +25,10 @@ class SeenPass:
     front: tuple[float, ...] = ()
 
 
-def decoding(answers: Sequence[Answered]) -> SeenPass:
+def decoding_passes(answers: Sequence[StreamedAnswer]) -> SeenPass:
     """Passes in which all of `answers` decode: after the last one's first token, before the first one's last. No seconds where that
     lasts less than a window."""
-    begin, end = max(one.first for one in answers), min(one.last for one in answers)
+    begin, end = max(one.first_moment for one in answers), min(one.last_moment for one in answers)
     seconds, cached = [], 0.0
     for one in answers:
         steady = [(moment, count) for moment, count in one.came if begin <= moment <= end]
@@ -43,7 +43,7 @@ def decoding(answers: Sequence[Answered]) -> SeenPass:
     return SeenPass(tuple(one for one in seconds if one > 0.0), cached)
 
 
-def beside(answers: Sequence[Answered], prompts: Sequence[Answered]) -> SeenPass:
+def prompts_beside(answers: Sequence[StreamedAnswer], prompts: Sequence[StreamedAnswer]) -> SeenPass:
     """The passes in which prompts were computed beside decoding requests: the one at whose end both had a token."""
     seconds, cached, front = [], [], []
     for prompt in prompts:
@@ -52,21 +52,22 @@ def beside(answers: Sequence[Answered], prompts: Sequence[Answered]) -> SeenPass
             ends = [place for place in range(1, len(one.came)) if one.came[place][1] - one.came[place - 1][1] == 1]
             if not ends:
                 continue
-            place = min(ends, key=lambda place: abs(one.came[place][0] - prompt.first))
+            place = min(ends, key=lambda place: abs(one.came[place][0] - prompt.first_moment))
             spans.append(one.came[place][0] - one.came[place - 1][0])
             read += len(one.asked.prompt) + one.came[place][1] - 1.0
-        if len(spans) == len(answers) and all(one.first < prompt.sent and prompt.first < one.last for one in answers):
+        around = all(one.first_moment < prompt.sent and prompt.first_moment < one.last_moment for one in answers)
+        if around and len(spans) == len(answers):
             took = median(spans)
             seconds.append(took)
             cached.append(read)
-            front.append(max(0.0, prompt.first - prompt.sent - took))
+            front.append(max(0.0, prompt.first_moment - prompt.sent - took))
     return SeenPass(tuple(seconds), median(cached) if cached else 0.0, tuple(front))
 
 
-def behind(blocker: Answered, prompts: Sequence[Answered], shortest: float) -> float | None:
+def prompts_behind(blocker: StreamedAnswer, prompts: Sequence[StreamedAnswer], shortest: float) -> float | None:
     """Seconds of the pass of `prompts` that were waiting when the pass of `blocker` ended: from its token to theirs. None where one
     of them came too late for that, or they were computed in several passes. `shortest`: seconds of a short prompt's first token."""
-    first, last = min(one.first for one in prompts), max(one.first for one in prompts)
-    took = median([one.first for one in prompts]) - blocker.first
-    late = blocker.first - max(one.sent for one in prompts) < shortest
-    return None if late or first <= blocker.first or last - first > TOGETHER * took else took
+    first, last = min(one.first_moment for one in prompts), max(one.first_moment for one in prompts)
+    took = median([one.first_moment for one in prompts]) - blocker.first_moment
+    late = blocker.first_moment - max(one.sent for one in prompts) < shortest
+    return None if late or first <= blocker.first_moment or last - first > TOGETHER * took else took
