@@ -2,8 +2,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "bind/columns.h"
 #include "bind/parts.h"
+#include "trace/nest.h"
 #include "trace/scanner.h"
 
 namespace wt::bind {
@@ -17,7 +19,7 @@ nb::list texts_from(const trace::Texts& texts, std::size_t first) {
 }
 
 nb::object scan(trace::Scanner& scanner, const nb::bytes& text, std::size_t end) {
-  const std::size_t places = scanner.places().size(), names = scanner.names().size();
+  const std::size_t places = scanner.places().size(), names = scanner.names().size(), inputs = scanner.inputs().size();
   trace::Batch out;
   bool read = false;
   {
@@ -30,6 +32,7 @@ nb::object scan(trace::Scanner& scanner, const nb::bytes& text, std::size_t end)
   answer["events"] = out.events;
   answer["new_places"] = texts_from(scanner.places(), places);
   answer["new_names"] = texts_from(scanner.names(), names);
+  answer["new_inputs"] = texts_from(scanner.inputs(), inputs);
   answer["phases"] = texts_from(out.phases, 0);
   answer["counts"] = array_of(std::move(out.counts));
   answer["place"] = array_of(std::move(out.place));
@@ -40,6 +43,9 @@ nb::object scan(trace::Scanner& scanner, const nb::bytes& text, std::size_t end)
   answer["external"] = array_of(std::move(out.external));
   answer["stream"] = array_of(std::move(out.stream));
   answer["device"] = array_of(std::move(out.device));
+  answer["sequence"] = array_of(std::move(out.sequence));
+  answer["forward"] = array_of(std::move(out.forward));
+  answer["inputs"] = array_of(std::move(out.inputs));
   answer["bytes"] = array_of(std::move(out.bytes));
   answer["noted"] = array_of(std::move(out.noted));
   answer["arguments_begin"] = array_of(std::move(out.arguments.begin));
@@ -47,6 +53,21 @@ nb::object scan(trace::Scanner& scanner, const nb::bytes& text, std::size_t end)
   answer["others_begin"] = array_of(std::move(out.others.begin));
   answer["others_end"] = array_of(std::move(out.others.end));
   return answer;
+}
+
+auto enclosing(const Column<std::int32_t>& lanes, const Column<double>& begin, const Column<double>& end) {
+  if (lanes.size() != begin.size() || lanes.size() != end.size())
+    fail("enclosing: ", lanes.size(), " lanes, ", begin.size(), " begins, ", end.size(), " ends");
+  for (const auto lane : span_of(lanes))
+    if (lane < 0) fail("enclosing: lane ", lane);
+  return array_of(trace::enclosing(span_of(lanes), span_of(begin), span_of(end)));
+}
+
+auto innermost(const Column<std::int32_t>& around, const Column<std::uint8_t>& marked) {
+  if (around.size() != marked.size()) fail("innermost: ", around.size(), " events, ", marked.size(), " marks");
+  for (std::size_t at = 0; at < around.size(); ++at)
+    if (around.data()[at] >= static_cast<std::int64_t>(at)) fail("innermost: event ", at, " is in one that comes after it");
+  return array_of(trace::innermost(span_of(around), span_of(marked)));
 }
 
 }  // namespace
@@ -57,6 +78,8 @@ void bind_trace(nb::module_& m) {
       .def(nb::init<>())
       .def("scan", &scan, "text"_a, "end"_a, nb::sig("def scan(self, text: bytes, end: int) -> dict | None"),
            "The events in the first `end` bytes of the text; None where they hold anything out of the ordinary.");
+  m.def("enclosing", &enclosing, column("lanes"), column("begin"), column("end"));
+  m.def("innermost", &innermost, column("around"), column("marked"));
 }
 
 }  // namespace wt::bind

@@ -81,6 +81,11 @@ bool whole_of(const Value& value, std::int64_t& out) {
   return true;
 }
 
+// -1 for what 32 bits do not hold.
+std::int32_t narrow(std::int64_t number) {
+  return number < 0 || number > std::numeric_limits<std::int32_t>::max() ? -1 : static_cast<std::int32_t>(number);
+}
+
 void add(Spans& to, std::string_view text, std::string_view part) {
   to.begin.push_back(part.data() - text.data());
   to.end.push_back(part.data() - text.data() + static_cast<std::int64_t>(part.size()));
@@ -90,11 +95,11 @@ void add(Spans& to, std::string_view text, std::string_view part) {
 
 struct Scanner::Event {
   enum Field { phase, category, name, process, thread, time, duration, kFields };
-  enum Argument { correlation, external, external_old, stream, device, size, kArguments };
+  enum Argument { correlation, external, external_old, stream, device, sequence, forward, size, sizes, types, kArguments };
   std::array<Value, kFields> field{};  // an empty text: not there
   std::array<Value, kArguments> argument{};
   std::string_view args;
-  bool matters = false, shapes = false;
+  bool matters = false;
 
   static int field_of(std::string_view key) {
     switch (key.size()) {
@@ -114,6 +119,12 @@ struct Scanner::Event {
         return key == "bytes" ? size : -1;
       case 6:
         return key == "stream" ? stream : key == "device" ? device : -1;
+      case 10:
+        return key == "Input Dims" ? sizes : key == "Input type" ? types : -1;
+      case 13:
+        return key == "Fwd thread id" ? forward : -1;
+      case 15:
+        return key == "Sequence number" ? sequence : -1;
       case 11:
         return key == "correlation" ? correlation : key == "External id" ? external : key == "external id" ? external_old : -1;
       default:
@@ -124,7 +135,7 @@ struct Scanner::Event {
 
 bool Scanner::arguments(Json& json, Event& event) {
   event.argument = {};
-  event.matters = event.shapes = false;
+  event.matters = false;
   const char* const start = json.at();
   const bool read = json.object([&](const Value& quoted) {
     if (!quoted.plain) return false;
@@ -134,7 +145,6 @@ bool Scanner::arguments(Json& json, Event& event) {
     if (!json.value(value, true)) return false;
     if (at >= 0) event.argument[static_cast<std::size_t>(at)] = value;
     event.matters |= key == "Collective name" || key == "wait_on_stream" || key == "iteration" || key == "step";
-    event.shapes |= key == "Input Dims";
     return true;
   });
   event.args = {start, static_cast<std::size_t>(json.at() - start)};
@@ -150,7 +160,7 @@ bool Scanner::read(Json& json, Event& event) {
     if (!json.value(value, true)) return false;
     if (key == "args") {
       event.argument = {};
-      event.matters = event.shapes = false;
+      event.matters = false;
       event.args = {};
       return value.what == What::null;
     }
@@ -172,6 +182,13 @@ std::int32_t Scanner::place_of(const Event& event) {
   return last_place_;
 }
 
+std::int32_t Scanner::inputs_of(const Event& event) {
+  const std::string_view sizes = event.argument[Event::sizes].text, types = event.argument[Event::types].text;
+  if (sizes.empty() && types.empty()) return -1;
+  key_.assign(sizes).append(1, '\0').append(types);
+  return inputs_.number_of(key_);
+}
+
 bool Scanner::row(const Event& event, std::string_view text, Batch& out) {
   double begin = kNone, duration = kNone, size = kNone;
   std::array<std::int64_t, Event::kArguments> whole{};
@@ -185,7 +202,8 @@ bool Scanner::row(const Event& event, std::string_view text, Batch& out) {
   if (!bytes.text.empty() && !number_of(bytes, size)) return false;
   const Value &external = event.argument[Event::external], &name = event.field[Event::name];
   const bool named = !external.text.empty() && external.what != What::null && external.what != What::word;
-  if (event.matters || (event.shapes && name.what == What::string && !name.text.empty() &&
+  const bool shapes = !event.argument[Event::sizes].text.empty();
+  if (event.matters || (shapes && name.what == What::string && !name.text.empty() &&
                         (!name.plain || starts(name.text, "\"nccl:") || starts(name.text, "\"gloo:") ||
                          starts(name.text, "\"c10d::") || starts(name.text, "\"record_param")))) {
     out.noted.push_back(static_cast<std::int64_t>(out.place.size()));
@@ -199,6 +217,9 @@ bool Scanner::row(const Event& event, std::string_view text, Batch& out) {
   out.external.push_back(whole[named ? Event::external : Event::external_old]);
   out.stream.push_back(whole[Event::stream]);
   out.device.push_back(whole[Event::device]);
+  out.sequence.push_back(narrow(whole[Event::sequence]));
+  out.forward.push_back(narrow(whole[Event::forward]));
+  out.inputs.push_back(inputs_of(event));
   out.bytes.push_back(size);
   return true;
 }
@@ -222,7 +243,7 @@ bool Scanner::event(Json& json, std::string_view text, Batch& out) {
 }
 
 bool Scanner::scan(std::string_view text, Batch& out) {
-  const std::size_t places = places_.size(), names = names_.size();
+  const std::size_t places = places_.size(), names = names_.size(), inputs = inputs_.size();
   Json json(text);
   json.blanks();
   bool read = !json.over();
@@ -236,6 +257,7 @@ bool Scanner::scan(std::string_view text, Batch& out) {
   if (read && !(json.words && json.doubtful)) return true;
   places_.cut(places);
   names_.cut(names);
+  inputs_.cut(inputs);
   last_place_ = -1;
   return false;
 }

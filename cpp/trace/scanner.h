@@ -21,6 +21,8 @@ struct Batch {
   std::vector<std::int32_t> place, name;
   std::vector<double> begin, duration;  // microseconds; NaN: none
   std::vector<std::int64_t> correlation, external, stream, device;
+  std::vector<std::int32_t> sequence, forward;  // autograd's number of an operator, and the thread of its forward pass; -1: none
+  std::vector<std::int32_t> inputs;             // number of the text of an operator's sizes and types of inputs; -1: none
   std::vector<double> bytes;
   std::vector<std::int64_t> noted;   // rows whose arguments may matter one by one
   Spans arguments;                   // of these rows
@@ -38,6 +40,8 @@ class Scanner {
   // Category, process and thread as written, each with its length before it; "-" for one that is not there.
   const Texts& places() const { return places_; }
   const Texts& names() const { return names_; }
+  // "Input Dims" and "Input type" as written, a zero byte between them.
+  const Texts& inputs() const { return inputs_; }
 
  private:
   struct Event;
@@ -47,7 +51,9 @@ class Scanner {
   bool row(const Event& event, std::string_view text, Batch& out);
   std::int32_t place_of(const Event& event);
 
-  Texts places_, names_;
+  std::int32_t inputs_of(const Event& event);
+
+  Texts places_, names_, inputs_;
   std::string key_;
   std::string last_key_;
   std::int32_t last_place_ = -1;

@@ -36,8 +36,10 @@ ARGUMENTS = st.fixed_dictionaries(
     {},
     optional={
         **dict.fromkeys(("correlation", "External id", "external id", "stream", "device", "bytes", "queued"), NUMBERS),
+        **dict.fromkeys(("Sequence number", "Fwd thread id"), NUMBERS),
         **dict.fromkeys(("wait_on_stream", "iteration", "step", "Rank", "Total Allocated", "Device Type"), NUMBERS),
         "Collective name": NAMES, "Input Dims": st.sampled_from([[[4, 8]], [], "[[2]]", None]), "name": NAMES,
+        "Input type": st.sampled_from([["float"], [], None]),
         "grid": st.just([96, 1, 1]), "Call stack": NAMES, "warps per SM": st.sampled_from([0.5, "WORD", "WORD-", "WORD+"]),
     },
 )  # fmt: skip
@@ -100,6 +102,7 @@ def read(text: Text, scanned: bool) -> Any:
         kept,
         table.places,
         table.names,
+        table.inputs_texts,
         rest,
         columns.threads,
         {key: len(stack) for key, stack in columns.open.items()},
@@ -112,7 +115,8 @@ def _plain_fields(args: msgspec.Struct) -> list[str]:
     return [str(bytes(value) if isinstance(value, msgspec.Raw) else value) for value in values]
 
 
-COLUMNS = ("place", "name", "begin", "duration", "correlation", "external", "stream", "device", "bytes")
+COLUMNS = ("place", "name", "begin", "duration", "correlation", "external", "stream", "device", "sequence", "forward", "inputs",
+           "bytes")  # fmt: skip
 
 
 @settings(max_examples=300)

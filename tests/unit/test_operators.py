@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto_trace import TRACE
 
 import windtunnel as wt
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
+from windtunnel.profile.trace import BACKWARD, MODULE, attribute
 from windtunnel.records import read
-from windtunnel.runs.operators import operators_of, operators_of_files
+from windtunnel.records.run import Run
+from windtunnel.runs.operators import OperatorRow, operators_of
 from windtunnel.runs.replay_script import write_replay
+from windtunnel.runs.sources import run_of
 from windtunnel.runs.whatif import kernel_ratios
 from windtunnel.spec import load_gpu
 
@@ -45,8 +52,18 @@ def chrome(rank: int = 0, start: float = 0.0, gpu: str = "NVIDIA H100 80GB HBM3"
     return {"deviceProperties": [{"id": 0, "name": gpu}], "distributedInfo": about, "traceEvents": events}
 
 
-def test_rates_bound_and_prediction_of_each_shape() -> None:
-    product, added, attention = sorted(operators_of(chrome()), key=lambda row: -row.seconds)
+def read_run(folder: Path, table: Mapping[str, Any]) -> Run:
+    path = folder / "trace.json"
+    path.write_text(json.dumps(table), encoding="utf-8")
+    return run_of(path)
+
+
+def rows_of(folder: Path, table: Mapping[str, Any]) -> tuple[OperatorRow, ...]:
+    return operators_of(read_run(folder, table).ranks)
+
+
+def test_rates_bound_and_prediction_of_each_shape(tmp_path: Path) -> None:
+    product, added, attention = rows_of(tmp_path, chrome())
     assert (product.op, product.number, product.dtype, product.shapes) == ("aten::mm", 2, "bf16", "4096x1024 1024x2048")
     assert product.seconds == pytest.approx(100e-6) and product.flops_rate == pytest.approx(2 * 2 * 4096 * 1024 * 2048 / 100e-6)
     gpu = load_gpu("h100-sxm-80gb")
@@ -58,13 +75,87 @@ def test_rates_bound_and_prediction_of_each_shape() -> None:
 
 
 def test_seconds_add_up_to_the_traces(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(chrome()), encoding="utf-8")
-    rows = operators_of_files([path])
+    rows = rows_of(tmp_path, chrome())
     assert sum(row.seconds for row in rows) == pytest.approx(160e-6) and sum(row.share for row in rows) == pytest.approx(1.0)
-    report = wt.runs.show(path)
+    report = wt.runs.show(tmp_path / "trace.json")
     assert [row["op"] for row in report.as_dict()["operators"]] == [row.op for row in rows]
-    assert operators_of(chrome(gpu="a board that nobody knows"))[0].predicted is None
+    assert rows_of(tmp_path, chrome(gpu="a board that nobody knows"))[0].predicted is None
+
+
+def sums_of_slices(table: Mapping[str, Any], device: bool) -> dict[tuple[Any, ...], tuple[int, float]]:
+    """Calls and seconds by operator, module, pass and inputs, slice by slice."""
+    sums: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for one in attribute(table, device).slices:
+        number, seconds = sums.get(key := (one.op, one.module, one.phase, one.shapes, one.dtypes), (0, 0.0))
+        sums[key] = number + 1, seconds + one.seconds
+    return sums
+
+
+def agree(run: Run, wanted: dict[tuple[Any, ...], tuple[int, float]]) -> None:
+    found = {(one.op, one.module, one.phase, one.shapes, one.dtypes): one for one in run.ranks[0].operators}
+    assert {key: one.number for key, one in found.items()} == {key: number for key, (number, _) in wanted.items()}
+    for key, (_, seconds) in wanted.items():
+        assert found[key].seconds == pytest.approx(seconds, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_operators_are_the_slices_of_a_trace_together(tmp_path: Path, device: bool) -> None:
+    kept = ("kernel", "gpu_memcpy", "gpu_memset")
+    events = [event for event in TRACE["traceEvents"] if device or event.get("cat") not in kept]
+    agree(read_run(tmp_path, {**TRACE, "traceEvents": events}), sums_of_slices(TRACE, device))
+
+
+HOST_NAMES = ("aten::mm", "aten::add", f"{MODULE}layers.0", f"{MODULE}layers.0.mlp", f"{BACKWARD}: MmBackward0", "Optimizer.step#A",
+              "Torch-Compiled Region: 0/0", "a range")  # fmt: skip
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
+    """A trace of two threads with events inside events, launches that may launch nothing, kernels that none launched."""
+    events: list[dict[str, Any]] = []
+
+    def fill(thread: int, begin: int, length: int, depth: int) -> None:
+        at = begin
+        while at < begin + length and len(events) < 60:
+            lasts = draw(st.integers(1, max(1, begin + length - at)))
+            name = draw(st.sampled_from(HOST_NAMES))
+            args: dict[str, Any] = {}
+            if draw(st.booleans()):
+                args = {"Input Dims": draw(st.sampled_from([[[2, 3], []], [[[2], [3]]], []])), "Input type": ["float"]}
+            if draw(st.booleans()):
+                args["Sequence number"] = draw(st.integers(0, 3))
+            if draw(st.integers(0, 3)) == 0:
+                args["Fwd thread id"] = draw(st.integers(0, 2))
+            category = "cpu_op" if name.startswith(("aten", BACKWARD, "Torch")) else "user_annotation"
+            events.append({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": at, "dur": lasts, "args": args})
+            if draw(st.integers(0, 2)) == 0:
+                call = draw(st.sampled_from(["cudaLaunchKernel", "cudaGraphLaunch"]))
+                args = {"correlation": 1 + sum(event["cat"] == "cuda_runtime" for event in events)}
+                events.append({"ph": "X", "cat": "cuda_runtime", "name": call, "pid": 1, "tid": thread, "ts": at, "dur": 0.5,
+                               "args": args})  # fmt: skip
+            if depth < 4 and lasts > 2 and draw(st.booleans()):
+                fill(thread, at + 1, lasts - 1, depth + 1)
+            at += lasts + draw(st.integers(0, 2))
+
+    for thread in (1, 2):
+        fill(thread, draw(st.integers(0, 5)), 60, 0)
+    device = draw(st.booleans())
+    for number in range(draw(st.integers(1, 14)) if device else 0):
+        events.append({"ph": "X", "cat": draw(st.sampled_from(["kernel", "kernel", "gpu_memcpy"])) if number else "kernel",
+                       "name": f"k{number}", "pid": 0, "tid": 7, "ts": draw(st.integers(0, 90)), "dur": draw(st.integers(0, 9)),
+                       "args": {"correlation": draw(st.integers(0, 14)), "stream": 7}})  # fmt: skip
+    return {"traceEvents": draw(st.permutations(events))}, device
+
+
+@settings(max_examples=150)
+@given(nested())
+def test_operators_are_the_slices_of_any_trace_together(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[Any, bool]) -> None:
+    table, device = drawn
+    run = read_run(tmp_path_factory.mktemp("trace"), table)
+    if any(event["cat"] == "cpu_op" for event in table["traceEvents"]):
+        agree(run, sums_of_slices(table, device))
+    else:
+        assert run.ranks[0].operators == ()
 
 
 def test_a_trace_becomes_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

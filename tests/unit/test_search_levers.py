@@ -46,6 +46,22 @@ def test_frameworks_without_words_are_offered_all() -> None:
     assert any(value in ("zb-h1", "interleaved-zb") for _, one in list_offers(job) for _, value in one.fields)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "kinds"),
+    [
+        ("h100-ib", {"deepep", "hybridep"}),
+        ("b200-ib", {"deepep", "hybridep"}),
+        ("gb200-nvl72", {"hybridep"}),
+        ("mi300x-roce", set()),
+        ("a100-pcie", set()),
+        ("dgx-1v", set()),
+    ],
+)
+def test_dispatch_kernels_are_offered_where_they_run(cluster: str, kinds: set[str]) -> None:
+    job = mixture(f"cluster={cluster}", "cluster.gpus=64")
+    assert {value for _, one in list_offers(job) for path, value in one.fields if path == "runtime.moe_dispatch"} == kinds
+
+
 def test_conditions_of_megatron_core() -> None:
     job = mixture("runtime.moe_a2a_overlap=true", "plan.recompute=full")
     assert not can_do(job, Change.of(runtime__moe_a2a_overlap=True))

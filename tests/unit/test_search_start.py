@@ -10,6 +10,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.predict import predict
 from windtunnel.search.api import search
+from windtunnel.search.margin import usual_margin
 from windtunnel.search.start import _guess
 from windtunnel.spec import load_cluster, load_job, names
 
@@ -113,16 +114,45 @@ def test_the_rule_of_thumb_that_orders_first_plans(plan: dict[str, Any], experts
 
 
 @pytest.mark.parametrize(
-    ("name", "cluster", "gpus", "most"), [("qwen3-30b-a3b", "h100-ib", 64, 0.05), ("mixtral-8x7b", "h100-ib", 64, 0.1)]
+    ("name", "cluster", "gpus", "most"),
+    [("qwen3-30b-a3b", "h100-ib", 64, 0.05), ("mixtral-8x7b", "h100-ib", 64, 0.1), ("qwen3-30b-a3b", "h100-ib", 8, 0.05)],
 )
 def test_the_first_plan_of_a_mixture_is_near_the_best_without_other_switches(
     name: str, cluster: str, gpus: int, most: float
 ) -> None:
-    """Against the search over the same degrees, recompute and micro batches, with the framework as it is."""
+    """Against the search over the same degrees, recompute and micro batches, with tokens dispatched as in the first plan and with
+    memory to spare."""
     started = job_of(name, [f"cluster.gpus={gpus}"], cluster).job
     plan = started.plan
     batches = {"plan.global_batch": (plan.global_batch,), "plan.vpp": (1, 2, 4), "plan.pp": (1, 2, 4), "plan.tp": (1, 2, 4, 8)}
     found = search(
-        started, {**batches, "plan.ep": (1, 2, 4, 8, 16), "plan.micro_batch": (1, 2), "plan.recompute": ("none", "full")}
+        started,
+        {**batches, "plan.ep": (1, 2, 4, 8, 16), "plan.micro_batch": (1, 2, 4), "plan.recompute": ("none", "full")},
+        margin=usual_margin(),
     )
     assert predict(started).step_time_s < (1.0 + most) * found.best.outcome.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("cluster", "overrides", "dispatch"),
+    [
+        ("h100-ib", [], "hybridep"),
+        ("h100-ib", ["runtime.moe_dispatch=alltoall"], "alltoall"),
+        ("h100-ib", ["plan.ep=1", "cluster.gpus=16"], "alltoall"),
+        ("mi300x-roce", [], "alltoall"),
+        ("a100-pcie", [], "alltoall"),
+        ("h100-ib", ["runtime.framework=torchtitan"], "alltoall"),
+    ],
+)
+def test_tokens_go_to_experts_by_kernels_that_the_machine_and_the_framework_have(
+    cluster: str, overrides: list[str], dispatch: str
+) -> None:
+    loaded = job_of("qwen3-30b-a3b", overrides, cluster)
+    assert loaded.job.runtime.moe_dispatch == dispatch
+    assert ("runtime.moe_dispatch" in loaded.assumed[-1]) == (dispatch != "alltoall")
+
+
+def test_stronger_recompute_is_tried_with_larger_micro_batches() -> None:
+    """A host that is the limit makes a step of large micro batches the fastest, though all is computed again."""
+    plan = job_of("qwen3-30b-a3b", ["cluster.gpus=8"], "h100-ib").job.plan
+    assert (plan.recompute, plan.micro_batch) == ("full", 4)

@@ -352,6 +352,9 @@ class RawEvents(TypedDict):
     stream: _Longs
     device: _Longs
     bytes: _Floats
+    sequence: _Ints
+    forward: _Ints
+    inputs: _Ints
     noted: _Longs
     arguments_begin: _Longs
     arguments_end: _Longs
@@ -359,6 +362,7 @@ class RawEvents(TypedDict):
     others_end: _Longs
     new_places: list[_Text]
     new_names: list[_Text]
+    new_inputs: list[_Text]
     phases: list[_Text]
     counts: _Longs
 
@@ -367,3 +371,6 @@ class TraceScanner:
 
     def __init__(self) -> None: ...
     def scan(self, text: bytes, end: int) -> RawEvents | None: ...
+
+def enclosing(lanes: _Ints, begin: _Floats, end: _Floats) -> _Ints: ...
+def innermost(around: _Ints, marked: _Bytes) -> _Ints: ...

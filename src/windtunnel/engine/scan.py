@@ -1,10 +1,12 @@
-"""Events of a profiler's trace out of its text: the typed interface of cpp/trace/scanner.h."""
+"""Events of a profiler's trace out of its text: the typed interface of cpp/trace/."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.base.arrays import Floats, Int32s, Int64s
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.engine import _core
 
 _Text = bytes  # a column is called bytes
@@ -15,13 +17,15 @@ class ScannedEvents:
     """R complete events of a piece of a trace in columns, in the order of the text. Texts and places count over all pieces.
 
     `new_names`: those that were first met here, as JSON; of `new_places` category, process and thread, each with its length
-    before it, or `-`. `phases` and `counts`: all events by their phase. `noted` [N]: rows whose arguments stand in the text from
-    `arguments_begin` to `arguments_end`. `others_begin`, `others_end` [O]: where events stand that are no complete ones.
+    before it, or `-`; of `new_inputs` an operator's sizes and types of inputs as written, a zero byte between. `phases` and
+    `counts`: all events by their phase. `noted` [N]: rows whose arguments stand in the text from `arguments_begin` to
+    `arguments_end`. `others_begin`, `others_end` [O]: where events stand that are no complete ones.
     """
 
     events: int
     new_places: list[_Text]
     new_names: list[_Text]
+    new_inputs: list[_Text]
     phases: list[_Text]
     place: Int32s  # [R]
     name: Int32s
@@ -31,6 +35,9 @@ class ScannedEvents:
     external: Int64s
     stream: Int64s
     device: Int64s
+    sequence: Int32s  # -1 none, as in `forward` and `inputs`
+    forward: Int32s
+    inputs: Int32s
     bytes: Floats
     noted: Int64s
     arguments_begin: Int64s
@@ -54,3 +61,13 @@ class EventScanner:
         """
         found = self._core.scan(text, end)
         return None if found is None else ScannedEvents(**found)
+
+
+def enclosing(lanes: Int32s, begin: Floats, end: Floats) -> Int32s:
+    """[H] the event around each one on its lane; -1: none. Events are in order of their begin, the longer first; lanes >= 0."""
+    return _core.enclosing(lanes, begin, end)
+
+
+def innermost(around: Int32s, marked: Bools) -> Int32s:
+    """[H] the nearest event at or around each one that is marked; -1: none. What is `around` an event stands before it."""
+    return _core.innermost(around, marked.view(np.uint8))

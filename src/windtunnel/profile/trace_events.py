@@ -63,12 +63,12 @@ def _event(row: Mapping[str, Any], zero: float) -> Event:
         args.get("correlation"),
         args.get("Sequence number"),
         int(args.get("Fwd thread id") or 0),
-        _shapes(args.get("Input Dims") or ()),
+        shapes_of(args.get("Input Dims") or ()),
         tuple(args.get("Input type") or ()),
     )
 
 
-def _shapes(entries: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+def shapes_of(entries: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """Sizes of each input; of a list of tensors, its first one's."""
     shapes = []
     for one in entries:

@@ -66,6 +66,20 @@ class Events:
 
 
 @dataclass(frozen=True)
+class OperatorCalls:
+    """All calls of one operator with equal inputs in one pass and module. `shapes`, `dtypes`: of its inputs, in PyTorch's words;
+    `seconds`: of what it launched on the device (of a CPU: its own)."""
+
+    op: str
+    module: str
+    phase: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """What one rank's trace says. `zero`: seconds of the rank's clock at begin 0 (an epoch where the trace gives one)."""
 
@@ -75,6 +89,7 @@ class RankTrace:
     device: str = ""  # the GPU's name as the driver spells it
     world: int = 0  # ranks of the job; 0 unknown
     source: str = ""
+    operators: tuple[OperatorCalls, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,21 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.base.errors import UnknownName
 from windtunnel.compute import estimate
 from windtunnel.compute.row_names import KINDS, PHASES
 from windtunnel.formats.traces.xla_work import XlaWork, work_of
 from windtunnel.profile.layers.shapes import FORMATS, attention_inputs, class_of, moved_bytes, sizes
-from windtunnel.profile.trace import Slice, attribute
 from windtunnel.records import kernel_classes
-from windtunnel.records.run import ON_DEVICE, Run
+from windtunnel.records.run import ON_DEVICE, OperatorCalls, RankTrace, Run
 from windtunnel.records.work import with_work
 from windtunnel.spec import GPU, load_runtime, match_gpu
 from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
-
-LARGEST = 2**28
-"""B of a trace's text up to which its operators are told apart: it is read as a whole."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +45,13 @@ class OperatorRow:
 
 
 def operators_of_source(source: object, run: Run) -> tuple[OperatorRow, ...]:
-    """The operators of a run's files; of files that are no traces of PyTorch's profiler the kernels of their `run`, with the work
-    that XLA's programs in them say."""
+    """The operators of a run's traces, or, where these have none, the kernels with the work that XLA's programs in the files of
+    `source` say."""
+    if any(trace.operators for trace in run.ranks):
+        return operators_of(run.ranks)
     named = [source] if isinstance(source, (str, Path)) else source
     files = [name for name in named if isinstance(name, (str, Path))] if isinstance(named, (list, tuple)) else []
-    return operators_of_files(files) or operators_of_run(run, work_of([Path(name) for name in files if str(name).endswith(".pb")]))
+    return operators_of_run(run, work_of([Path(name) for name in files if str(name).endswith(".pb")]))
 
 
 def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow, ...]:
@@ -89,53 +85,20 @@ def _gpu_named(name: str) -> GPU | None:
         return None
 
 
-def operators_of_files(files: Sequence[str | Path]) -> tuple[OperatorRow, ...]:
-    """The operators of all files that are traces of PyTorch's profiler, the longest first; nothing of other and of larger files."""
-    rows: list[OperatorRow] = []
-    for file in files:
-        path = Path(file)
-        if path.is_file() and (chrome := chrome_of(path)) is not None:
-            rows += operators_of(chrome)
-    return _with_shares(rows)
-
-
 def _with_shares(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
     total = sum(row.seconds for row in rows) or 1.0
     return tuple(sorted((replace(row, share=row.seconds / total) for row in rows), key=lambda row: -row.seconds))
 
 
-def chrome_of(path: Path) -> dict[str, Any] | None:
-    """The JSON of a trace of PyTorch's profiler; None for other files, and for those above `LARGEST`."""
-    try:
-        text = path.read_bytes() if path.stat().st_size <= LARGEST else b""
-        if text[:2] == b"\x1f\x8b":
-            with gzip.open(path) as stream:
-                text = stream.read(LARGEST + 1)
-        table = json.loads(text) if 0 < len(text) <= LARGEST else None
-    except (OSError, ValueError, EOFError):
-        return None  # the run's own reader says what is wrong with it
-    return table if isinstance(table, dict) and isinstance(table.get("traceEvents"), list) else None
+def operators_of(traces: Sequence[RankTrace]) -> tuple[OperatorRow, ...]:
+    """The operators of traces of PyTorch's profiler, the longest first; their seconds add up to those of the kernels (of the
+    operators, without a device)."""
+    return _with_shares([row for trace in traces for row in _rows_of(trace)])
 
 
-def gpu_of_trace(chrome: dict[str, Any]) -> GPU | None:
-    """The catalogue's GPU of a trace; None where it names none."""
-    devices = chrome.get("deviceProperties")
-    first = devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
-    return _gpu_named(str(first.get("name", "")))
-
-
-def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:
-    """The operators of one trace; their seconds add up to those of its kernels (of its operators, without a device)."""
-    device = any(isinstance(event, dict) and event.get("cat") == "kernel" for event in chrome["traceEvents"])
-    try:
-        trace = attribute(chrome, device)
-    except (FileError, KeyError, TypeError, ValueError, IndexError):
-        return []
-    groups: dict[tuple[Any, ...], list[Slice]] = {}
-    for one in trace.slices:
-        groups.setdefault((one.op if one.op else one.kernel, one.module, one.phase, one.shapes, one.dtypes), []).append(one)
-    gpu = gpu_of_trace(chrome)
-    calls = [_describe_calls(key, slices) for key, slices in groups.items()]
+def _rows_of(trace: RankTrace) -> list[OperatorRow]:
+    gpu = _gpu_named(trace.device)
+    calls = [_describe_calls(one) for one in trace.operators]
     known = [(place, op) for place, call in enumerate(calls) if gpu is not None and (op := _op(call)) is not None]
     predicted: dict[int, float] = {}
     if known and gpu is not None:
@@ -144,12 +107,12 @@ def operators_of(chrome: dict[str, Any]) -> list[OperatorRow]:
     return [_row(call, gpu, predicted.get(place)) for place, call in enumerate(calls)]
 
 
-def _describe_calls(key: tuple[Any, ...], slices: Sequence[Slice]) -> dict[str, Any]:
-    op, module, phase, shapes, formats = key
-    dtype = next((FORMATS[name] for name in formats if name in FORMATS), "")
+def _describe_calls(calls: OperatorCalls) -> dict[str, Any]:
+    op, shapes = calls.op, calls.shapes
+    dtype = next((FORMATS[name] for name in calls.dtypes if name in FORMATS), "")
     call: dict[str, Any] = {
-        "name": op, "op": class_of(op), "module": module, "phase": phase, "dtype": dtype, "shapes": shapes,
-        "number": len(slices), "seconds": sum(one.seconds for one in slices), **sizes(op, shapes),
+        "name": op, "op": class_of(op), "module": calls.module, "phase": calls.phase, "dtype": dtype, "shapes": shapes,
+        "number": calls.number, "seconds": calls.seconds, **sizes(op, shapes),
     }  # fmt: skip
     if call["op"] == "attention" and attention_inputs(op, shapes)[0]:
         call["causal"] = True

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windtunnel.base.errors import FileError, SpecError, UnknownName
-from windtunnel.runs.operators import chrome_of, operators_of
+from windtunnel.formats.traces.kineto.batches import EVENTS, Around, Layout, batches
+from windtunnel.formats.traces.kineto.sources import sources
+from windtunnel.runs.operators import operators_of
+from windtunnel.runs.sources import read_run_of
 
 TYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
@@ -83,36 +89,51 @@ print(f"{op}: {{1e6 * median(seconds() for _ in range(20)):.1f}} us; the trace h
 def write_replay(files: Sequence[str | Path], op: str) -> str:
     """The script for the calls of `op` (such as aten::mm) with those inputs that took longest. FileError for files that are no
     traces of PyTorch's profiler, UnknownName for an operator that none of them has, SpecError where inputs were not recorded."""
-    traces = [(Path(file), chrome) for file in files if (chrome := chrome_of(Path(file))) is not None]
+    run, _ = read_run_of(files)
+    traces = [trace for trace in run.ranks if trace.operators]
     if not traces:
         raise FileError(str(files[0]), "no traceEvents", "a trace that PyTorch's profiler exported")
-    rows = [(row, path, chrome) for path, chrome in traces for row in operators_of(chrome) if row.number]
+    rows = [(row, trace.source) for trace in traces for row in operators_of([trace])]
     mine = [one for one in rows if one[0].op == op]
     if not mine or not re.fullmatch(r"\w+::\w+", op):
-        raise UnknownName("--replay", op, sorted({row.op for row, _, _ in rows if "::" in row.op}))
-    row, path, chrome = max(mine, key=lambda one: one[0].seconds)
-    event = next((event for event in _events(chrome, op) if _sizes_of(event) == row.shapes), None)
-    if event is None or not row.shapes:
+        raise UnknownName("--replay", op, sorted({row.op for row, _ in rows if "::" in row.op}))
+    row, name = max(mine, key=lambda one: one[0].seconds)
+    args = next((args for args in _calls(files, name, op) if _sizes_of(args) == row.shapes), None)
+    if args is None or not row.shapes:
         raise SpecError("--replay", op, "an operator whose inputs were recorded", "Profile with record_shapes=True.")
     try:
-        inputs = "\n".join(f"    {text}," for text in _inputs(event["args"], op))
+        inputs = "\n".join(f"    {text}," for text in _inputs(args, op))
     except (IndexError, TypeError, ValueError) as error:
-        raise FileError(str(path), str(error)[:80], "sizes and strides as the profiler writes them") from error
+        raise FileError(name, str(error)[:80], "sizes and strides as the profiler writes them") from error
     micros = 1e6 * row.seconds / row.number
-    source = re.sub(r"[^\w.-]", "_", path.name, flags=re.ASCII)
+    source = re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII)
     return SCRIPT.format(op=op, source=source, number=row.number, micros=micros, inputs=inputs, path=op.replace("::", "."))
 
 
-def _events(chrome: dict[str, Any], op: str) -> Iterator[dict[str, Any]]:
-    for event in chrome["traceEvents"]:
-        is_call = isinstance(event, dict) and event.get("cat") == "cpu_op" and event.get("name") == op
-        if is_call and isinstance(event.get("args"), dict):
-            yield event
+class _Call(msgspec.Struct, gc=False):
+    """A call of an operator, with all of its arguments."""
+
+    cat: Any = None
+    name: Any = None
+    args: Any = None
 
 
-def _sizes_of(event: dict[str, Any]) -> str:
-    """An event's sizes as rows of operators show them."""
-    sizes = event["args"].get("Input Dims") or []
+def _calls(files: Sequence[str | Path], name: str, op: str) -> Iterator[dict[str, Any]]:
+    """The arguments of each call of `op` in the trace of that name."""
+    layout = Layout(EVENTS.array, EVENTS.between, _Call, EVENTS.what)
+    for source in sources([Path(file) for file in files]):
+        if source.name != name:
+            deque(source.chunks, maxlen=0)  # each has to be read before the next
+            continue
+        for batch in batches(source.name, source.chunks, Around(), layout):
+            for event in batch:
+                if event.cat == "cpu_op" and event.name == op and isinstance(event.args, dict):
+                    yield event.args
+
+
+def _sizes_of(args: dict[str, Any]) -> str:
+    """A call's sizes as rows of operators show them."""
+    sizes = args.get("Input Dims") or []
     return " ".join("x".join(map(str, one)) for one in sizes if one and not isinstance(one[0], list))
 
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.step import predict_built
+from windtunnel.search.change import Change, apply_or_none
 from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
 from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
-from windtunnel.search.levers.pricing import MEGATRON
-from windtunnel.search.levers.registry import recompute_choices
+from windtunnel.search.levers.pricing import GAIN, MEGATRON, can_do, list_offers
+from windtunnel.search.levers.registry import LEVERS, recompute_choices
 from windtunnel.search.margin import usual_margin
 from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.spec.common import divisors
+from windtunnel.spec.loading.degrees import stated_in
 from windtunnel.spec.loading.load import override
 from windtunnel.workload import build, parameter_count
 
@@ -84,7 +87,7 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
                 break
         if found.roomy:
             break
-    if (best := found.best()) is None:
+    if (best := found.best(may_dispatch=DISPATCH not in stated | stated_in(table))) is None:
         raise found.trouble or _no_candidate(model, cluster, own)
     return best
 
@@ -120,21 +123,21 @@ def _by_split(plans: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any]], int]) -> None:
-    """Tries the leanest plan of a split, and if that fits the weakest recompute with room to spare, with larger micro batches."""
+    """Tries the leanest plan of a split, and if that fits the weakest recompute with room to spare, with larger micro batches; then
+    stronger recompute with micro batches that are larger still."""
     ordered = sorted(plans, key=lambda one: (_recompute_factor(one), one["micro_batch"]))
     smallest = min(one["micro_batch"] for one in plans)
-    lean = [one for one in ordered if one["micro_batch"] == smallest]
-    if len(lean) > 1 and fits(lean[-1]) == TOO_LARGE:
+    leanest = [one for one in ordered if one["micro_batch"] == smallest][-1]
+    lean = fits(leanest) if len(plans) > 1 else ROOMY
+    if lean == TOO_LARGE:
         return
-    for first in lean:
-        room = ROOMY if len(lean) > 1 and first is lean[-1] else fits(first)  # the leanest was tried
-        if room == ROOMY:
-            for more in (
-                one for one in ordered if _recompute_factor(one) == _recompute_factor(first) and one["micro_batch"] > smallest
-            ):
-                if fits(more) != ROOMY:
+    largest = 0
+    for _, same in groupby(ordered, key=_recompute_factor):
+        for one in same:
+            if one["micro_batch"] > largest:
+                if (lean if one is leanest and len(plans) > 1 else fits(one)) != ROOMY:
                     break
-            return
+                largest = one["micro_batch"]
 
 
 @dataclass
@@ -162,25 +165,64 @@ class _Found:
         except (PlanError, SpecError) as error:
             self.trouble = self.trouble or error
             return TOO_LARGE
-        stages = memory_of(job, build(job))
-        fits = all(stage.fits for stage in stages)
-        begun = Start(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()), fits)
+        begun, room = self._begin(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()))
         self.last = begun
         self.tries += 1
-        if fits:
-            roomy = all(stage.missing + self.margin * stage.usable <= 0.0 for stage in stages)
-            (self.roomy if roomy else self.tight).append(begun)
-            return ROOMY if roomy else TIGHT
-        return TOO_LARGE
+        if room != TOO_LARGE:
+            (self.roomy if room == ROOMY else self.tight).append(begun)
+        return room
 
-    def best(self) -> Start | None:
-        """The fastest predicted of the plans with room, or else of those that fit; the last one if none does."""
+    def _begin(self, job: Job, assumed: tuple[str, ...]) -> tuple[Start, int]:
+        """A job with the room that it leaves."""
+        stages = memory_of(job, build(job))
+        if not all(stage.fits for stage in stages):
+            return Start(job, assumed, False), TOO_LARGE
+        roomy = all(stage.missing + self.margin * stage.usable <= 0.0 for stage in stages)
+        return Start(job, assumed, True), ROOMY if roomy else TIGHT
+
+    def best(self, may_dispatch: bool) -> Start | None:
+        """The fastest predicted of the plans with room, or else of those that fit; the last one if none does.
+
+        `may_dispatch`: tokens may go to experts in another way than by the framework's default. The ways are tried on the fastest
+        plan, then the fastest way on all of them.
+        """
         some = sorted(self.roomy or self.tight, key=lambda one: _guess_of(one.job))[
             : MOST_PREDICTED if self.experts else MOST_PREDICTED // 2
         ]
-        if len(some) < 2:
-            return some[0] if some else self.last
-        return max(some, key=lambda one: _rate(one.job))
+        if not some:
+            return self.last
+        if len(some) == 1 and not self.experts:
+            return some[0]
+        rate, best = max(((_rate(one.job), one) for one in some), key=itemgetter(0))
+        ways: dict[float, tuple[Change, Start]] = {}
+        for change in _dispatches(best.job) if may_dispatch else ():
+            for faster, sent in self._rate_with_dispatch([best], change):
+                ways[faster] = change, sent
+        if not ways or max(ways) <= (1.0 + GAIN) * rate:
+            return best
+        change, sent = ways[max(ways)]
+        others = self._rate_with_dispatch((one for one in some if one is not best), change)
+        return max(((max(ways), sent), *others), key=itemgetter(0))[1]
+
+    def _rate_with_dispatch(self, some: Iterable[Start], change: Change) -> Iterator[tuple[float, Start]]:
+        """Plans with another way to dispatch tokens that leave as much room, each with its rate."""
+        for begun in some:
+            after = apply_or_none(begun.job, change.without_no_ops(begun.job))
+            if after is not None and can_do(after, change):
+                sent, room = self._begin(after, (*begun.assumed, *(f"{path} = {_toml(value)}" for path, value in change.fields)))
+                if room == ROOMY or room == TIGHT and not self.roomy:
+                    yield _rate(after), sent
+
+
+DISPATCH = "runtime.moe_dispatch"
+
+
+def _dispatches(job: Job) -> list[Change]:
+    """The other ways to dispatch tokens to experts that the framework of `job` has."""
+    if job.plan.ep == 1:
+        return []
+    experts = tuple(lever for lever in LEVERS if lever.name == "experts")
+    return [change for _, change in list_offers(job, experts) if any(path == DISPATCH for path, _ in change.fields)]
 
 
 MANY_BATCHES = 6

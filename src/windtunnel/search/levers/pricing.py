@@ -129,7 +129,23 @@ def can_do(job: Job, change: Change) -> bool:
             continue  # what comes with a way to launch
         if writer is None or writer(job, value) is None:
             return False
+    if any(path == "runtime.moe_dispatch" for path, _ in change.fields) and not _gpus_can_dispatch(job):
+        return False
     return job.runtime.framework not in MEGATRON or _megatron_can(job)
+
+
+DISPATCHING = ("ampere", "hopper", "blackwell")
+"""GPUs for which there are kernels of DeepEP and HybridEP (Megatron-Bridge's `training/flex_dispatcher_backend.py`: compute
+capability 8, 9 and 10); they write to each other's memory over NVLink, through switches here."""
+
+
+def _gpus_can_dispatch(job: Job) -> bool:
+    """Whether the machine runs the kernels of `runtime.moe_dispatch`: DeepEP's know a domain of 8 GPUs, HybridEP's any."""
+    kind, node = job.runtime.moe_dispatch, job.cluster.node
+    if kind not in ("deepep", "hybridep"):
+        return True
+    reach = kind == "hybridep" or node.domain <= 8
+    return node.gpu.architecture in DISPATCHING and node.scale_up.kind == "nvswitch" and reach
 
 
 def _is_of_no_framework(job: Job, path: str) -> bool:

@@ -13,6 +13,7 @@ from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.formats.traces.kineto.batches import EVENTS, Layout
 from windtunnel.formats.traces.kineto.fields import NO_ARGS, Args, TraceEvent, ValuedArgs
 
+_Text = bytes  # a column is called bytes
 _LARGEST = 1e18  # microseconds: 30,000 years
 
 
@@ -36,9 +37,14 @@ class Table:
     external: Int64s
     stream: Int64s
     device: Int64s
+    sequence: Int32s  # of autograd; -1 none, as in `forward` and `inputs`
+    forward: Int32s
+    inputs: Int32s  # index of `inputs_texts`
     bytes: Floats
     places: tuple[tuple[object, object, object], ...]  # (category, process, thread)
     names: tuple[str, ...]
+    inputs_texts: tuple[_Text, ...]
+    """Sizes and types of an operator's inputs as the trace has them, a zero byte between."""
 
 
 @dataclass
@@ -54,9 +60,13 @@ class EventColumns:
     external: list[Int64s] = field(default_factory=list)
     stream: list[Int64s] = field(default_factory=list)
     device: list[Int64s] = field(default_factory=list)
+    sequence: list[Int32s] = field(default_factory=list)
+    forward: list[Int32s] = field(default_factory=list)
+    inputs: list[Int32s] = field(default_factory=list)  # index of `inputs_texts`
     bytes: list[Floats] = field(default_factory=list)
     places: dict[tuple[object, object, object], int] = field(default_factory=dict)  # (category, process, thread)
     names: dict[str, int] = field(default_factory=dict)
+    inputs_texts: dict[_Text, int] = field(default_factory=dict)
     phases: Counter[str] = field(default_factory=Counter)
     noted: list[Noted] = field(default_factory=list)
     marks: list[tuple[str, object, object, float, Args]] = field(default_factory=list)  # instants: name, process, thread, us, args
@@ -93,13 +103,14 @@ class EventColumns:
         kinds: dict[str, Any] = {
             "place": np.int32, "name": np.int32, "begin": np.float64, "duration": np.float64, "correlation": np.int64,
             "external": np.int64, "stream": np.int64, "device": np.int64, "bytes": np.float64,
+            "sequence": np.int32, "forward": np.int32, "inputs": np.int32,
         }  # fmt: skip
         arrays = {}
         for name, kind in kinds.items():
             parts = getattr(self, name)
             arrays[name] = np.concatenate(parts) if parts else np.empty(0, kind)
             parts.clear()
-        return Table(**arrays, places=tuple(self.places), names=tuple(self.names))
+        return Table(**arrays, places=tuple(self.places), names=tuple(self.names), inputs_texts=tuple(self.inputs_texts))
 
     def _append(self, events: list[TraceEvent]) -> None:
         places, names = self.places, self.names
@@ -114,10 +125,17 @@ class EventColumns:
         self.external.append(integers([b if (b := a.external) is not None else a.external_old for a in args]))
         self.stream.append(integers([a.stream for a in args]))
         self.device.append(integers([a.device for a in args]))
+        self.sequence.append(_narrow(integers([a.number for a in args])))
+        self.forward.append(_narrow(integers([a.forward for a in args])))
+        self.inputs.append(np.array([self._number_inputs(a) for a in args], np.int32))
         self.bytes.append(floats([a.bytes for a in args]))
         first = self.rows
         self.noted.extend(Noted(first + i, _detach_args(a)) for i, a in enumerate(args) if _matters(a, events[i].name))
         self.rows += len(events)
+
+    def _number_inputs(self, args: Args) -> int:
+        sizes, types = bytes(args.shapes), bytes(args.types)
+        return self.inputs_texts.setdefault(sizes + b"\0" + types, len(self.inputs_texts)) if sizes or types else -1
 
     def _pair(self, event: TraceEvent, complete: list[TraceEvent]) -> None:
         stack = self.open.setdefault(_process_thread(event), [])
@@ -209,6 +227,11 @@ def integers(values: Iterable[Any]) -> Int64s:
     except (TypeError, ValueError, OverflowError):
         pass
     return np.array([_integer(value) for value in listed], np.int64)
+
+
+def _narrow(numbers: Int64s) -> Int32s:
+    """-1 for what 32 bits do not hold."""
+    return np.where((numbers < 0) | (numbers >= 2**31), -1, numbers).astype(np.int32)
 
 
 def _float(value: object) -> float:

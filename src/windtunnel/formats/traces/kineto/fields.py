@@ -19,6 +19,7 @@ class Args(msgspec.Struct, gc=False):
     external_old: Any = msgspec.field(name="external id", default=-1)
     record: Any = msgspec.field(name="Record function id", default=-1)
     number: Any = msgspec.field(name="Sequence number", default=-1)  # of autograd
+    forward: Any = msgspec.field(name="Fwd thread id", default=-1)
     stream: Any = -1
     device: Any = -1
     bytes: Any = None

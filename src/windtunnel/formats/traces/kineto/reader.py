@@ -152,7 +152,7 @@ def broken_of(one: ReadTrace) -> list[str]:
     ]
 
 
-_COPIED = ("begin", "duration", "correlation", "external", "stream", "device", "bytes")
+_COPIED = ("begin", "duration", "correlation", "external", "stream", "device", "sequence", "forward", "bytes")
 _LEFT = ("B", "E", "i", "I", "M")
 """Phases of events that are decoded here."""
 
@@ -165,6 +165,7 @@ class TraceScan:
         self.texts: list[str] = []  # [N] names by the core's number
         self.names = np.empty(0, np.int32)  # [N] their index among the columns' names
         self.places = np.empty(0, np.int32)  # [P] the same of places
+        self.inputs = np.empty(0, np.int32)  # [I] and of the texts of inputs
         self.arguments: msgspec.json.Decoder[Args] = msgspec.json.Decoder(Args)
         self.others: msgspec.json.Decoder[list[TraceEvent]] = msgspec.json.Decoder(list[TraceEvent])
 
@@ -186,15 +187,17 @@ class TraceScan:
         self._number_texts(found)
         part: dict[str, np.ndarray[Any, Any]] = {name: getattr(found, name) for name in _COPIED}
         part |= {"name": self.names[found.name], "place": self.places[found.place]}
+        part["inputs"] = np.append(self.inputs, np.int32(-1))[found.inputs]
         columns.append_columns(part, self._decode_noted(text, found))
         return left, found.events - len(left)
 
     def _number_texts(self, found: ScannedEvents) -> None:
-        names, places = self.columns.names, self.columns.places
+        names, places, inputs = self.columns.names, self.columns.places, self.columns.inputs_texts
         texts = [_name(raw) for raw in found.new_names]
         self.texts += texts
         self.names = _extend(self.names, [names.setdefault(text, len(names)) for text in texts])
         self.places = _extend(self.places, [places.setdefault(key_of(_place(raw)), len(places)) for raw in found.new_places])
+        self.inputs = _extend(self.inputs, [inputs.setdefault(raw, len(inputs)) for raw in found.new_inputs])
 
     def _decode_noted(self, text: bytes, found: ScannedEvents) -> Iterator[tuple[int, Args, str]]:
         """Row, arguments and name of the events whose arguments may matter."""
@@ -390,7 +393,7 @@ def _owner(process: object, thread: str) -> tuple[int, int, str]:
 
 _ASSUMED = "ranges that are no call are computation; each process, or each stage that its threads name, is a rank"
 _STAGE = re.compile(r"PP rank (\d{1,9})(?:, TP rank (\d{1,9}))?")
-_ARRAYS = ("place", "name", "begin", "duration", "correlation", "external", "stream", "device", "bytes")
+_ARRAYS = ("place", "name", "inputs", *_COPIED)
 
 
 def _events(table: Table, rows: Int64s, zero: int, comm: Uint8s, stage: tuple[int, ...]) -> Events:

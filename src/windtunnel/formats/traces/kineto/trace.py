@@ -14,6 +14,7 @@ from windtunnel.formats.traces.kineto.call_columns import call_columns
 from windtunnel.formats.traces.kineto.calls import Groups, configured_groups
 from windtunnel.formats.traces.kineto.columns import EventColumns, Table, integers
 from windtunnel.formats.traces.kineto.kinds import kind_of, step_of
+from windtunnel.formats.traces.kineto.operators import operators_of
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace
 
 LANES_OF_A_DEVICE = 100_000
@@ -58,6 +59,7 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     groups = Groups(configured_groups(info))
     rank, rank_from = rank_of(info, columns, name, order)
     starts, lengths = (begin[rows] - zero) * 1e-6, np.maximum(duration[rows], 0.0) * 1e-6
+    operators = operators_of(table, kind[rows], rows, starts, lengths)
     lanes, devices = _lanes(table, kind, rows)
     if devices > 1:
         assumed.append(f"streams of {devices} devices in one trace: lane = device x {LANES_OF_A_DEVICE} + stream")
@@ -74,7 +76,7 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     base = around.fields.get("baseTimeNanoseconds")
     epoch = (base * 1e-9 if isinstance(base, int) and abs(base) < 2**63 else 0.0) + zero * 1e-6
     world = info.get("world_size", 0) if isinstance(info, dict) else 0
-    trace = RankTrace(rank, events, epoch, device_of(around.fields), int(integers([world])[0]) if world else 0, name)
+    trace = RankTrace(rank, events, epoch, device_of(around.fields), int(integers([world])[0]) if world else 0, name, operators)
     return ReadTrace(trace, _steps(events), table, columns, around, rank_from, tuple(broken), tuple(assumed), rows)
 
 
