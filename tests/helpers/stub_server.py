@@ -40,7 +40,7 @@ class _Request:
 
 
 class StubServer:
-    """The server; `fault`: what it does wrong (key, words, whole, short, model, others), `url`: where it is;
+    """The server; `fault`: what it does wrong (key, words, whole, short, model, others, error, garbled), `url`: where it is;
     `watched`: whether `clock` is the client's, so that a pass can wait until the tokens of the one before are read."""
 
     def __init__(
@@ -136,7 +136,9 @@ class StubServer:
             for number in range(one.tokens if self.fault != "short" else 1):
                 with one.ready:
                     one.ready.wait_for(lambda number=number: len(one.chunks) > number)
-                said = {"choices": [{"text": ""}], "usage": {"completion_tokens": number + 1}, "at": one.chunks[number]}
+                said: Any = {"choices": [{"text": ""}], "usage": {"completion_tokens": number + 1}, "at": one.chunks[number]}
+                said = {"error": {"message": "out of memory"}} if self.fault == "error" else said
+                said = [number] if self.fault == "garbled" else said
                 _chunk(to, f"data: {json.dumps(said)}\n\n".encode())
             _chunk(to, b"data: [DONE]\n\n")
             _chunk(to, b"")

@@ -168,6 +168,8 @@ def test_the_budget_is_kept_and_what_was_measured_stays(model: str, tmp_path: Pa
         ("whole", "streams its tokens"),
         ("short", "1 of 8 tokens"),
         ("model", "/v1/models"),
+        ("error", "out of memory"),
+        ("garbled", "chunks of JSON"),
         ("others", "3 requests that are not ours"),
     ],
 )

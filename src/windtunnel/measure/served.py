@@ -64,7 +64,7 @@ def plan_server(url: str, job: str | None, model: str | None, gpu: str, budget: 
             raise
         hint = f"Type: windtunnel measure plan config.json --server {url}, or the line that starts it in place of the file."
         raise SpecError("--server", source, "a model that is known", hint) from error
-    known = {"step_tokens": server.engine.step_tokens, "running": server.engine.running, "engine": server.engine.name}
+    known = {"step_tokens": server.engine.step_tokens, "running": server.engine.running}
     own = {"source": source, "vocab": server.model.vocab, "weights": server.weights}
     table = {**asdict(facts), **known, **own, "mixes": not ENGINES[server.engine.name].prompts_alone}
     return Campaign(card, "server", budget, (), (facts.model,), tuple(sets), server=table)

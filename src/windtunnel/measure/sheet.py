@@ -68,7 +68,7 @@ def _server_plan_sheet(campaign: Campaign, folder: str) -> Sheet:
         for name, word in _LIMITS.items()
     )
     columns = (Column("slice"), Column("what it measures"), Column("loads", True))
-    engine = f"{server['engine']} {server['release']}".strip()
+    engine = f"{server['engine'] or 'server'} {server['release']}".strip()
     return Sheet(
         Sentence("A plan of measurements on {gpu}", gpu=server["url"]),
         Sentence("passes of {model} behind {engine}", model=server["model"], engine=engine),

@@ -179,11 +179,16 @@ class ServerClient:
         while line := answer.readline():
             if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
                 continue
-            moment, said = self.clock(line), json.loads(line[5:])
-            if "error" in said:
-                raise self._refusal_of(model, 0, json.dumps(said["error"]))
-            usage = said.get("usage") or {}
-            seen = min(int(usage.get("completion_tokens", count + bool(said.get("choices")))), into.asked.tokens)
+            moment = self.clock(line)
+            try:
+                said = json.loads(line[5:])
+                if said.get("error"):
+                    raise self._refusal_of(model, 0, json.dumps(said["error"]))
+                usage = said.get("usage") or {}
+                seen = min(int(usage.get("completion_tokens", count + bool(said.get("choices")))), into.asked.tokens)
+            except (ValueError, TypeError, AttributeError) as error:
+                got = line[:60].decode("utf-8", "replace")
+                raise SpecError("--server", got, "chunks of JSON, as OpenAI's API streams them") from error
             if seen > count:
                 count = seen
                 into.came.append((moment, count))
