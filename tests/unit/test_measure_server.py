@@ -30,7 +30,7 @@ from windtunnel.profile.served.run import FILE, run_loads
 from windtunnel.profile.served.seen import decoding_passes, prompts_behind, prompts_beside
 from windtunnel.records import read, read_shape
 from windtunnel.serving.lengths import Passing
-from windtunnel.serving.measured_passes import COLUMNS, read_passes
+from windtunnel.serving.measured_passes import COLUMNS, law_of_rows, read_passes
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +281,13 @@ def test_loads_keep_the_limits_of_the_server(limits: tuple[int, int, int, int]) 
         assert not cache or load.decodes * (load.context + load.tokens) <= cache
     beginning = loads[: 3 * len({load.kind for load in loads})]
     assert {load.kind for load in beginning} == {load.kind for load in loads}
+
+
+def test_other_rows_are_no_passes() -> None:
+    row = {"name": "engine_pass", "status": "ok", "seconds": 1.0, "shape": "prompt=1 chunks=1"}
+    for rows, words in (([row] * 19, "20 passes or more"), ([row] * 20, "shapes with the numbers prompt")):
+        with pytest.raises(SpecError, match=words):
+            law_of_rows(rows)
 
 
 def test_figures_of_engines_are_read() -> None:

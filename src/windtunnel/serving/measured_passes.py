@@ -129,9 +129,12 @@ def law_of_rows(rows: Sequence[Mapping[str, Any]]) -> PassLaw:
 
 
 def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
-    """Seconds [n] and sizes [n, 5] of rows that are passes, as of `fit_passes`."""
+    """Seconds [n] and sizes [n, 5] of rows that are passes, as of `fit_passes`. SpecError for shapes that are none of a pass."""
     shapes = [read_shape(str(row["shape"])) for row in rows]
-    sizes = np.array([[float(shape[name]) for name in COLUMNS[1:]] for shape in shapes])
+    try:
+        sizes = np.array([[float(shape[name]) for name in COLUMNS[1:]] for shape in shapes])
+    except (KeyError, ValueError) as error:
+        raise SpecError("passes", f"{error}", f"shapes with the numbers {', '.join(COLUMNS[1:])}") from error
     return np.array([float(row["seconds"]) for row in rows]), sizes
 
 
