@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kineto_trace import TRACE
 
 import windtunnel as wt
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
 from windtunnel.profile.trace import BACKWARD, MODULE, attribute
 from windtunnel.records import read
@@ -181,6 +181,27 @@ def test_a_trace_becomes_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     path.write_text(json.dumps(chrome(gpu="a board that nobody knows")), encoding="utf-8")
     assert main(["measure", "from", str(path), "-o", str(out)]) == 2 and "--gpu" in capsys.readouterr().err
+
+
+def test_kernels_without_operators_have_the_class_of_their_names(tmp_path: Path) -> None:
+    """As PyTorch's profiler wrote traces before 1.13: other categories, launches, and no operator."""
+    names = ("cutlass_70_wmma_tensorop_f16_s161616gemm_f16_32x32", "void at::native::elementwise_kernel<128, 4>(int)")
+    events = []
+    for number, name in enumerate(names):
+        seen = {"ph": "X", "ts": 10.0 + 100.0 * number, "args": {"correlation": number}}
+        events += [
+            {**seen, "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "dur": 4.0},
+            {**seen, "cat": "Kernel", "name": name, "pid": 0, "tid": 7, "ts": 20.0 + 100.0 * number, "dur": 15.0 + number},
+        ]
+    path, out = tmp_path / "trace.json", tmp_path / "traced.parquet"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    data = wt.measure.from_trace(path, out=out, gpu="a100-sxm-80gb")
+    found = {row["op"]: row for row in data.rows()}
+    assert set(found) == {"gemm", "elementwise"} and found["gemm"]["seconds"] == pytest.approx(15e-6)
+    assert found["gemm"]["kernel"] == names[0] and found["gemm"]["m"] is None and "no operator" in found["gemm"]["note"]
+    path.write_text(json.dumps({"traceEvents": events[::2]}), encoding="utf-8")
+    with pytest.raises(WindtunnelError, match="record_shapes"):
+        wt.measure.from_trace(path, out=out, gpu="a100-sxm-80gb")
 
 
 def test_traces_of_several_programs_are_refused(tmp_path: Path) -> None:

@@ -26,13 +26,22 @@ if TYPE_CHECKING:
 def plan(asked: MeasurePlanOptions) -> Campaign:
     """What to measure within `budget` so that predictions of a job, or of one rank of `model`, rest on measurements of `gpu`.
 
-    Written to `out`/plan.json where that is given. `gpu` auto: this machine's, which needs torch. SpecError for a job that cannot
-    run as modules, UnknownName for names that are none.
+    Written to `out`/plan.json where that is given. `gpu` auto: this machine's, which needs torch. With `server`: loads of that
+    running server, which is asked what it is. SpecError for a job that cannot run as modules and a server that does not answer,
+    UnknownName for names that are none.
     """
     from windtunnel.measure.planning import asked_job, described_gpu, plan_of, seconds_of
     from windtunnel.profile.campaign import write_campaign
 
     sets = tuple(asked.sets)
+    if asked.server is not None:
+        from windtunnel.measure.served import plan_server
+
+        described_job = None if asked.job is None else str(asked.job)
+        served = plan_server(asked.server, described_job, asked.model, asked.gpu, seconds_of(asked.budget), sets)
+        if asked.out is not None:
+            write_campaign(served, Path(asked.out))
+        return served
     job = asked_job(None if asked.job is None else str(asked.job), asked.model, sets)
     gpu, device, described = described_gpu(asked.gpu, asked.device, asked.threads)
     source = str(asked.job if asked.job is not None else asked.model)
@@ -69,7 +78,13 @@ def check(asked: MeasureCheckOptions) -> CheckedCell:
     """
     from windtunnel.measure.judge import judge
     from windtunnel.measure.planning import seconds_of
+    from windtunnel.profile.campaign import read_campaign
 
+    campaign = read_campaign(Path(asked.folder))
+    if campaign.server:
+        from windtunnel.measure.served import judge_server
+
+        return judge_server(Path(asked.folder), campaign, seconds_of(asked.budget))
     return judge(Path(asked.folder), asked.ranks, seconds_of(asked.budget))
 
 
@@ -80,7 +95,13 @@ def use(asked: MeasureUseOptions) -> UsedCell:
     SpecError for a cell that was not checked, or whose check says no, without `anyway`.
     """
     from windtunnel.measure.cells import use_cell
+    from windtunnel.profile.campaign import read_campaign
 
+    campaign = read_campaign(Path(asked.folder))
+    if campaign.server:
+        from windtunnel.measure.served import use_server
+
+        return use_server(Path(asked.folder), campaign, asked.anyway)
     return use_cell(Path(asked.folder), asked.anyway)
 
 

@@ -125,15 +125,21 @@ def _job_names() -> Sequence[str]:
     return names("jobs")
 
 
+def checked_cell(folder: Path, anyway: bool) -> MeasuredCell:
+    """The cell of a folder. SpecError for one whose check does not say that it is usable, without `anyway`."""
+    cell = cell_of(folder)
+    if cell.checked != "usable" and not anyway:
+        hint = f"Type: windtunnel measure check {folder}. Or add --anyway."
+        raise SpecError("FOLDER", f"{folder}, which is {cell.checked}", "a cell whose check says that it is usable", hint)
+    return cell
+
+
 def use_cell(folder: Path, anyway: bool) -> UsedCell:
     """See `measure.use`."""
     from windtunnel.calibrate.kernels.fit import fit
     from windtunnel.compute.kernel_file import text
 
-    campaign, cell = read_campaign(folder), cell_of(folder)
-    if cell.checked != "usable" and not anyway:
-        hint = f"Type: windtunnel measure check {folder}. Or add --anyway."
-        raise SpecError("FOLDER", f"{folder}, which is {cell.checked}", "a cell whose check says that it is usable", hint)
+    campaign, cell = read_campaign(folder), checked_cell(folder, anyway)
     data = list(datasets_of(folder).values())
     fitted = fit(data).kernels
     seal = min(cell.files.values(), default="")[:12]

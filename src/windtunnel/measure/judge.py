@@ -85,6 +85,8 @@ class CheckedCell:
     flagged: tuple[str, ...]
     """Kernels and modules whose outputs differ from those that they were checked against."""
     files: dict[str, str]
+    of: str = "kernels"
+    """What was held back: kernels, or passes of a server."""
 
     def as_dict(self) -> dict[str, Any]:
         table = asdict(self)
@@ -115,20 +117,21 @@ def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
         for data in files.values() for row in data.rows()
         if row["status"] == "open" and row["max_error"] is not None and "differs" in (row["note"] or "")
     )  # fmt: skip
-    reasons = _reasons(classes, steps)
+    reasons = reasons_of_check(classes, steps)
     checked = CheckedCell(str(folder), cell.gpu, not reasons, reasons, classes, steps, flagged, cell.files)
     (folder / CHECK).write_text(json.dumps(checked.as_dict(), indent=1), encoding="utf-8")
     return checked
 
 
-def _reasons(classes: Sequence[HeldOut], steps: Sequence[UnseenStep]) -> tuple[str, ...]:
+def reasons_of_check(classes: Sequence[HeldOut], steps: Sequence[UnseenStep], of: str = "kernels") -> tuple[str, ...]:
+    """Why a cell is not usable; `of`: what was held back."""
     whole = classes[0]
     reasons = []
     if whole.mape_pct > MOST_MAPE:
-        reasons.append(f"held-out kernels are {whole.mape_pct:.0f} % off in the mean, above {MOST_MAPE:.0f} %")
+        reasons.append(f"held-out {of} are {whole.mape_pct:.0f} % off in the mean, above {MOST_MAPE:.0f} %")
     if whole.coverage < LEAST_COVERAGE:
         reasons.append(
-            f"{100 * whole.coverage:.0f} % of held-out kernels lie within their stated error, below {100 * LEAST_COVERAGE:.0f} %"
+            f"{100 * whole.coverage:.0f} % of held-out {of} lie within their stated error, below {100 * LEAST_COVERAGE:.0f} %"
         )
     reasons += [
         f"{step.what}: {step.error_pct:+.0f} % off, where ±{step.stated_pct:.0f} % is stated" for step in steps if not step.holds

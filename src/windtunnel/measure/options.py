@@ -18,9 +18,17 @@ _budget = partial(option, "How long it may take: 8m, 90s, 1h.", metavar="TIME")
 class MeasurePlanOptions:
     """What a plan of measurements is asked with: the predictions that it is for, and the time that there is."""
 
-    job: str | Path | None = argument("A job of the catalogue or a job file: its predictions are asked.", None, metavar="[JOB]")
+    job: str | Path | None = argument(
+        "A job of the catalogue or a job file: its predictions are asked. With --server: its model, or the line that starts it.",
+        None, metavar="[JOB]",
+    )  # fmt: skip
     _: KW_ONLY
-    model: str | None = option("In place of a JOB: this model of the catalogue, one rank of it.", None, metavar="NAME")
+    model: str | None = option(
+        "In place of a JOB: this model of the catalogue, one rank of it. With --server: its name there.", None, metavar="NAME"
+    )
+    server: str | None = option(
+        "A running vLLM or SGLang: its passes are measured by its streams, without a GPU here.", None, metavar="URL"
+    )
     gpu: str = option(
         "The GPU of the predictions: a catalogue name, or auto: this machine's GPU, or its CPU.", "auto", metavar="ID"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell
 from windtunnel.measure.planning import unmeasured_parts
 from windtunnel.profile.campaign import Campaign
+from windtunnel.profile.served.loads import loads_of
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Column, Figure, Lines, Section, Sheet, Table
 from windtunnel.sheet.blocks import Cell as Box
@@ -16,6 +18,8 @@ from windtunnel.sheet.sentence import Sentence, quote
 
 def plan_sheet(campaign: Campaign, folder: str) -> Sheet:
     """What a plan runs, in which order, for how long, and why."""
+    if campaign.server:
+        return _server_plan_sheet(campaign, folder)
     rows = tuple(
         (
             Box(part.name), Box(Sentence(_KINDS[part.kind])),
@@ -32,7 +36,7 @@ def plan_sheet(campaign: Campaign, folder: str) -> Sheet:
     shares = tuple(
         (Box(what), Box(say.percent(share), share)) for what, share in sorted(campaign.shares.items(), key=lambda one: -one[1])
     )
-    command = quote(f"windtunnel measure run {folder}" if folder else "windtunnel measure plan … --out FOLDER")
+    command = _next_command(folder)
     return Sheet(
         Sentence("A plan of measurements on {gpu}", gpu=campaign.gpu),
         Sentence("for predictions of {jobs}", jobs=", ".join(campaign.jobs)),
@@ -47,9 +51,46 @@ def plan_sheet(campaign: Campaign, folder: str) -> Sheet:
     )  # fmt: skip
 
 
+def _next_command(folder: str) -> Sentence:
+    return quote(f"windtunnel measure run {folder}" if folder else "windtunnel measure plan … --out FOLDER")
+
+
+def _server_plan_sheet(campaign: Campaign, folder: str) -> Sheet:
+    """The loads that are sent to a running server, and what it says of itself."""
+    server = campaign.server
+    loads = loads_of(server)
+    rows = tuple(
+        (Box(kind), Box(Sentence(_KINDS[kind])), Box(str(count), count))
+        for kind, count in Counter(load.kind for load in loads).items()
+    )
+    said = tuple(
+        (Box(Sentence(word)), Box(f"{server[name]:,}", server[name]) if server[name] else Box(Sentence("not said")))
+        for name, word in _LIMITS.items()
+    )
+    columns = (Column("slice"), Column("what it measures"), Column("loads", True))
+    engine = f"{server['engine'] or 'server'} {server['release']}".strip()
+    return Sheet(
+        Sentence("A plan of measurements on {gpu}", gpu=server["url"]),
+        Sentence("passes of {model} behind {engine}", model=server["model"], engine=engine),
+        (Figure("budget_s", "budget", campaign.budget, "s"),),
+        (
+            Section("What runs", (Table("slices", columns, rows),)),
+            Section("Limits of the server", (Table("limits", (Column("limit"), Column("most", True)), said),)),
+            Section("Next", (Lines((_next_command(folder),), mood="code"),)),
+        ),
+        titled=True,
+    )  # fmt: skip
+
+
+_LIMITS = {
+    "step_tokens": "tokens of a pass", "running": "requests at once", "most_tokens": "tokens of a request",
+    "cache_tokens": "tokens of the cache",
+}  # fmt: skip
+
 _KINDS = {
     "layers": "layers, their modules and kernels, memory", "kernels": "kernels one by one", "collectives": "calls between ranks",
-    "step": "whole steps",
+    "step": "whole steps", "prompts": "prompts of one length behind a full pass", "decodes": "requests that decode together",
+    "mixed": "a prompt beside requests that decode",
 }  # fmt: skip
 
 
@@ -108,21 +149,26 @@ def check_sheet(checked: CheckedCell) -> Sheet:
     return Sheet(
         Sentence("Check of {folder}", folder=checked.folder), verdict,
         (
-            Figure("mape_pct", "mean error of held-out kernels", whole.mape_pct, "%"),
+            Figure("mape_pct", _ERRORS[checked.of], whole.mape_pct, "%"),
             Figure("coverage_pct", "within their stated error", 100.0 * whole.coverage, "%"),
         ),
         (
             Section("Why not", (Lines(tuple(map(quote, checked.reasons)), listed=True),) if checked.reasons else ()),
-            Section("Kernels that were held back", (
+            Section(_HELD[checked.of], (
                 Table("held_out", (Column("class"), *(Column(head, True) for head in heads)), held),
             )),
-            Section("Steps that no fit has seen", (
+            Section(_UNSEEN[checked.of], (
                 Table("steps", (Column("step"), *(Column(head, True) for head in of_steps), Column("holds")), steps),
             ) if steps else ()),
             Section("Outputs that differ", (Lines(flags, listed=True),) if flags else ()),
         ),
         titled=True,
     )  # fmt: skip
+
+
+_HELD = {"kernels": "Kernels that were held back", "passes": "Passes that were held back"}
+_UNSEEN = {"kernels": "Steps that no fit has seen", "passes": "A load that no fit has seen"}
+_ERRORS = {"kernels": "mean error of held-out kernels", "passes": "mean error of held-out passes"}
 
 
 def used_sheet(used: UsedCell) -> Sheet:

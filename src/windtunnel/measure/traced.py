@@ -20,7 +20,7 @@ MOST = 2**31
 def dataset_of_trace(trace: Path, out: Path, gpu: str | None) -> Dataset:
     """See `measure.from_trace`."""
     chrome = read_chrome(trace)
-    device = any(event.get("cat") == "kernel" for event in chrome["traceEvents"] if isinstance(event, dict))
+    device = any(event.get("cat") in ("kernel", "Kernel") for event in chrome["traceEvents"] if isinstance(event, dict))
     named = device_name(chrome)
     found = gpu or _gpu_of(named)
     if found is None:
@@ -32,6 +32,9 @@ def dataset_of_trace(trace: Path, out: Path, gpu: str | None) -> Dataset:
         }
         for row in kernel_rows([attribute(chrome, device)])
     ]  # fmt: skip
+    if not rows:
+        hint = "Record it with profile(activities=[CPU, CUDA], record_shapes=True)."
+        raise FileError(str(trace), "no kernel, and no operator of a CPU", "a trace of PyTorch's profiler with either", hint)
     data = dataset(About(found, named, source=f"trace {trace.name}", notes="timed under the profiler"), rows, str(trace))
     write(data, out)
     return data

@@ -66,6 +66,8 @@ class Campaign:
     threads: int = 0
     shares: dict[str, float] = field(default_factory=dict)
     """Share of the stated error of the asked predictions by what it is of: class of kernels, collectives."""
+    server: dict[str, Any] = field(default_factory=dict)
+    """A running server whose passes are measured by their streams (`profile.served`): its address and facts; it has no slices."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, from which `campaign_of` makes it again."""
@@ -266,6 +268,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = read_campaign(Path(options.folder))
         ends = time.monotonic() + campaign.budget if options.ends is None else options.ends
         only = [word for word in options.only.split(",") if word]
+        if campaign.server:
+            from windtunnel.profile.served.run import run_loads
+
+            run_loads(campaign.gpu, campaign.server, Path(options.folder), ends, only)
+            return 0
         run_slices(campaign, Path(options.folder), ends, open_device(campaign.device), only)
     except WindtunnelError as error:
         print(f"{SAID}{error}".replace("\n", " "), file=sys.stderr)

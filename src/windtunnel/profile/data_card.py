@@ -54,18 +54,21 @@ Where and when: <the machine, its cooling and power cap, the date>.
 """
 
 
-def write_card(folder: Path, plan: str) -> Path:
-    """Write `DATA_CARD.md` beside the Parquet files of `folder`; write nothing if there are none."""
+def write_card(folder: Path, plan: str, template: str = TEXT) -> Path:
+    """Write `DATA_CARD.md` beside the Parquet files of `folder`; write nothing if there are none.
+
+    `template`: with the fields of `TEXT`.
+    """
     files = sorted(folder.glob("*.parquet"))
     path = folder / CARD
     if files:
         sets = [read(file) for file in files]
         rows = [row for one in sets for row in one.rows()]
-        path.write_text(card([one.about for one in sets], rows, plan), encoding="utf-8")
+        path.write_text(card([one.about for one in sets], rows, plan, template), encoding="utf-8")
     return path
 
 
-def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> str:
+def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str, template: str = TEXT) -> str:
     """The text of the card of one device's files (at least one)."""
     first = abouts[0]
     drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
@@ -84,7 +87,7 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
     throttled += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
     span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
     lost = sum(1 for row in rows if row["status"] == "oom")
-    return TEXT.format(
+    return template.format(
         device=first.device or first.gpu,
         rows=len(rows),
         files=len(abouts),

@@ -44,13 +44,19 @@ def events_of(chrome: Mapping[str, Any]) -> list[Event]:
     return sorted(events, key=lambda e: (e.begin, -e.end))
 
 
+FORMER = {
+    "Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime", "Operator": "cpu_op",
+}  # fmt: skip
+"""Categories as PyTorch's profiler wrote them before 1.13."""
+
+
 def _event(row: Mapping[str, Any], zero: float) -> Event:
     """Kineto counts microseconds since the epoch, which leaves a float of seconds a quarter of a microsecond."""
     args = row.get("args") or {}
     begin = (float(row["ts"]) - zero) * 1e-6
     return Event(
         str(row.get("name", "")),
-        str(row.get("cat", "")),
+        FORMER.get(str(row.get("cat", "")), str(row.get("cat", ""))),
         (row.get("pid"), row.get("tid")),
         begin,
         begin + float(row["dur"]) * 1e-6,

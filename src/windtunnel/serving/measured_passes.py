@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import FileError, PlanError, SpecError
+from windtunnel.records import read, read_shape
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.server import Server
 from windtunnel.serving.step_times import StepTimes
@@ -32,6 +33,9 @@ KNOTS = (0.0, 16.0, 128.0, 1024.0, math.inf)
 
 FEWEST = 20
 """Passes at least: twice the terms."""
+
+ENGINE_PASS = "engine_pass"
+"""Name of the rows of a dataset that are passes of a running server."""
 
 ROUNDS = 4
 """Fits that weigh rows by the seconds of the fit before: errors count relatively, and the mean is kept."""
@@ -89,9 +93,11 @@ def measured_times(server: Server, path: str | Path) -> MeasuredTimes:
 
 
 def read_passes(path: str | Path) -> PassLaw:
-    """The law of the passes in a CSV file with `COLUMNS`. FileError for another file or for numbers that no pass has, SpecError for
-    too few rows."""
+    """The law of the passes in a CSV file with `COLUMNS`, or in a dataset of a running server's. FileError for another file or for
+    numbers that no pass has, SpecError for too few rows."""
     name = str(path)
+    if Path(path).suffix == ".parquet":
+        return law_of_rows(read(path).rows())
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
@@ -111,6 +117,25 @@ def read_passes(path: str | Path) -> PassLaw:
         raise SpecError("passes", f"{len(numbers)} rows", f"{FEWEST} passes or more, of all sizes that the load has")
     begins = numbers[:, len(COLUMNS)] if "begin" in known else None
     return fit_passes(numbers[:, 0], numbers[:, 1 : len(COLUMNS)], begins)
+
+
+def law_of_rows(rows: Sequence[Mapping[str, Any]]) -> PassLaw:
+    """The law of the rows of a dataset that are passes of a running server (`profile.served`): medians, with the host's time after
+    each. SpecError for too few."""
+    passes = [row for row in rows if row["name"] == ENGINE_PASS and row["status"] == "ok"]
+    if len(passes) < FEWEST:
+        raise SpecError("passes", f"{len(passes)} rows", f"{FEWEST} passes or more", "Type: windtunnel measure run FOLDER.")
+    return replace(fit_passes(*numbers_of_rows(passes)), has_gaps=True)
+
+
+def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
+    """Seconds [n] and sizes [n, 5] of rows that are passes, as of `fit_passes`. SpecError for shapes that are none of a pass."""
+    shapes = [read_shape(str(row["shape"])) for row in rows]
+    try:
+        sizes = np.array([[float(shape[name]) for name in COLUMNS[1:]] for shape in shapes])
+    except (KeyError, ValueError) as error:
+        raise SpecError("passes", f"{error}", f"shapes with the numbers {', '.join(COLUMNS[1:])}") from error
+    return np.array([float(row["seconds"]) for row in rows]), sizes
 
 
 def fit_passes(seconds: Floats, sizes: Floats, begins: Floats | None = None) -> PassLaw:

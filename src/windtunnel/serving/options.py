@@ -90,7 +90,7 @@ class ServeOptions:
         "What the server or its benchmark printed: set beside; its load where none is stated.", None, metavar="FILE"
     )
     passes: str | Path | None = option(
-        "Measured passes in place of the engine's kernels: CSV of seconds and what each computed.", None, metavar="FILE"
+        "Measured passes in place of the engine's kernels: CSV, or what `measure run` wrote of a server.", None, metavar="FILE"
     )
     calibration: str | Path | None = option("Host and client time that `windtunnel calibrate RESULT` wrote.", None, metavar="FILE")
     ttft: float | None = option("Limit of the time to the first token.", None, metavar="SECONDS", reads="seconds")

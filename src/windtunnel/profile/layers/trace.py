@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from windtunnel.profile.layers.shapes import FORMATS, NO_WORK, class_of, moved_b
 from windtunnel.profile.power import PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
+from windtunnel.records import OPS, kernel_classes
 from windtunnel.records.work import with_work
 
 
@@ -124,6 +126,12 @@ def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, s
     return {(part, phase): median(seconds) / equals[part] for (part, phase), seconds in sums.items()}
 
 
+LAUNCH = re.compile(r"^(cuda|cu[A-Z]|hip)|^\(")
+"""What stands for the operator of a kernel where the trace has none: the call that launched it, or words in brackets."""
+
+NAMELESS = "no operator in the trace: class by the kernel's name, no sizes; its number format is not known"
+
+
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
@@ -142,20 +150,21 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
         timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
-        known = {"op": class_of(op), "phase": phase, "dtype": dtype or "fp32", **sizes(op, shapes)}
+        kind = class_of(op) if not LAUNCH.search(op) else _class_by_name(kernel)
+        known = {"op": kind, "phase": phase, "dtype": dtype or "fp32", **sizes(op, shapes)}
         if known["op"] == "attention" and "batch" in known:
             known["causal"] = True  # every decoder's is; the profiler does not say it
         worked = with_work(known)
         moved = worked["bytes"] if known["op"] in ("gemm", "attention") else moved_bytes(op, shapes, dtype)
         rows.append(
             {
-                "op": class_of(op),
+                "op": kind,
                 "name": f"{module}:{op}" if module else op,
                 "phase": phase,
                 "kernel": kernel,
                 "dtype": dtype,
                 "launches": 1,
-                "note": f"inputs {listed}" if listed else None,
+                "note": f"inputs {listed}" if listed else NAMELESS if LAUNCH.search(op) else None,
                 **{name: value for name, value in known.items() if name not in ("op", "phase", "dtype")},
                 "flops": worked["flops"] if dtype else None,
                 "bytes": moved if dtype else None,
@@ -163,3 +172,9 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _class_by_name(kernel: str) -> str:
+    """The class of a kernel that no operator launched, of records.OPS, by its name."""
+    found = kernel_classes.class_of(kernel)
+    return found if found in OPS else "elementwise"
