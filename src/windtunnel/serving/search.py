@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.base.errors import PlanError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
 from windtunnel.serving.drafting import times_of
