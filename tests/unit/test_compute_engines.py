@@ -263,7 +263,15 @@ def test_copies_that_are_missing_go_to_the_emptiest_one_by_one(counts: list[int]
 
 @pytest.mark.parametrize(
     ("skew", "tokens", "micros"),
-    [(1.01, 16, 286.4), (1.01, 64, 529.7), (1.01, 96, 576.8), (1.2, 16, 266.4), (1.2, 32, 339.1), (1.2, 64, 531.7), (1.2, 128, 605.9)],
+    [
+        (1.01, 16, 286.4),
+        (1.01, 64, 529.7),
+        (1.01, 96, 576.8),
+        (1.2, 16, 266.4),
+        (1.2, 32, 339.1),
+        (1.2, 64, 531.7),
+        (1.2, 128, 605.9),
+    ],
 )
 def test_a_skewed_routing_chooses_the_experts_that_a_kernel_reads(skew: float, tokens: int, micros: float) -> None:
     """gpt-oss-120b's experts in vLLM 0.24.0 on an H100 (aiconfigurator, MXFP4, tp 1) take 62.9 us with 4 of 128 experts chosen and

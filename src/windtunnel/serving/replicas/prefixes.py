@@ -62,7 +62,7 @@ class PrefixCache:
         self.pins: dict[int, int] = {}
 
     @property
-    def pinned(self) -> int:
+    def pinned_tokens(self) -> int:
         """Tokens of blocks in use."""
         return len(self.pins) * self.index.block
 

@@ -179,12 +179,12 @@ class Replica:
         while end_of.get(ends[0][1]) != ends[0][0]:
             heapq.heappop(ends)
         passes = ends[0][0] - self.counter
-        while self.decoding > 1 and self.held + self.decoding > self.kind.room:
+        while self.decoding > 1 and self.held_tokens + self.decoding > self.kind.room:
             self._preempt()
             while end_of.get(ends[0][1]) != ends[0][0]:
                 heapq.heappop(ends)
             passes = ends[0][0] - self.counter
-        passes = min(passes, max(1, (self.kind.room - self.held) // self.decoding))
+        passes = min(passes, max(1, (self.kind.room - self.held_tokens) // self.decoding))
         if self.queue and self.queue[0][0] > moment:
             passes = min(passes, max(1, int(self.kind.polls - self.since)))
         seconds = self._run_seconds(passes)
@@ -255,7 +255,7 @@ class Replica:
                 break
             known = book.prompt[request] + book.emitted[request]
             if kind.stage == REST and request not in self.again:
-                if self.held + known > kind.room and self.decoding:
+                if self.held_tokens + known > kind.room and self.decoding:
                     break
                 queue.popleft()
                 self.used += known - 1
@@ -265,7 +265,7 @@ class Replica:
             need = known - hit
             there = max(hit, min(self._kept_tokens(request), known - 1))
             ahead = kind.promise * (book.output[request] - book.emitted[request])
-            if (self.decoding or joining) and self.held + fresh + need + left + ahead > kind.room:
+            if (self.decoding or joining) and self.held_tokens + fresh + need + left + ahead > kind.room:
                 break
             if kind.alone and tokens and need > kind.whole - tokens or kind.waits(known - there, budget):
                 break
@@ -362,9 +362,9 @@ class Replica:
             self.cache.unpin(self.book.names[request][: self.pins.pop(request, 0)])
 
     @property
-    def held(self) -> int:
+    def held_tokens(self) -> int:
         """Tokens in the cache that cannot go: those of running requests."""
-        return self.used if self.cache is None else self.used + self.cache.pinned
+        return self.used if self.cache is None else self.used + self.cache.pinned_tokens
 
     def _finish_tokens(self, now: float, done: list[int]) -> None:
         """Requests that have all of their tokens leave."""
