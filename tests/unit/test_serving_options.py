@@ -3,6 +3,9 @@ asked here, since a case for it is missing."""
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from dataclasses import fields
 from typing import Any
 
@@ -128,6 +131,26 @@ def test_a_rollout_has_an_option_or_refuses_it_by_name(capsys: pytest.CaptureFix
 
 LINE = "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 1 --max_num_tokens 2000"
 """Prompts are whole without chunked context, and batches up to the default are captured."""
+
+
+def test_commands_of_a_search_say_its_settings(capfd: pytest.CaptureFixture[str]) -> None:
+    """The command of the best point answers as the point, and the one that starts it writes a line with these settings."""
+    said = ["--sync", "--graphs", "1,2,4,8", "--step-tokens", "2000", "--whole-prompts", "--set", "model.max_seq=4000"]
+    asked = ["llama3.1-8b", "--on", "h100-ib", "--isl", "256", "--osl", "32"]
+    words = ["serve-search", *asked, "--gpus", "1", "--engine", "trtllm", "--users", "8", "--jobs", "1", *said]
+    assert main([*words, "--sheet", "-"]) == 0
+    text = capfd.readouterr().out
+    best = wt.serve_search(
+        "llama3.1-8b", "h100-ib", gpus=1, engines=["trtllm"], users=[8], isl=256, osl=32, sync=True, graphs="1,2,4,8",
+        step_tokens=2000, whole_prompts=True, overrides=["model.max_seq=4000"], processes=1,
+    ).front[0]  # fmt: skip
+    predict, export = (re.search(rf"windtunnel ({verb} [^\"]*)", text) for verb in ("serve-predict", "export"))
+    assert predict is not None and export is not None
+    assert main([*shlex.split(predict[1]), "--json", "-"]) == 0
+    assert json.loads(capfd.readouterr().out)["tpot"]["mean"] == pytest.approx(best.served.tpot.mean)
+    assert main([*shlex.split(export[1]), "-o", "-"]) == 0
+    line = capfd.readouterr().out
+    assert "--max_num_tokens 2000" in line and "disable_overlap_scheduler" in line and "enable_chunked_prefill" not in line
 
 
 def test_a_search_knows_what_a_request_may_have() -> None:
