@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from windtunnel.base.options import options_of
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
-from windtunnel.serving.options import ServeSearchOptions
+from windtunnel.serving.options import ServeSearchOptions, settings_words
 
 EXAMPLES = """\b
 Examples:
@@ -29,19 +28,7 @@ def command(options: ServeSearchOptions, outputs: Outputs) -> None:
     with bar(f"serving {options.model}") as progress:
         found = answer_search(replace(options, progress=progress))
     shared = [str(options.model), "--on", str(options.on), "--isl", str(options.isl), "--osl", str(options.osl)]
-    shared += _settings_words(options)
+    shared += settings_words(options)
     sets = [word for text in options.overrides for word in ("--set", text)]
     asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
     outputs.show(front_sheet(found, asked), found.as_dict)
-
-
-def _settings_words(options: ServeSearchOptions) -> list[str]:
-    """What the options say of every copy beside its plan and formats, as words of `serve-predict`."""
-    from windtunnel.serving.engine import EngineSettings
-
-    names, words = {"attention_weights", "max_model_len", *(one.name for one in fields(EngineSettings))}, []
-    for one in options_of(ServeSearchOptions):
-        value = getattr(options, one.name)
-        if one.name in names and value != one.default:
-            words += [one.word] if one.kind == "flag" else [one.word, str(value)]
-    return words

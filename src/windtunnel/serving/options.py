@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base import shared_options as shared
 from windtunnel.base.dtypes import STATED
-from windtunnel.base.options import argument, option
-from windtunnel.serving.engine import ENGINES
+from windtunnel.base.options import argument, option, options_of
+from windtunnel.serving.engine import ENGINES, EngineSettings
 from windtunnel.serving.routing import ROUTERS
 
 if TYPE_CHECKING:
@@ -232,3 +232,13 @@ class ServeFleetOptions:
     requests_out: str | None = _same_option("requests_out")
     seed: int = _seed()
     overrides: Sequence[str] = shared.sets()
+
+
+def settings_words(options: ServeOptions | ServeSearchOptions) -> list[str]:
+    """What the options say of every copy beside its plan and formats, as words of a command line."""
+    names, words = {"attention_weights", "max_model_len", *(one.name for one in fields(EngineSettings))}, list[str]()
+    for one in options_of(type(options)):
+        value = getattr(options, one.name)
+        if one.name in names and value != one.default:
+            words += [one.word] if one.kind == "flag" else [one.word, str(value)]
+    return words
