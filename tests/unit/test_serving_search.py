@@ -167,6 +167,16 @@ def test_limits_have_units(option: str, text: str, seconds: float, capfd: pytest
         assert "40ms" in capfd.readouterr().err
 
 
+def test_what_is_searched_next_is_the_same_engine(capfd: pytest.CaptureFixture[str]) -> None:
+    said = ["--engine", "trtllm", "--sync", "--graphs", "1,2,4", "--whole-prompts", "--set", "model.max_seq=4000"]
+    words = ["serve-predict", "qwen3-8b", "--on", "h100-ib", "--tp", "1", "--isl", "256", "--osl", "32", "--requests", "8"]
+    assert main([*words, "--rate", "9", "--burstiness", "0.5", "--ttft", "1ms", *said]) == 0
+    typed = shlex.split(capfd.readouterr().err.partition("Next: windtunnel ")[2])
+    assert set(said) | {"--rate", "--burstiness"} <= set(typed)
+    assert main([*typed, "--gpus", "1", "--users", "4", "--jobs", "1", "--json", "-"]) == 0
+    assert {one["engine"] for one in json.loads(capfd.readouterr().out)["front"]} == {"trtllm"}
+
+
 def test_limits_that_are_missed_say_what_to_type(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["serve-predict", LINE, "--on", "h100-ib", "--isl", "256", "--osl", "32", "--requests", "16"]
     assert main([*words, "--concurrency", "8", "--tpot", "0.1ms"]) == 0

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
     from windtunnel.serving import Served, ServeFront, ServeLoad, Server
     from windtunnel.serving.calibrated import CalibratedServer
+    from windtunnel.serving.engine import EngineSettings
     from windtunnel.serving.replicas.answer import FleetServed
     from windtunnel.serving.replicas.curve import RateCurve
     from windtunnel.serving.speculation import Speculation
@@ -138,7 +139,7 @@ def _load_of(asked: ServeOptions) -> ServeLoad:
 
 
 def _drawn_sessions(
-    asked: ServeOptions | ServeFleetOptions, users: int | None, rate: float | None, requests: int | None, curve: RateCurve | None
+    asked: ServeOptions, users: int | None, rate: float | None, requests: int | None, curve: RateCurve | None
 ) -> ServeLoad:
     """Sessions of these options: of `users`, at `rate` turns a second, or as `curve` says."""
     import numpy as np
@@ -151,14 +152,15 @@ def _drawn_sessions(
     mean = float(draw_lengths("turns", turns, 1000, np.random.default_rng(asked.seed)).mean())
     arrival = None
     if curve is not None:
-        arrival = curve.scale_to(curve.mean / mean).arrivals(np.random.default_rng([asked.seed, 5]))
+        draws = np.random.default_rng([asked.seed, 5])
+        arrival = curve.scale_to(curve.mean / mean).arrivals(draws, asked.burstiness)
         count = len(arrival)
     else:
         wanted = requests if requests is not None else 10 * users if users else max(200, round(600.0 * (rate or 0.0)))
         count = max(1, round(wanted / mean))
     return drawn_sessions(
         asked.isl, asked.osl, turns, asked.think, sessions=count, users=users if rate is None and curve is None else None,
-        rate=rate, arrival=arrival, shared=shared, seed=asked.seed,
+        rate=rate, burstiness=asked.burstiness, arrival=arrival, shared=shared, seed=asked.seed,
     )  # fmt: skip
 
 
@@ -201,15 +203,19 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
     def server_on(count: int, plan: ServePlan) -> Server:
         return server_of(
             whole, machine, count, asked.engine, plan, weights=asked.weights, attention_weights=asked.attention_weights,
-            kv=asked.kv, step_tokens=asked.step_tokens, running=asked.running, polls=asked.polls, memory=asked.memory,
-            speculation=drafted, context=asked.max_model_len, eager=asked.eager, sync=asked.sync, release=asked.release,
-            graphs=asked.graphs, whole_prompts=asked.whole_prompts,
-            overrides=changes,
+            kv=asked.kv, speculation=drafted, context=asked.max_model_len, overrides=changes, **vars(_settings_of(asked)),
         )  # fmt: skip
 
     plan = ServePlan(tp=tp, pp=asked.pp, dp=asked.dp, ep=asked.ep)
     server = server_on(asked.gpus if asked.gpus is not None else plan.gpus, plan)
     return server, server_on(*prefill_of(asked.prefill)) if asked.prefill is not None else None
+
+
+def _settings_of(asked: ServeOptions | ServeSearchOptions) -> EngineSettings:
+    """What the options say of the engine, whatever its plan."""
+    from windtunnel.serving.engine import EngineSettings
+
+    return EngineSettings(**{one.name: getattr(asked, one.name) for one in fields(EngineSettings)})
 
 
 def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,16 +255,19 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
 
 
 def take_line(asked: ServeSearchOptions) -> ServeSearchOptions:
-    """The options with model, engine, formats and lengths of a line, script or manifest that starts a server, where the model is
-    one; what is stated beside it beats it. The plan is what is searched. SpecError for a text that starts no server."""
+    """The options with model, engine and its settings, formats, drafts and lengths of a line, script or manifest that starts a
+    server, where the model is one; what is stated beside it beats it. The plan, copies and users are what is searched, with prompts
+    on copies of their own where the line has them. SpecError for a text that starts no server."""
     if not isinstance(asked.model, (str, Path)):
         return asked
     made, notes = with_launch(ServeOptions(str(asked.model), asked.on))
     if not notes:
         return asked
     defaults = {one.name: one.default for one in fields(ServeSearchOptions)}
-    formats = {"weights": (made.weights,), "kv": (made.kv,)}
-    said: dict[str, Any] = {"engines": (made.engine,), **formats, "isl": made.isl, "osl": made.osl}
+    alike = {each.name for each in fields(ServeOptions)} & set(defaults) - {"on", "gpus", "rate", "burstiness", "overrides"}
+    said: dict[str, Any] = {name: getattr(made, name) for name in alike}
+    said |= {"engines": (made.engine,), "prefill": made.prefill is not None}
+    said |= {name: (said[name],) for name in ("weights", "kv", "speculate")}
     said = {name: value for name, value in said.items() if value != (None,) and getattr(asked, name) == defaults[name]}
     return replace(asked, model=made.model, **said)
 
@@ -300,6 +309,10 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
         asked.seed,
         tuple(_speculation(text, probe.model) for text in asked.speculate) or (None,),
         asked.prefill,
+        _settings_of(asked),
+        asked.attention_weights,
+        asked.max_model_len,
+        asked.burstiness,
     )
     front = search_servers(question, asked.processes, asked.progress)
     if asked.rate is None and asked.all_users is None:
@@ -327,6 +340,8 @@ def answer_fleet_question(asked: ServeFleetOptions) -> FleetServed:
     if plan is not None:
         plan, fronts, front_machine = _front_of(plan)
     server_asked, notes = with_launch(ServeOptions(**said))
+    if plan is None and server_asked.prefill is not None:  # of a line: how many of them is sought
+        plan = ",".join(word for word in server_asked.prefill.split(",") if not word.startswith("gpus=")) or "tp=1"
     server = _one_copy(servers_of(replace(server_asked, gpus=None))[0])
     front = None
     if plan is not None:
@@ -454,13 +469,13 @@ def _fleet_load(
         made = replace(server, concurrency=users, rate=None if users else rate, requests=requests)
         return _load_of(made)
     if asked.turns is not None or str(asked.think) != "0":
-        return _drawn_sessions(asked, None, None, None, curve)
+        return _drawn_sessions(server, None, None, None, curve)
     draws = np.random.default_rng([asked.seed, 5])
-    arrival = curve.arrivals(draws)[: asked.requests]
+    arrival = curve.arrivals(draws, server.burstiness)[: asked.requests]
     if not len(arrival):
         arrival = np.zeros(1)
     count = len(arrival)
-    made_load = ServeLoad(draw_lengths("isl", asked.isl, count, draws), draw_lengths("osl", asked.osl, count, draws), arrival)
+    made_load = ServeLoad(draw_lengths("isl", server.isl, count, draws), draw_lengths("osl", server.osl, count, draws), arrival)
     return made_load if asked.shared_prefix is None else with_shared_prefix(made_load, shared_of(asked.shared_prefix), asked.seed)
 
 

@@ -201,7 +201,7 @@ def usage_message(error: Any) -> str:
             if not any(o == "--json" for p in context.command.params for o in p.opts):
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
-        return f"{message}.{_meant(error.option_name, context.command)} `{context.command_path} --help` lists the options."
+        return f"{message}.{_meant(error.option_name, context)} `{context.command_path} --help` lists the options."
     message = _NO_NUMBER.sub("is no whole number, such as 64 or 2k", message)
     fields = _FIELD.findall(message)
     if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
@@ -209,9 +209,15 @@ def usage_message(error: Any) -> str:
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
-def _meant(option: str, command: Any) -> str:
-    """What to type in place of an option that a verb does not have: another one of its own, or a field of its job; "" if neither
-    is near."""
+def _meant(option: str, context: Any) -> str:
+    """What to type in place of an option that a verb does not have: a verb of its kind (serve-predict of serve-fleet) that has it,
+    another one of its own, or a field of its job; "" if none is near."""
+    command = context.command
+    kind = f"{str(context.info_name).partition('-')[0]}-"
+    for verb in (name for name in VERBS if name.startswith(kind) and context.parent is not None):
+        other = context.parent.command.get_command(context.parent, verb)
+        if any(option in parameter.opts for parameter in getattr(other, "params", ())):
+            return f" `{context.parent.command_path} {verb}` has it."
     own = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
     job = getattr(command, "takes_short", False)
     near = nearest_option(option, [*own, *(SHORT if job else ())])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from typing import Any
 
 from windtunnel.api.serving import answer_serve
 from windtunnel.cli.shared.common import notes, writable
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.serving.options import ServeOptions
+from windtunnel.serving.engine import ENGINES
+from windtunnel.serving.options import ServeOptions, settings_words
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +40,18 @@ def suggest_search(options: ServeOptions) -> None:
     if options.trace is not None or options.sessions is not None or options.turns is not None:
         return
     load = ("--rate", options.rate) if options.rate is not None else ("--all-users", options.concurrency or 16)
-    said = [("--weights", options.weights), ("--kv", options.kv), load, ("--ttft", options.ttft), ("--tpot", options.tpot)]
+    said: list[tuple[str, Any]] = [
+        ("--weights", options.weights),
+        ("--kv", options.kv),
+        load,
+        ("--ttft", options.ttft),
+        ("--tpot", options.tpot),
+    ]
     words = [str(options.model), "--on", str(options.on), "--isl", str(options.isl), "--osl", str(options.osl)]
-    words += [str(word) for pair in said if pair[1] is not None for word in pair]
+    if options.engine != ENGINES.default:
+        said.append(("--engine", options.engine))
+    if options.rate is not None and options.burstiness != 1.0:
+        said.append(("--burstiness", options.burstiness))
+    said += [("--speculate", options.speculate), *(("--set", text) for text in options.overrides)]
+    words += [*(str(word) for pair in said if pair[1] is not None for word in pair), *settings_words(options)]
     notes().print(f"Next: windtunnel serve-search {shlex.join(words)}", markup=False, soft_wrap=True)

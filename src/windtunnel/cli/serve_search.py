@@ -8,7 +8,7 @@ from dataclasses import replace
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
-from windtunnel.serving.options import ServeSearchOptions
+from windtunnel.serving.options import ServeSearchOptions, settings_words
 
 EXAMPLES = """\b
 Examples:
@@ -28,6 +28,7 @@ def command(options: ServeSearchOptions, outputs: Outputs) -> None:
     with bar(f"serving {options.model}") as progress:
         found = answer_search(replace(options, progress=progress))
     shared = [str(options.model), "--on", str(options.on), "--isl", str(options.isl), "--osl", str(options.osl)]
+    shared += settings_words(options)
     sets = [word for text in options.overrides for word in ("--set", text)]
     asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
     outputs.show(front_sheet(found, asked), found.as_dict)

@@ -168,6 +168,45 @@ def captured_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if size <= most)
 
 
+@dataclass(frozen=True)
+class EngineSettings:
+    """What is stated of an engine, whatever the model and its plan: limits in place of its defaults (`step_tokens`, `running`,
+    `memory`, `polls`), no captured graphs (`eager`) or those of `graphs`, as `with_graphs` reads them, a scheduler that does not
+    work ahead (`sync`), prompts that are not cut (`whole_prompts`), and its `release`, else a recent one."""
+
+    step_tokens: int | None = None
+    running: int | None = None
+    memory: float | None = None
+    polls: int | None = None
+    eager: bool = False
+    sync: bool = False
+    graphs: str | None = None
+    whole_prompts: bool = False
+    release: str | None = None
+
+    def engine(self, name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
+        """The engine `name` on `gpu` with `tp` ranks of a copy, so set. UnknownName for another name, SpecError for a setting that
+        it does not have."""
+        rules = ENGINES.find(name)
+        limits = with_limits(rules.limits(gpu, tp), self.step_tokens, self.running, self.memory, self.polls)
+        limits = with_graphs(limits, self.graphs) if self.graphs is not None else limits
+        limits = replace(limits, graph_tokens=0, captures_prompts=False, graphs=()) if self.eager else limits
+        limits = rules.at_release(limits, self.release) if self.release is not None else limits
+        limits = rules.without_ahead(limits) if self.sync else limits
+        limits = rules.without_cuts(limits) if self.whole_prompts else limits
+        check_limits(limits)
+        return limits
+
+
+def check_limits(engine: ServeEngine) -> None:
+    """SpecError for limits that no batch keeps."""
+    if not 0.0 < engine.memory <= 1.0:
+        raise SpecError("memory", engine.memory, "a share of the GPU's memory, such as 0.9")
+    for path, value in (("step_tokens", engine.step_tokens), ("running", engine.running), ("polls", engine.polls)):
+        if value < 1:
+            raise SpecError(path, value, "a positive number")
+
+
 def with_graphs(limits: ServeEngine, stated: str) -> ServeEngine:
     """`limits` with captured graphs as stated: of batches `1,2,4,8` alone, or, as `512+`, of all up to 512 with padding. SpecError
     for other words."""

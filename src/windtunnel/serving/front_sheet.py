@@ -150,7 +150,19 @@ def export_command_of(choice: ServeChoice, asked: Sequence[str]) -> str:
     words += [f"--option kv={choice.kv}"] if choice.kv != "bf16" else []
     if server.speculation is not None:
         words.append(f"--option speculate={server.speculation.words()}")
-    return " ".join(words)
+    return " ".join([*words, *_export_options(asked[3:])])
+
+
+def _export_options(asked: Sequence[str]) -> list[str]:
+    """Words of `serve-predict` behind model and machine as those of `export`: changed fields, and options of every copy."""
+    words = []
+    for place, word in enumerate(asked):
+        value = next(iter(asked[place + 1 :]), "--")
+        if word == "--set":
+            words.append(f"--set {value}")
+        elif word.startswith("--") and word not in ("--isl", "--osl", "--seed"):
+            words.append(f"--option {word[2:].replace('-', '_')}={'true' if value.startswith('--') else value}")
+    return words
 
 
 def _flags(plan: ServePlan, form: str, between: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base import shared_options as shared
 from windtunnel.base.dtypes import STATED
-from windtunnel.base.options import argument, option
-from windtunnel.serving.engine import ENGINES
+from windtunnel.base.options import argument, option, options_of
+from windtunnel.serving.engine import ENGINES, EngineSettings
 from windtunnel.serving.routing import ROUTERS
 
 if TYPE_CHECKING:
@@ -153,7 +153,19 @@ class ServeSearchOptions:
     )
     speculate: Sequence[str] = option(f"{_SPECULATE} May be repeated; none: no drafts.", (), metavar=_DRAFTED)
     rate: float | None = option("Requests a second of a whole load: how many copies and GPUs it takes.", None)
+    burstiness: float = _same_option("burstiness")
     all_users: int | None = option("Users of a whole load, likewise.", None, least=1)
+    attention_weights: str | None = _same_option("attention_weights")
+    step_tokens: int | None = _same_option("step_tokens")
+    running: int | None = _same_option("running")
+    polls: int | None = _same_option("polls")
+    memory: float | None = _same_option("memory")
+    max_model_len: int | None = _same_option("max_model_len")
+    eager: bool = _same_option("eager")
+    sync: bool = _same_option("sync")
+    graphs: str | None = _same_option("graphs")
+    whole_prompts: bool = _same_option("whole_prompts")
+    release: str | None = _same_option("release")
     prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
@@ -181,6 +193,7 @@ class ServeFleetOptions:
     osl: int | str = _osl()
     users: int | None = option("Closed loop: users with one request each at a time.", None, least=1, most=100_000)
     rate: float | None = option("Open loop: requests a second; of --curve the mean.", None)
+    burstiness: float = _same_option("burstiness")
     requests: int | None = option("How many; default: ten for each user, or ten minutes.", None, least=1, most=2_000_000)
     curve: str | None = option(
         "The rate over a day: seconds (or hour) and requests a second, or swing=0.6.", None, metavar="FILE|swing=S"
@@ -208,9 +221,24 @@ class ServeFleetOptions:
     target: float | None = option("Requests of a replica at which the autoscaler aims; default: by the limits.", None)
     step_tokens: int | None = _same_option("step_tokens")
     running: int | None = _same_option("running")
+    polls: int | None = _same_option("polls")
     memory: float | None = _same_option("memory")
     max_model_len: int | None = _same_option("max_model_len")
     eager: bool = _same_option("eager")
+    sync: bool = _same_option("sync")
+    graphs: str | None = _same_option("graphs")
+    whole_prompts: bool = _same_option("whole_prompts")
+    release: str | None = _same_option("release")
     requests_out: str | None = _same_option("requests_out")
     seed: int = _seed()
     overrides: Sequence[str] = shared.sets()
+
+
+def settings_words(options: ServeOptions | ServeSearchOptions) -> list[str]:
+    """What the options say of every copy beside its plan and formats, as words of a command line."""
+    names, words = {"attention_weights", "max_model_len", *(one.name for one in fields(EngineSettings))}, list[str]()
+    for one in options_of(type(options)):
+        value = getattr(options, one.name)
+        if one.name in names and value != one.default:
+            words += [one.word] if one.kind == "flag" else [one.word, str(value)]
+    return words

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.base.errors import PlanError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served
 from windtunnel.serving.drafting import times_of
-from windtunnel.serving.engine import ENGINES
+from windtunnel.serving.engine import EngineSettings
 from windtunnel.serving.load import SEED, ServeLoad, drawn_load
 from windtunnel.serving.predict import check_latency_limits, floor_of, on_copies, serve, serve_sides
 from windtunnel.serving.ratios import SideRatio, best_prefills, choose_fronts, decode_rate, prompt_rate, prompt_seconds
@@ -148,7 +148,8 @@ class ServeFront:
 class ServeQuestion:
     """What is searched: plans of at most `gpus` GPUs of `cluster`, engines, formats and users; `ttft`, `tpot`: limits that nine of
     ten requests keep, in seconds. `speculations`: what drafts, each of which is tried; None: nothing. `prefill`:
-    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind."""
+    prompts on copies of their own are tried too, with `gpus` GPUs in all for either kind. `settings`, `attention_weights`,
+    `context`: of every copy, as `server_of` has them; `burstiness`: of a whole load's rate."""
 
     model: Model
     cluster: Cluster
@@ -164,6 +165,10 @@ class ServeQuestion:
     seed: int = SEED
     speculations: tuple[Speculation | None, ...] = (None,)
     prefill: bool = False
+    settings: EngineSettings = EngineSettings()
+    attention_weights: str | None = None
+    context: int | None = None
+    burstiness: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -207,8 +212,7 @@ def search_servers(
     unknown engines, PlanError if nothing fits."""
     check_latency_limits(question.ttft, question.tpot)
     for name in question.engines:
-        if name not in ENGINES:
-            raise SpecError("engine", name, ", ".join(ENGINES))
+        question.settings.engine(name, question.cluster.gpu)
     began = time.monotonic()
     plans = list(plans_of(question.model, question.gpus))
     space = list(itertools.product(question.engines, plans, question.weights, question.kv, question.speculations))
@@ -312,11 +316,12 @@ def _make_ready(
     if key not in _READY:
         try:
             server = server_of(
-                question.model, question.cluster, plan.gpus, engine, plan, weights=weights, kv=kv, speculation=drafted
-            )
+                question.model, question.cluster, plan.gpus, engine, plan, weights=weights, kv=kv, speculation=drafted,
+                attention_weights=question.attention_weights, context=question.context, **vars(question.settings),
+            )  # fmt: skip
             times = times_of(server)
             _READY[key] = _Ready(times, room_of(server, times))
-        except WindtunnelError:
+        except PlanError:
             _READY[key] = None
     return _READY[key]
 
@@ -338,7 +343,7 @@ def _try_copy(copy: _Copy) -> _Tried:
             bound += 1
             continue
         load = load_of(question, users)
-        if int((load.prompt + load.output).max()) > min(most_tokens(times, room.lane_tokens), question.model.max_seq):
+        if int((load.prompt + load.output).max()) > min(most_tokens(times, room.lane_tokens), times.server.model.max_seq):
             unfit += 1
             continue
         served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from windtunnel.base.dtypes import FORMATS, STATED
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.compute.engines.seconds import priced_as
-from windtunnel.serving.engine import ENGINES, ServeEngine, engine_of, with_graphs, with_limits
+from windtunnel.serving.engine import ENGINES, EngineSettings, ServeEngine
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.tiers import CacheTier
 from windtunnel.spec import Cluster, Job, Model, load_job
@@ -145,8 +145,8 @@ def server_of(
     """A checked server of `model` on `gpus` of `cluster`.
 
     Without a `plan`, tensor parallelism over all GPUs of a node that divides the heads. Without `weights` and `kv`, the formats of
-    the model's checkpoint. `release`: the engine's, else a recent one; `sync`: its scheduler does not work ahead;
-    `graphs`: its captured batches, as `with_graphs` reads them; `whole_prompts`: none is cut.
+    the model's checkpoint. From `step_tokens` on, but `speculation` and `context`: settings of the engine, as `EngineSettings` has
+    them.
     `attention_weights`: format of attention's projections where it differs; NVFP4 checkpoints with latent attention keep them in
     bf16 (NVIDIA's DeepSeek-R1-FP4). Raises SpecError or PlanError with what to type instead.
     """
@@ -159,14 +159,8 @@ def server_of(
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
-    limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory, polls)
-    limits = with_graphs(limits, graphs) if graphs is not None else limits
-    limits = replace(limits, graph_tokens=0, captures_prompts=False, graphs=()) if eager else limits
-    rules = ENGINES.find(engine)
-    limits = rules.at_release(limits, release) if release is not None else limits
-    limits = rules.without_ahead(limits) if sync else limits
-    limits = rules.without_cuts(limits) if whole_prompts else limits
-    check_limits(limits)
+    settings = EngineSettings(step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release)
+    limits = settings.engine(engine, probe.cluster.gpu, chosen.tp)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""
     if weights is None:
@@ -272,12 +266,3 @@ def more_room(server: Server) -> str:
     words = [f"--weights {form}"] if (form := narrower_weights(server)) else []
     words = ["--kv fp8", *words] if server.kv == "bf16" else words
     return f"More GPUs to a copy (--tp){', ' if words else ' '}{' or '.join(words)}{' ' if words else ''}leave more room."
-
-
-def check_limits(engine: ServeEngine) -> None:
-    """SpecError for limits that no batch keeps."""
-    if not 0.0 < engine.memory <= 1.0:
-        raise SpecError("memory", engine.memory, "a share of the GPU's memory, such as 0.9")
-    for path, value in (("step_tokens", engine.step_tokens), ("running", engine.running), ("polls", engine.polls)):
-        if value < 1:
-            raise SpecError(path, value, "a positive number")

@@ -63,11 +63,12 @@ def shared_of(text: str) -> SharedPrefix:
 
 def drawn_sessions(
     isl: str | int, osl: str | int, turns: str | int, think: str | float, *, sessions: int, users: int | None = None,
-    rate: float | None = None, arrival: Floats | None = None, shared: SharedPrefix | None = None, seed: int = SEED,
+    rate: float | None = None, burstiness: float = 1.0, arrival: Floats | None = None, shared: SharedPrefix | None = None,
+    seed: int = SEED,
 ) -> ServeLoad:  # fmt: skip
     """`sessions` of `turns` each, whose turns have `isl` new tokens and `osl` output tokens, and `think` seconds between an answer
     and the next turn; all four as lengths are stated. They come from `users`, of whom each begins another one when the last has
-    ended, or so that `rate` turns come a second, or at `arrival`. SpecError for what cannot be."""
+    ended, or so that `rate` turns come a second (with `burstiness` of sessions), or at `arrival`. SpecError for what cannot be."""
     if not 0 < sessions <= 1_000_000:
         raise SpecError("sessions", sessions, "1 to 1,000,000")
     draws = np.random.default_rng(seed)
@@ -78,7 +79,9 @@ def drawn_sessions(
     new, output = draw_lengths("isl", isl, whole, draws), draw_lengths("osl", osl, whole, draws)
     waits = _draw_waits(think, whole, draws)
     if arrival is None and rate is not None:
-        gaps = draws.exponential(float(counts.mean()) / rate, sessions)
+        gap = float(counts.mean()) / rate
+        even = burstiness == 1.0
+        gaps = draws.exponential(gap, sessions) if even else draws.gamma(burstiness, gap / burstiness, sessions)
         arrival = np.cumsum(gaps) - gaps[0]
     made, place = [], 0
     for count in counts.tolist():

@@ -63,7 +63,9 @@ def _size_for_rate(question: ServeQuestion, rate: float, choice: ServeChoice, fi
     """The fewest copies from `first` on of which each keeps the limits at its part of the rate; None where twice as many do not."""
     times, requests = times_of(choice.served.server), 4 * max(choice.users, 64)
     for copies in range(first, math.ceil(_DEPTH * first) + 2):
-        load = drawn_load(question.isl, question.osl, requests=requests, rate=rate / copies, seed=question.seed)
+        load = drawn_load(
+            question.isl, question.osl, requests=requests, rate=rate / copies, burstiness=question.burstiness, seed=question.seed
+        )
         served = serve(times.server, load, ttft=question.ttft, tpot=question.tpot, times=times)
         if served.paced and keeps_limits(replace(choice, served=served)):
             return FleetSize(choice, copies, copies * choice.plan.gpus, served)

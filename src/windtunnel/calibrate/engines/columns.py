@@ -167,8 +167,11 @@ DRAWS = 24
 def route_tokens(tokens: int, top_k: int, experts: int, ep: int, skew: float) -> tuple[float, float, tuple[float, ...]]:
     """(copies of tokens, experts that some token chose, rows of whole tiles by tile) on the fullest of `ep` ranks.
 
-    Even routing deals copies in turn. Else loads of experts follow a power law from 1 to 0.8 of the tokens with this exponent, as
-    aiconfigurator's collector draws them, and its row is the fullest rank's.
+    Even routing deals copies in turn. Else loads of experts follow a power law with this exponent, as aiconfigurator's collector
+    draws them (collector/helper.py, `_generate_power_law_distribution`): from 1 to 0.8 of the tokens, or from 0.01 to 2 where there
+    are no more copies than experts. They are scaled to all copies and rounded, an expert has no more than all tokens, and what is
+    missing or too much is dealt to ranks in turn, on each to its emptiest expert, or from its fullest. The row is the fullest
+    rank's.
     """
     local = max(experts // ep, 1)
     total = float(tokens * top_k)
@@ -176,15 +179,27 @@ def route_tokens(tokens: int, top_k: int, experts: int, ep: int, skew: float) ->
         copies = max(total / ep, 1.0)
         active = min(float(local), copies)
         return copies, active, tuple(active * np.ceil(copies / active / TILES) * TILES)
-    most = max(0.8 * tokens, 1.0)
-    draw = np.random.default_rng(experts * 1009 + ep).random((DRAWS, experts))
-    loads = ((most ** (1.0 - skew) - 1.0) * draw + 1.0) ** (1.0 / (1.0 - skew))
-    loads *= total / loads.sum(axis=1, keepdims=True)
-    ranks = loads[:, : local * ep].reshape(DRAWS, ep, local)
-    fullest = ranks[np.arange(DRAWS), ranks.sum(axis=2).argmax(axis=1)]
-    chosen = 1.0 - np.exp(-fullest)
-    rows = [float((chosen * np.ceil(np.maximum(fullest, 1.0) / tile) * tile).sum(axis=1).mean()) for tile in TILES]
-    return float(fullest.sum(axis=1).mean()), float(chosen.sum(axis=1).mean()), tuple(rows)
+    low, high = (1.0, max(0.8 * tokens, 1.0)) if total > experts else (0.01, 2.0)
+    draw = np.random.default_rng(experts * 1009 + ep).random((DRAWS, ep, local))
+    loads = ((high ** (1.0 - skew) - low ** (1.0 - skew)) * draw + low ** (1.0 - skew)) ** (1.0 / (1.0 - skew))
+    loads *= total / loads.sum(axis=(1, 2), keepdims=True)
+    counts = np.minimum(np.round(loads), float(tokens))
+    missing = total - counts.sum(axis=(1, 2))
+    more = np.abs(missing)[:, None] // ep + (np.arange(ep) < np.abs(missing)[:, None] % ep)
+    sign = np.where(missing > 0.0, 1.0, -1.0)[:, None, None]
+    counts = sign * fill_up(sign * counts, more)
+    fullest = counts[np.arange(DRAWS), counts.sum(axis=2).argmax(axis=1)]
+    rows = [float((np.ceil(fullest / tile) * tile).sum(axis=1).mean()) for tile in TILES]
+    return float(fullest.sum(axis=1).mean()), float((fullest > 0.0).sum(axis=1).mean()), tuple(rows)
+
+
+def fill_up(counts: Floats, more: Floats) -> Floats:
+    """[..., n] `counts` after `more` [...] were dealt one by one, each to the lowest of the last axis; in another order."""
+    kept, wide = np.sort(counts, axis=-1), counts.shape[-1]
+    sums = np.cumsum(kept, axis=-1)
+    raised = (kept * np.arange(1, wide + 1) - sums <= more[..., None]).sum(axis=-1)[..., None]
+    level, rest = np.divmod(np.take_along_axis(sums, raised - 1, axis=-1) + more[..., None], raised)
+    return np.where(np.arange(wide) < raised, level + (np.arange(wide) < rest), kept)
 
 
 def _rows(data: Dataset, what: dict[str, Floats], tokens: Floats, held: Bools | None) -> EngineRows | None:

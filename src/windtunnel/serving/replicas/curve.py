@@ -53,9 +53,13 @@ class RateCurve:
         last = float(np.interp(seconds, times, rates))
         return RateCurve(np.append(times[kept], seconds), np.append(rates[kept], last))
 
-    def arrivals(self, draws: np.random.Generator) -> Floats:
-        """Moments of a Poisson stream with this rate (s)."""
+    def arrivals(self, draws: np.random.Generator, burstiness: float = 1.0) -> Floats:
+        """Moments of a stream with this rate (s), whose gaps are as `load.drawn_load` has them with `burstiness`: 1 is Poisson."""
         grown = np.concatenate([[0.0], np.cumsum(np.diff(self.times) * (self.rates[1:] + self.rates[:-1]) / 2.0)])
+        if burstiness != 1.0:
+            most = math.ceil(grown[-1] + 10.0 * math.sqrt((grown[-1] + 1.0) / burstiness) + 10.0 / burstiness)
+            passed = np.cumsum(draws.gamma(burstiness, 1.0 / burstiness, most))
+            return np.asarray(np.interp(passed[passed < grown[-1]], grown, self.times), np.float64)
         count = int(draws.poisson(grown[-1]))
         return np.asarray(np.interp(np.sort(draws.random(count)) * grown[-1], grown, self.times), np.float64)
 

@@ -34,9 +34,9 @@ class PassTable:
         self.gap, self.request_gap, self.kernels = engine.gap, engine.request_gap, engine.kernels
         self.launched = engine.layer_host * server.model.layers
         self.called = max(self.launched, engine.call_host * times.calls)
-        self.graph_tokens = engine.graph_tokens
-        self.captures_prompts = engine.captures_prompts
+        self.sent, self.graph_tokens = engine.sent, engine.graph_tokens
         self._heads: dict[int, float] = {}
+        self._caches: dict[int, list[float]] = {}
         self._spans: dict[int, float] = {}
 
     @cached_property
@@ -45,8 +45,8 @@ class PassTable:
         times, engine = self.times, self.times.server.engine
         most = max(engine.step_tokens, engine.prefill_chunk) + 2 * engine.running
         tokens = np.arange(most + 1)
-        padded = np.array([times.pad_tokens(int(size)) for size in range(min(most, self.graph_tokens) + 1)])
-        sizes = np.concatenate([padded, tokens[len(padded) :].astype(np.float64)])
+        sizes = tokens.astype(np.float64)
+        sizes[1:] = [times.pad_tokens(int(size)) for size in tokens[1:]]
         if self.ranks == 1:
             return np.interp(sizes, times.sizes, times.table).tolist(), [0.0]
         own, shared = times.parts
@@ -57,6 +57,10 @@ class PassTable:
         row = self.rows.get(requests)
         if row is None:
             row = self.rows[requests] = self._decode_row(requests)
+        return self._at(row, context)
+
+    def _at(self, row: list[float], context: float) -> float:
+        """A row of the grid at a context."""
         place = STEPS * math.log2(context) if context > 1.0 else 0.0
         first = min(int(place), len(row) - 2)
         low = self.contexts_list[first]
@@ -79,9 +83,13 @@ class PassTable:
     def _decode_row(self, requests: int) -> list[float]:
         each = -(-requests // self.ranks)
         kernels = self._plain_seconds(each, requests) + self._head(each) + self.cached_row(each)
-        called = self.launched if each <= self.graph_tokens else self.called
-        seconds: list[float] = (np.maximum(kernels * self.kernels, called) + self.gap + self.request_gap * each).tolist()
-        return seconds
+        one = Passing(0, 0, 0.0, each, 0.0)
+        return [self._with_host(seconds, one) for seconds in kernels.tolist()]
+
+    def _with_host(self, kernels: float, one: Passing) -> float:
+        """Seconds of the pass `one` of a rank, with what its host adds, as `StepTimes` has it."""
+        called = self.launched if self.times.is_captured(one) else self.called
+        return max(max(kernels * self.kernels, called) + self.gap + self.request_gap * one.decodes, self.sent * one.decodes)
 
     def _plain_seconds(self, tokens: int, everyone: int) -> float:
         """Kernel seconds of rows that depend on tokens alone: `tokens` of the fullest rank, `everyone`'s in all."""
@@ -108,12 +116,10 @@ class PassTable:
             total += count * self.times.prompt_seconds(kind, mixing, one)
         if each:
             total += self._attend(each, context)
-        captured = own + each <= self.graph_tokens and self.captures_prompts
-        return max(total * self.kernels, self.launched if captured else self.called) + self.gap + self.request_gap * each
+        return self._with_host(total, one)
 
     def _attend(self, each: int, context: float) -> float:
         """Kernel seconds of attention over caches: what a decoding pass has beyond its rows."""
-        requests = each * self.ranks
-        called = self.launched if each <= self.graph_tokens else self.called
-        whole = max(self.decode(requests, context) - self.gap - self.request_gap * each, called) / self.kernels
-        return max(0.0, whole - self._plain_seconds(each, requests) - self._head(each))
+        if each not in self._caches:
+            self._caches[each] = self.cached_row(each).tolist()
+        return self._at(self._caches[each], context)

@@ -74,6 +74,8 @@ class ReplicaKind:
         put(self, "keeps", engine.keeps_blocks)
         put(self, "chunk", (engine.prefill_chunk or engine.step_tokens) * ranks)
         put(self, "whole", engine.step_tokens * ranks)
+        put(self, "cuts", engine.cuts_prompts)
+        put(self, "polls", engine.polls)
 
     seats: int = field(init=False)
     alone: bool = field(init=False)
@@ -83,6 +85,12 @@ class ReplicaKind:
     keeps: bool = field(init=False)
     chunk: int = field(init=False)
     whole: int = field(init=False)
+    cuts: bool = field(init=False)
+    polls: int = field(init=False)
+
+    def waits(self, wanted: int, budget: int) -> bool:
+        """Whether `wanted` tokens of a prompt wait for a pass that has room for them all: no pass has less than it can have."""
+        return not self.cuts and budget < wanted <= self.whole
 
 
 class Replica:
@@ -106,9 +114,11 @@ class Replica:
         self.filling, self.filled = -1, 0
         self.joining: list[int] = []
         self.again: dict[int, tuple[int, int]] = {}
+        self.pins: dict[int, int] = {}  # blocks of running requests that the cache counts, since others may use them
         self.taken = 0
         self.credit = 0.0  # share of a pass that ranks without prompts have decoded
         self.blocked = False
+        self.since = math.inf  # passes that decoded since the last look at new requests
         self.queue.clear()
         self.until = math.inf
         self.stamp += 1
@@ -135,7 +145,7 @@ class Replica:
     def _cut(self, seen: float) -> None:
         """A run of passes ends when the scheduler can look at what came at `seen`."""
         whole, more = self.until - self.start, 2 if self.kind.ahead else 1
-        passes = int((seen - self.start) / whole * self.run) + more
+        passes = max(int((seen - self.start) / whole * self.run) + more, int(self.kind.polls - self.since))
         while passes < self.run:
             seconds = self._run_seconds(passes)
             began = self.start + seconds * (passes - 1) / passes
@@ -150,29 +160,33 @@ class Replica:
         moment = self.began if self.kind.ahead and (self.decoding or self.filling >= 0) else now
         self.start, self.stamp = now, self.stamp + 1
         self.blocked = False
-        if self.filling >= 0 or (self.queue and self.queue[0][0] <= moment):
+        looks = self.since >= self.kind.polls
+        self.since = 0 if looks else self.since
+        if looks and (self.filling >= 0 or (self.queue and self.queue[0][0] <= moment)):
             if self._begin_prompts(now, moment):
                 return
-            self.blocked = bool(self.queue) and self.queue[0][0] <= moment
+            self.blocked = self.filling >= 0 or (bool(self.queue) and self.queue[0][0] <= moment)
         if not self.decoding:
+            self.since = math.inf
             self.state, self.until = IDLE, max(now, self.queue[0][0]) if self.queue else math.inf
             return
-        self._begin_tokens(now, moment)
+        self._begin_tokens(now, moment if looks else -math.inf)
 
     def _begin_tokens(self, now: float, moment: float) -> None:
-        """A run of passes that decode, until the first request ends or the cache is full."""
+        """A run of passes that decode, until the first request ends or the cache is full, or until the scheduler looks at those
+        that came after `moment`."""
         ends, end_of = self.ends, self.end_of
         while end_of.get(ends[0][1]) != ends[0][0]:
             heapq.heappop(ends)
         passes = ends[0][0] - self.counter
-        while self.decoding > 1 and self.used + self.decoding > self.kind.room:
+        while self.decoding > 1 and self.held_tokens + self.decoding > self.kind.room:
             self._preempt()
             while end_of.get(ends[0][1]) != ends[0][0]:
                 heapq.heappop(ends)
             passes = ends[0][0] - self.counter
-        passes = min(passes, max(1, (self.kind.room - self.used) // self.decoding))
+        passes = min(passes, max(1, (self.kind.room - self.held_tokens) // self.decoding))
         if self.queue and self.queue[0][0] > moment:
-            passes = 1
+            passes = min(passes, max(1, int(self.kind.polls - self.since)))
         seconds = self._run_seconds(passes)
         self.state, self.run, self.until = TOKENS, passes, now + seconds
         self.began = now + seconds * (passes - 1) / passes
@@ -191,6 +205,7 @@ class Replica:
         self.ends_sum -= end
         self.context -= known
         self.used -= known - 1 - self._found_tokens(victim)
+        self._unpin(victim)
         self.again[victim] = (known - 1, self.taken)
         book.emitted[victim] = emitted
         book.preempted[victim] += 1
@@ -206,6 +221,8 @@ class Replica:
         if self.filling >= 0:
             request = self.filling
             known = book.prompt[request] + book.emitted[request]
+            if kind.waits(known - self.filled, budget):
+                return False
             count = min(known - self.filled, budget)
             tokens, chunks, pairs = count, 1, count * self.filled + count * (count + 1) / 2.0
             self.filled += count
@@ -238,23 +255,24 @@ class Replica:
                 break
             known = book.prompt[request] + book.emitted[request]
             if kind.stage == REST and request not in self.again:
-                if self.used + known > kind.room and self.decoding:
+                if self.held_tokens + known > kind.room and self.decoding:
                     break
                 queue.popleft()
                 self.used += known - 1
                 self._join(request, known)
                 continue
-            hit = 0 if self.cache is None else min(known - 1, self.cache.match(book.names[request]))
+            hit, fresh = (0, 0) if self.cache is None else self.cache.find(book.names[request], known - 1)
             need = known - hit
             there = max(hit, min(self._kept_tokens(request), known - 1))
             ahead = kind.promise * (book.output[request] - book.emitted[request])
-            if (self.decoding or joining) and self.used + need + left + ahead > kind.room:
+            if (self.decoding or joining) and self.held_tokens + fresh + need + left + ahead > kind.room:
                 break
-            if kind.alone and tokens and need > kind.whole - tokens:
+            if kind.alone and tokens and need > kind.whole - tokens or kind.waits(known - there, budget):
                 break
             queue.popleft()
             left += ahead
             if self.cache is not None:
+                self._pin(request, hit // self.cache.index.block)
                 self.cache.shrink(kind.room - self.used - need)
             if kind.stage != REST:
                 book.hits[request] = hit
@@ -291,6 +309,7 @@ class Replica:
             state = self.state
             spent = now - self.start
             self.busy += spent
+            self.since = math.inf if state == PROMPTS else self.since + self.run
             if self.run:
                 self.counter += self.run
                 self.context += self.decoding * self.run
@@ -321,7 +340,31 @@ class Replica:
             self._leave(request)
             done.append(request)
         else:
+            self._lend(request)
             self._join(request, known)
+
+    def _lend(self, request: int) -> None:
+        """Blocks of a computed prompt are there for other requests."""
+        if self.cache is not None and self.kind.stage != REST:
+            whole = min(len(self.book.names[request]), self.book.prompt[request] // self.cache.index.block)
+            self.used -= max(0, whole - self.pins.get(request, 0)) * self.cache.index.block
+            self._pin(request, whole)
+
+    def _pin(self, request: int, blocks: int) -> None:
+        """So many blocks of a running request are the cache's."""
+        if self.cache is not None and blocks > (first := self.pins.get(request, 0)):
+            self.cache.pin(self.book.names[request][first:blocks])
+            self.pins[request] = blocks
+
+    def _unpin(self, request: int) -> None:
+        """A request runs no more, and its blocks may go."""
+        if self.cache is not None:
+            self.cache.unpin(self.book.names[request][: self.pins.pop(request, 0)])
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens in the cache that cannot go: those of running requests."""
+        return self.used if self.cache is None else self.used + self.cache.pinned_tokens
 
     def _finish_tokens(self, now: float, done: list[int]) -> None:
         """Requests that have all of their tokens leave."""
@@ -342,10 +385,11 @@ class Replica:
 
     def _found_tokens(self, request: int) -> int:
         """Tokens of a running request that other requests may hold too."""
-        return self.book.hits[request] if self.kind.stage != REST else 0
+        return self.pins.get(request, 0) * self.cache.index.block if self.cache is not None else 0
 
     def _leave(self, request: int) -> None:
         """Blocks with names stay while there is room."""
+        self._unpin(request)
         if self.cache is not None and self.kind.stage != REST:
             names = self.book.names[request]
             whole = (self.book.prompt[request] + self.book.emitted[request]) // self.cache.index.block

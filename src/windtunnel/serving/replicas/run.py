@@ -343,7 +343,7 @@ class ReplicasRun:
             for lane in copy.lanes:
                 lane.clear()
                 if lane.cache is not None:
-                    lane.cache.shrink(0)
+                    lane.cache.clear()
             side.close(copy, moment, COLD)
             self._push(moment + self.plan.cold_start, _READY, number, ident, copy.life)
             for request in left:
