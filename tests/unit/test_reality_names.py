@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.jobs.machine import gpu_named
-from windtunnel.reality.jobs.software import NamedFramework, framework_cited, framework_named
+from windtunnel.reality.jobs.software import NamedFramework, attention_said, framework_cited, framework_named
 from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 
@@ -89,3 +89,21 @@ def test_no_spelling_hides_an_entry() -> None:
 )
 def test_a_citation_of_a_frameworks_own_repository_names_the_framework(source: str | None, name: str | None) -> None:
     assert framework_cited(source) == name
+
+
+@pytest.mark.parametrize(
+    ("notes", "attention", "library"),
+    [
+        ("flash attention 2, GAS 8", "flash", "fa2"),
+        ("FlashAttention-3; bf16", "flash", "fa3"),
+        ("with flash-attn v2", "flash", "fa2"),
+        ("cuDNN attention", "flash", "cudnn"),
+        ("grad_accum 1; FlashAttention; MFU", "flash", None),
+        ("no flash attention (author says so)", "unfused", None),
+        ("attention heads 32", None, None),
+        (None, None, None),
+    ],
+)
+def test_notes_say_the_attention_of_a_run(notes: str | None, attention: str | None, library: str | None) -> None:
+    said = attention_said(notes)
+    assert (said.get("attention"), said.get("attention_library")) == (attention, library)

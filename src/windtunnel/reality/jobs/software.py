@@ -32,6 +32,16 @@ MIDDLE = 6
 """A year alone counts as its middle month."""
 
 
+_FLASH = r"flash[- ]?att(?:ention|n)"
+ATTENTION: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
+    (re.compile(rf"\b(?:no|without) {_FLASH}", re.IGNORECASE), {"attention": "unfused"}),
+    (re.compile(rf"\b{_FLASH}[- ]?v?3\b|\bfa3\b", re.IGNORECASE), {"attention": "flash", "attention_library": "fa3"}),
+    (re.compile(rf"\b{_FLASH}[- ]?v?2\b|\bfa2\b", re.IGNORECASE), {"attention": "flash", "attention_library": "fa2"}),
+    (re.compile(r"\bcudnn (?:fused )?attention", re.IGNORECASE), {"attention": "flash", "attention_library": "cudnn"}),
+    (re.compile(rf"\b{_FLASH}\b", re.IGNORECASE), {"attention": "flash"}),
+)
+"""Words of notes for the attention of a run, the first that is there, and the fields of the runtime that they say."""
+
 STAND_IN = "unnamed"
 """The catalogue's entry for a framework that it does not know."""
 
@@ -164,7 +174,7 @@ def runtime_of(
         if fact.runtime:
             fields = ", ".join(f"{field} {value}" for field, value in fact.runtime.items())
             assumed.append(fact.assumed or f"{fields} (what is known of the publication)")
-    stated: dict[str, Any] = {"precision": row.precision} | ({"version": version} if version else {})
+    stated: dict[str, Any] = {"precision": row.precision} | ({"version": version} if version else {}) | attention_said(row.notes)
     for column, switches in (
         ("overlap_tp", ("overlap_tp",)),
         ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
@@ -176,6 +186,11 @@ def runtime_of(
     runtime = load_runtime(name, **recipe | stated)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)
+
+
+def attention_said(notes: str | None) -> dict[str, str]:
+    """Fields of the runtime that notes say of its attention: "flash attention 2", "no flash attention"."""
+    return next((fields for words, fields in ATTENTION if words.search(notes or "")), {})
 
 
 def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model, cluster: Cluster) -> dict[str, Any]:
