@@ -134,12 +134,18 @@ LIKE_AN_OPTION = 0.7
 """Letters in common from which on an unknown option is taken for a misspelt one."""
 
 
-def nearest_option(name: str, known: Iterable[str]) -> str | None:
-    """The option that is meant by `name`, in the spelling of `known`: the same under another word, else the closest."""
+def same_option(name: str, known: Iterable[str]) -> str | None:
+    """The option that is `name` under another word, in the spelling of `known`."""
     options, word = {option.lstrip("-"): option for option in known}, name.lstrip("-")
     same = next((words for words in SAME_OPTION if word in words), ())
-    near = next((one for one in same if one in options), None) or nearest(word, options, LIKE_AN_OPTION)
-    return None if near is None else options[near]
+    return next((options[one] for one in same if one in options), None)
+
+
+def nearest_option(name: str, known: Iterable[str]) -> str | None:
+    """The option that is meant by `name`, in the spelling of `known`: the same under another word, else the closest."""
+    options = {option.lstrip("-"): option for option in known}
+    near = nearest(name.lstrip("-"), options, LIKE_AN_OPTION)
+    return same_option(name, options.values()) or (None if near is None else options[near])
 
 
 def nearest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest_option
+from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest_option, same_option
 from windtunnel.cli.shared.verbs import SHORT, Verbs, bare_application
 
 VERBS: Verbs = {
@@ -210,15 +210,17 @@ def usage_message(error: Any) -> str:
 
 
 def _meant(option: str, context: Any) -> str:
-    """What to type in place of an option that a verb does not have: a verb of its kind (serve-predict of serve-fleet) that has it,
-    another one of its own, or a field of its job; "" if none is near."""
+    """What to type in place of an option that a verb does not have: its own word for it, a verb of its kind (serve-predict of
+    serve-fleet) that has it, another one of its own, or a field of its job; "" if none is near."""
     command = context.command
+    own = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
+    if same := same_option(option, own):
+        return f" Did you mean {same}?"
     kind = f"{str(context.info_name).partition('-')[0]}-"
     for verb in (name for name in VERBS if name.startswith(kind) and context.parent is not None):
         other = context.parent.command.get_command(context.parent, verb)
         if any(option in parameter.opts for parameter in getattr(other, "params", ())):
             return f" `{context.parent.command_path} {verb}` has it."
-    own = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
     job = getattr(command, "takes_short", False)
     near = nearest_option(option, [*own, *(SHORT if job else ())])
     if near is None and job:
