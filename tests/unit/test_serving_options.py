@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import windtunnel as wt
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, same_option
 from windtunnel.base.options import options_of
 from windtunnel.cli import main
 from windtunnel.rl.spec import RolloutSpec
@@ -119,7 +119,8 @@ def test_an_option_that_a_verb_does_not_have_is_refused_by_name(
     for word in others:
         assert main([verb, "llama3.1-8b", "--on", "h100-ib", word, "1"]) == 2
         said = capsys.readouterr().err
-        assert word in said and "`windtunnel serve-predict` has it" in said
+        instead = f"Did you mean {same}?" if (same := same_option(word, own)) else "`windtunnel serve-predict` has it"
+        assert word in said and instead in said
 
 
 def test_a_rollout_has_an_option_or_refuses_it_by_name(capsys: pytest.CaptureFixture[str]) -> None:
