@@ -61,7 +61,9 @@ def test_operators_and_gaps_are_the_window() -> None:
     trace = profile_call(lambda: model(x), open_device("cpu"), model)
     assert all(one.seconds >= 0 and one.gap >= 0 for one in trace.slices)
     covered = trace.kernels + trace.gaps + trace.slices[0].gap
-    assert 0.5 * trace.seconds < covered <= 1.001 * trace.seconds
+    # What follows the last one in the window is no gap, however long others have the core.
+    last = max(trace.slices, key=lambda one: one.begin)
+    assert 0.999 * (last.begin + last.seconds) < covered <= 1.001 * trace.seconds
     assert sum(trace.by_module().values()) == pytest.approx(trace.kernels)
 
 
