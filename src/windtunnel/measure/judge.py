@@ -156,12 +156,17 @@ def hold_back(data: Sequence[Dataset]) -> tuple[list[Dataset], list[Dataset]]:
             by_class.setdefault(row["op"], []).append(key_of(row))
         out = {
             key for keys in by_class.values()
-            for key in sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[: len(keys) // EVERY]
+            for key in every_fifth(keys)
         }  # fmt: skip
         kept.append(dataset(one.about, [row for row in rows if key_of(row) not in out or row["shape"]]))
         if out:
             held.append(dataset(one.about, [row for row in alone if key_of(row) in out]))
     return kept, held
+
+
+def every_fifth(keys: Sequence[str]) -> list[str]:
+    """One of so many keys, chosen by a hash."""
+    return sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[: len(keys) // EVERY]
 
 
 def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -16,15 +15,15 @@ import numpy as np
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, MACHINE, UsedCell, cell_of, checked_cell, datasets_of
-from windtunnel.measure.judge import AGAIN, ENOUGH, EVERY, CheckedCell, HeldOut, UnseenStep, reasons_of_check
+from windtunnel.measure.judge import AGAIN, ENOUGH, EVERY, CheckedCell, HeldOut, UnseenStep, every_fifth, reasons_of_check
 from windtunnel.profile.campaign import Campaign
 from windtunnel.profile.served.client import ServerClient
 from windtunnel.profile.served.facts import facts_of
-from windtunnel.profile.served.loads import loads_of
+from windtunnel.profile.served.loads import ENGINE_PASS, KINDS, loads_of
 from windtunnel.profile.served.run import FILE, ServedPasses
 from windtunnel.records import read_shape
 from windtunnel.serving.engine import ENGINES
-from windtunnel.serving.measured_passes import ENGINE_PASS, MeasuredTimes, PassLaw, law_of_rows, numbers_of_rows
+from windtunnel.serving.measured_passes import MeasuredTimes, PassLaw, law_of_rows, numbers_of_rows
 from windtunnel.serving.options import ServeOptions
 from windtunnel.spec import Cluster, load_gpu
 
@@ -171,11 +170,7 @@ def judge_server(folder: Path, campaign: Campaign, budget: float) -> CheckedCell
     """Whether predictions may rest on the passes of a server: a fifth of them is held back, and a load of users that no plan has is
     sent now and predicted. Written to check.json. SpecError where too little was measured, and as of `ServerClient`."""
     cell, rows = cell_of(folder), passes_in(folder)
-    held = {
-        row["shape"]
-        for kind in ("prompts", "decodes", "mixed")
-        for row in _every_fifth([row for row in rows if kind_of(row) == kind])
-    }
+    held = {shape for kind in KINDS for shape in every_fifth([str(row["shape"]) for row in rows if kind_of(row) == kind])}
     kept = [row for row in rows if row["shape"] not in held]
     if len(held) < ENOUGH:
         raise SpecError(
@@ -188,11 +183,6 @@ def judge_server(folder: Path, campaign: Campaign, budget: float) -> CheckedCell
     checked = CheckedCell(str(folder), cell.gpu, not reasons, reasons, classes, steps, (), cell.files, of="passes")
     (folder / CHECK).write_text(json.dumps(checked.as_dict(), indent=1), encoding="utf-8")
     return checked
-
-
-def _every_fifth(rows: Sequence[Row]) -> list[Row]:
-    """One row of so many, chosen by a hash of what it is."""
-    return sorted(rows, key=lambda row: hashlib.sha256(str(row["shape"]).encode()).hexdigest())[: len(rows) // EVERY]
 
 
 def error_of_law(rows: Sequence[Row]) -> float:

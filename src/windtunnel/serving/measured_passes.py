@@ -19,6 +19,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import FileError, PlanError, SpecError
+from windtunnel.profile.served.loads import ENGINE_PASS
 from windtunnel.records import read, read_shape
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.server import Server
@@ -33,9 +34,6 @@ KNOTS = (0.0, 16.0, 128.0, 1024.0, math.inf)
 
 FEWEST = 20
 """Passes at least: twice the terms."""
-
-ENGINE_PASS = "engine_pass"
-"""Name of the rows of a dataset that are passes of a running server."""
 
 ROUNDS = 4
 """Fits that weigh rows by the seconds of the fit before: errors count relatively, and the mean is kept."""

@@ -9,6 +9,9 @@ from typing import Any
 
 KINDS = ("prompts", "decodes", "mixed")
 
+ENGINE_PASS = "engine_pass"
+"""Name of a row of a dataset that is a forward pass of an engine."""
+
 PASSES = 32
 """Passes in which all requests of a load decode, about."""
 

@@ -15,13 +15,11 @@ from windtunnel.profile.data_card import write_card
 from windtunnel.profile.served import seen
 from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer
 from windtunnel.profile.served.facts import requests_of
-from windtunnel.profile.served.loads import BESIDE, KINDS, SHORT, ServerLoad, loads_of
+from windtunnel.profile.served.loads import BESIDE, ENGINE_PASS, KINDS, SHORT, ServerLoad, loads_of
 from windtunnel.profile.session import Session
 from windtunnel.records import DTYPES, About, read_shape, write_shape
 
 FILE = "passes.parquet"
-NAME = "engine_pass"
-"""Name of a row that is a forward pass of an engine."""
 
 REPEATS = 5
 """Times that prompts are sent."""
@@ -208,7 +206,7 @@ def row_of(load: ServerLoad, found: seen.SeenPass, plan: Mapping[str, Any]) -> d
     }  # fmt: skip
     form = str(plan["weights"])
     return {
-        "level": "step", "op": "step", "name": NAME, "phase": "forward", "mode": "eager",
+        "level": "step", "op": "step", "name": ENGINE_PASS, "phase": "forward", "mode": "eager",
         "dtype": form if form in DTYPES else "bf16",
         "library": plan["engine"] or None, "model": plan["model"], "shape": write_shape(shape), "batch": load.chunks + load.decodes,
         "seconds": median(found.seconds), "seconds_min": min(found.seconds), "seconds_max": max(found.seconds),
