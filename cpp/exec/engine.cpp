@@ -13,6 +13,8 @@ Engine::Engine(const Program& program, net::Network& network) : Book(program, ne
   std::int32_t longest = 0;
   for (const TemplateInfo& t : layout_.templates) longest = std::max(longest, t.size);
   ends_.assign(static_cast<std::size_t>(longest) + 1, -1.0);
+  recalls_ = window_ == 0 && layout_.grid.unit() > 0.0;
+  shapes_.resize(layout_.templates.size());
 }
 
 std::uint64_t Engine::streams_of(std::int32_t i) const {
@@ -48,7 +50,7 @@ void Engine::advance_host(Rank& rank, std::int32_t i) {
   const State& s = state(i);
   const bool meets = row(i) >= 0;
   if (window_ == 0) {
-    rank.host.at += meets ? program_.rendezvous.host[static_cast<std::size_t>(row(i))]
+    rank.host.at += meets ? layout_.grid.snap(program_.rendezvous.host[static_cast<std::size_t>(row(i))])
                           : program_.instances.times[static_cast<std::size_t>(i)] * info(i).host_total;
     return;
   }
@@ -60,7 +62,7 @@ void Engine::advance_host(Rank& rank, std::int32_t i) {
   for (std::int32_t k = 0; k < s.events; ++k) {
     const std::uint32_t event = s.first_event + static_cast<std::uint32_t>(k);
     wait_for_queue(rank, event, host);
-    host.at += meets ? program_.rendezvous.host[static_cast<std::size_t>(row(i))]
+    host.at += meets ? layout_.grid.snap(program_.rendezvous.host[static_cast<std::size_t>(row(i))])
                      : layout_.ops[static_cast<std::size_t>(info(i).first + k % info(i).size)].host;
   }
   rank.host = host;
@@ -109,7 +111,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
   Stream& stream = streams_of_rank(rank)[on];
   Host host = s.host;
   if (window_ > 0) wait_for_queue(rank, s.first_event, host);
-  host.at += rv.host[at];
+  host.at += layout_.grid.snap(rv.host[at]);
   if (rank.host_unknown == i) {
     rank.host = host;
     rank.host_unknown = -1;
@@ -142,7 +144,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
     const std::int32_t id = layout_.key_id[p];
     Key& key = keys_[static_cast<std::size_t>(id)];
     key.begin = std::max(key.begin, start);
-    key.seconds = std::max(key.seconds, rv.seconds[p]);
+    key.seconds = std::max(key.seconds, layout_.grid.snap(rv.seconds[p]));
     if (++key.posted == key.participants) set_off(id);
   }
 }
@@ -150,7 +152,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
 void Engine::set_off(std::int32_t id) {
   Key& key = keys_[static_cast<std::size_t>(id)];
   if (const auto end = network_.start(net::Flow{id, key.name, key.begin, key.seconds})) {
-    complete(id, *end);
+    complete(id, layout_.grid.snap(*end));
     return;
   }
   if (!tax_) return;
@@ -257,12 +259,14 @@ Timeline Engine::run() {
       std::optional<net::Completion> completion;
       for (double at = event; !completion && at <= start && at != kNever; at = network_.next_event())
         completion = network_.advance();
-      if (completion) complete(completion->id, completion->end);
+      if (completion) complete(completion->id, layout_.grid.snap(completion->end));
     } else {
       for (const Candidate& c : held) place(*c.rank, c.instance);  // touches its own rank only, so equal starts have no order
     }
   }
-  return results();
+  Timeline out = results();
+  out.recalled = recalled_;
+  return out;
 }
 
 Timeline run(const Program& program, net::Network& network) {

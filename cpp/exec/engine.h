@@ -24,10 +24,13 @@
 #pragma once
 
 #include <cstdint>
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "exec/book.h"
 #include "exec/program.h"
+#include "exec/recall.h"
 #include "exec/timeline.h"
 #include "net/network.h"
 
@@ -60,7 +63,9 @@ class Engine final : Book {
 
   // placement
   void place(Rank& rank, std::int32_t i);
-  template <bool Tax, bool Window, Trailed Kept>
+  void walk(Rank& rank, std::int32_t i);
+  void walk_learning(Rank& rank, std::int32_t i);
+  template <bool Tax, bool Window, Trailed Kept, bool Learn>
   void place_ops(Rank& rank, std::int32_t i);
   void post(Rank& rank, std::int32_t i);
   void set_off(std::int32_t key);
@@ -68,7 +73,34 @@ class Engine final : Book {
   void finish(Rank& rank, std::int32_t i);
   [[nodiscard]] std::uint64_t streams_of(std::int32_t i) const;
 
+  template <bool Learn>
   double taxed_end(Rank& rank, std::int32_t i, const Op& op, double start, double seconds);
+
+  // instances that begin as another one did (recall.h)
+  struct Shape {
+    bool anchored = true;                // every operator begins behind the first one
+    std::vector<std::int32_t> accounts;  // of busy time, in the rank's row
+  };
+  // What a walk that is learned from leaves, beside the state that it changes.
+  struct Lesson {
+    bool usable, felt;
+    double latest_host;
+    FirstOnCompute first;
+    std::vector<double> busy, idle, stretch;  // accounts before it; idle time: behind the first operator on the compute stream
+    std::vector<std::pair<double, double>> flights;
+    void begin(std::size_t accounts, std::size_t categories) {
+      usable = true, felt = false, latest_host = kNever, first = {};
+      busy.resize(accounts), idle.resize(categories + 2), stretch.resize(categories), flights.clear();
+    }
+    void see_host(double latest, bool late) { felt = felt || late, latest_host = std::min(latest_host, latest); }
+  };
+  static constexpr std::int32_t kLeastRecalled = 8;  // operators: a walk through fewer is as fast
+  [[nodiscard]] const Shape& shape_of(std::int32_t i);
+  [[nodiscard]] bool recall(Rank& rank, std::int32_t i);
+  void replay(Rank& rank, std::int32_t i, const Outcome& known, const Gate& gate);
+  void charge_first(Rank& rank, const State& self, const FirstOnCompute& first, const Gate& gate);
+  void learn_first(const Rank& rank, const Op* ops, std::int32_t k, double start, double host, bool held);
+  void learn(Rank& rank, std::int32_t i);
 
   // scheduling
   void enqueue(Rank& rank);
@@ -84,6 +116,12 @@ class Engine final : Book {
 
   std::vector<Edge> edges_;
   std::vector<std::int32_t> queue_;
+  bool recalls_;
+  std::int64_t recalled_ = 0;
+  Recall recall_;
+  std::vector<Shape> shapes_;  // by template
+  Lesson lesson_;
+  double anchor_ = 0.0;       // of the instance that was looked up last
   std::vector<double> ends_;  // scratch: ends of the operators of one repetition, from 1
 };
 

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/grid.h"
+
 namespace wt::exec {
 
 class Flights {
@@ -49,7 +51,7 @@ class Flights {
   }
 
   // End of `seconds` of computing that starts at `start` and keeps `rate` (0..1) of its speed while communication is in flight.
-  [[nodiscard]] double compute(double start, double seconds, double rate) {
+  [[nodiscard]] double compute(double start, double seconds, double rate, const Grid& grid) {
     std::size_t at = hint_;
     while (at > 0 && set_[at - 1].end > start) --at;
     while (at < set_.size() && set_[at].end <= start) ++at;
@@ -64,12 +66,18 @@ class Flights {
         left -= flight.begin - now;
         now = flight.begin;
       }
-      const double possible = (flight.end - now) * rate;
-      if (left <= possible) return now + left / rate;
+      const double possible = grid.snap((flight.end - now) * rate);
+      if (left <= possible) return now + grid.snap(left / rate);
       left -= possible;
       now = flight.end;
     }
     return now + left;
+  }
+
+  // Calls each(begin, end) for the intervals that end behind `at`, the last first.
+  template <class Each>
+  void behind(double at, Each each) const {
+    for (std::size_t k = set_.size(); k > 0 && set_[k - 1].end > at; --k) each(set_[k - 1].begin, set_[k - 1].end);
   }
 
   [[nodiscard]] std::size_t size() const { return set_.size(); }

@@ -73,6 +73,7 @@ struct Options {
   std::int64_t live_calls = 0;
   std::span<const double> taxes =
       {};  // [R] in place of compute_tax, where ranks belong to several jobs; empty: compute_tax for all
+  double grid = 0.0;  // unit of durations (grid.h), a power of two; 0: they are as stated, and no instance is recalled
 };
 
 struct Program {

@@ -55,6 +55,7 @@ struct Record {
 struct Timeline {
   double makespan = 0.0;
   std::int64_t ops = 0;
+  std::int64_t recalled = 0;  // of these, operators of instances that were not walked through
   std::int32_t streams = 1;
   std::vector<double> begin, end, transfer;  // [I]; transfer is NaN for instances of a template
   std::vector<double> host;                  // [I] when the host reached the instance

@@ -231,6 +231,22 @@ void lay_out_rendezvous(const Program& program, Layout& out) {
   }
 }
 
+void lay_on_grid(const Program& program, Layout& out) {
+  const double unit = program.options.grid;
+  if (!(unit >= 0.0)) fail("grid is ", unit, "; it must not be negative");
+  if (unit == 0.0) return;
+  out.grid = Grid(unit);
+  for (TemplateInfo& info : out.templates) {
+    info.host_total = 0.0;
+    for (std::int64_t i = info.first; i < info.first + info.size; ++i) {
+      Op& op = out.ops[static_cast<std::size_t>(i)];
+      op.seconds = out.grid.snap(op.seconds);
+      op.host = out.grid.snap(op.host);
+      op.host_until = info.host_total += op.host;
+    }
+  }
+}
+
 }  // namespace
 
 Layout validate(const Program& program) {
@@ -244,6 +260,7 @@ Layout validate(const Program& program) {
   lay_out_templates(program, out);
   lay_out_instances(program, out);
   lay_out_rendezvous(program, out);
+  lay_on_grid(program, out);
   check_size(options.record.size(), static_cast<std::size_t>(out.ranks), "record");
   if (!options.taxes.empty()) check_size(options.taxes.size(), static_cast<std::size_t>(out.ranks), "taxes");
   for (const double tax : options.taxes)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/grid.h"
 #include "exec/program.h"
 
 namespace wt::exec {
@@ -47,6 +48,7 @@ struct Layout {
   std::int32_t streams = 1;
   std::vector<double> factors;  // [rows x groups]; a single row of ones where nothing is stretched
   std::int32_t groups = 1;
+  Grid grid;  // durations of `ops` lie on it; others are to be snapped
 };
 
 // Throws wt::Error that names the first mistake.

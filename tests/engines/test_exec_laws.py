@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from random_programs import CATEGORIES, Draft, assert_same_rank, drafts
 
 from windtunnel.engine import HopKind, Program, ProgramBuilder, run
+from windtunnel.engine.grid import finest
 
 
 def longest_chain(program: Program, rank: int) -> float:
@@ -60,7 +61,8 @@ def test_a_longer_operator_never_shortens_an_untaxed_step(draft: Draft, data: st
     program = draft.build()
     longer = program.op_seconds.copy()
     longer[data.draw(st.integers(0, len(longer) - 1))] += data.draw(st.floats(0.0, 5.0, allow_subnormal=False))
-    before, after = run(program), run(replace(program, op_seconds=longer))
+    changed = replace(program, op_seconds=longer)
+    before, after = run(program, grid=finest(changed)), run(changed)
     assert after.makespan >= before.makespan
     assert (after.end >= before.end).all()
 
@@ -104,3 +106,58 @@ def test_accounts_add_up_over_a_million_operators() -> None:
     timeline = run(builder.build(), critical_path=False)
     assert timeline.ops == 1_050_000
     assert timeline.busy[0, 0].sum() + timeline.idle[0].sum() == pytest.approx(timeline.makespan, rel=1e-12)
+
+
+@st.composite
+def repeating(draw: st.DrawFn) -> Program:
+    """Ranks that run a few long templates over and over, with the same transfers between them in each round."""
+    seconds, hosts = st.sampled_from([0.0, 1e-3, 0.1, 0.7, 1.0, 3.0]), st.sampled_from([0.0, 0.05, 0.4])
+    builder = ProgramBuilder(CATEGORIES, draw(st.sampled_from([0.0, 0.3])))
+    templates = draw(st.integers(1, 3))
+    for _ in range(templates):
+        n = draw(st.integers(8, 12))
+        builder.add_template(
+            seconds=[draw(seconds) for _ in range(n)],
+            category=[draw(st.integers(0, CATEGORIES - 1)) for _ in range(n)],
+            stream=[draw(st.integers(0, 2)) for _ in range(n)],
+            host=[draw(hosts) for _ in range(n)],
+            comm=[draw(st.sampled_from([False, False, True])) for _ in range(n)],
+            wait0=[draw(st.integers(-1, k - 1)) for k in range(n)],
+            wait1=[draw(st.integers(-1, k - 1)) for k in range(n)],
+            sync=[draw(st.integers(0, 9)) == 0 for _ in range(n)],
+        )
+    ranks = [builder.rank() for _ in range(draw(st.integers(1, 3)))]
+    turns = [
+        (draw(st.integers(0, templates - 1)), draw(st.integers(1, 2)), draw(st.booleans()), draw(st.integers(0, 9)) == 0)
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    sent, stream = draw(seconds), draw(st.integers(0, 3))
+    for step in range(draw(st.integers(2, 12))):
+        for rank in ranks:
+            last = -1
+            for template, times, join, sync in turns:
+                last = rank.add(template, () if last < 0 else (last,), times, sync, join)
+            if len(ranks) > 1:
+                rank.add_rendezvous(stream, ((step, sent, len(ranks)),), (last,), 0.1, 1, 2)
+    return builder.build()
+
+
+RECALLED: list[int] = []
+
+
+@given(repeating())
+@examples(200)
+def test_recalled_instances_have_the_bits_of_those_that_are_walked_through(program: Program) -> None:
+    walked = run(program)
+    for recalled in (run(program, critical_path=False), run(program, "all", critical_path=False)):
+        RECALLED.append(recalled.recalled)
+        for name in ("makespan", "begin", "end", "transfer_begin", "busy", "idle", "stretch", "rank_end", "host_end", "host_begin"):
+            assert np.array_equal(getattr(walked, name), getattr(recalled, name), equal_nan=True), name
+    again = run(program, "all")
+    assert again.recalled == 0
+    assert np.array_equal(recalled.recorded.start, again.recorded.start)
+    assert np.array_equal(recalled.recorded.end, again.recorded.end)
+
+
+def test_instances_of_random_programs_are_recalled() -> None:
+    assert sum(map(bool, RECALLED)) > len(RECALLED) / 2

@@ -10,6 +10,7 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
+from windtunnel.engine.grid import finest
 from windtunnel.engine.program import COPY, HOST_SYNC, NO_WAIT, GrowingTable, InstanceColumns, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
@@ -41,13 +42,15 @@ def run(
     critical_path: bool = True,
     network: _core.Network | None = None,
     follows: Mapping[int, int] | None = None,
+    grid: float | None = None,
 ) -> Timeline:
     """Executes the program of every rank on in-order streams (docs/decisions/0001-in-order-execution.md).
 
     `network`: built by a network engine for this one run; without it, each transfer takes the seconds that it states.
     `follows`: keys of the network, and the key of the call that it launches behind each; both together are one transfer.
     `record_ops`: ranks whose operators' times are kept (16 bytes an operator more). `critical_path=False` saves 21 bytes an
-    operator of working memory. Raises EngineError for an invalid program and for a deadlock, naming the waits.
+    operator of working memory. Durations are rounded to a `grid` of this many seconds, a power of two; None: `grid.finest`.
+    Raises EngineError for an invalid program and for a deadlock, naming the waits.
     """
     record = np.zeros(program.ranks, np.uint8)
     if record_ops == "all":
@@ -62,6 +65,7 @@ def run(
     try:
         raw = _core.run(
             **columns, record=record, critical_path=critical_path, network=network,
+            grid=finest(program) if grid is None else grid,
             follow_key=np.array(list(behind), np.int64), follow_next=np.array(list(behind.values()), np.int64),
         )  # fmt: skip
     except _core.CoreError as error:
@@ -82,7 +86,7 @@ def run(
     )
     recorded = OpTimes(program, record, raw["record_start"], raw["record_end"])
     return Timeline(
-        makespan=raw["makespan"], ops=raw["ops"], rank_start=program.rank_start, begin=raw["begin"], end=raw["end"],
+        makespan=raw["makespan"], ops=raw["ops"], recalled=raw["recalled"], rank_start=program.rank_start, begin=raw["begin"], end=raw["end"],
         transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],
         rank_end=raw["rank_end"], host_end=raw["host_end"], host_begin=raw["host_begin"], path=path, recorded=recorded,
     )  # fmt: skip

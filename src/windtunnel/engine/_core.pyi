@@ -19,6 +19,7 @@ class Network:
 class RawTimeline(TypedDict):
     makespan: float
     ops: int
+    recalled: int
     begin: _Floats
     end: _Floats
     transfer_begin: _Floats
@@ -77,6 +78,7 @@ def run(
     follow_key: _Longs,
     follow_next: _Longs,
     taxes: _Floats,
+    grid: float,
     network: Network | None = None,
 ) -> RawTimeline: ...
 def find_periods(

@@ -105,6 +105,8 @@ class Timeline:
     makespan: float
     ops: int
     """Operators and rendezvous executed."""
+    recalled: int
+    """Those of instances that began as an earlier one had, and so took its times."""
     rank_start: npt.NDArray[np.int64]
     """[R+1] first instance of each rank."""
     begin: Floats

@@ -38,6 +38,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.engine import Program
+from windtunnel.engine.grid import finest
 from windtunnel.engine.steady import find_steady
 from windtunnel.predict.category import Task
 from windtunnel.predict.price.calls import CallKey
@@ -208,7 +209,8 @@ def fold(workload: Workload, costs: Costs) -> FoldedStep | None:
         fewer = fewer_micro_batches(*shape, periods, job.runtime.moe_a2a_overlap)
         if fewer is None or (tried := tried + fewer) > MOST_TRIED * job.micro_batches:
             return None
-        shorter = _run_shorter(replace(workload, schedule=Orders(job, fewer)), costs, period // job.copies)
+        missing = (job.micro_batches - fewer) // period
+        shorter = _run_shorter(replace(workload, schedule=Orders(job, fewer)), costs, period // job.copies, missing)
         if shorter is None:
             continue
         together = period * shorter.steady.together
@@ -218,8 +220,8 @@ def fold(workload: Workload, costs: Costs) -> FoldedStep | None:
     return None
 
 
-def _run_shorter(workload: Workload, costs: Costs, step: int) -> _Shorter | None:
-    """Runs a shorter step; None if it has no steady state."""
+def _run_shorter(workload: Workload, costs: Costs, step: int, more: int) -> _Shorter | None:
+    """Runs a step that is shorter by `more` periods, with times as exact as the whole one's; None if it has no steady state."""
     builder, stages = write_stages(workload, costs)
     lowered = finish_program(builder, stages)
     program = lowered.program
@@ -228,14 +230,16 @@ def _run_shorter(workload: Workload, costs: Costs, step: int) -> _Shorter | None
     found = periods_of(program, lowered.labels, step)
     if found is None or any(of.number < 3 for of in found):
         return None
-    whole = run(program, "all", critical_path=False)
+    ends = [(int(start) + of.last, of.size) for start, of in zip(program.rank_start[:-1], found, strict=True)]
+    grid = finest(program, [(end - size, end, more) for end, size in ends])
+    whole = run(program, "all", critical_path=False, grid=grid)
     steady = steady_state(program, whole, found)
     if steady is None:
         return None
     cut = without_periods(program, found, steady.together)
     if cut is None:
         return None
-    less = run(cut, critical_path=False)
+    less = run(cut, critical_path=False, grid=grid)
     return _Shorter(lowered, stages, whole, less, found, steady) if behind_moves(whole, less, found, steady) else None
 
 
