@@ -39,11 +39,12 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
     for a call that is kept; rows that waited for it wait for the computation before it.
     """
     phase = ops.phase[piece.rows]
-    live = ((phase == Phase.WGRAD) | (phase == Phase.GRADIENT_SYNC)) == weight
-    compute = ops.kind[piece.rows] != Kind.COMM
+    mask = ((phase == Phase.WGRAD) | (phase == Phase.GRADIENT_SYNC)) == weight
+    live: list[bool] = mask.tolist()
+    compute: list[bool] = (ops.kind[piece.rows] != Kind.COMM).tolist()
     last = len(piece) - 1
     kept: list[int] = []
-    place = np.full(len(piece), -1, np.int64)  # position in the half: of the row itself, or of the computation that replaces it
+    place = [-1] * len(piece)  # position in the half: of the row itself, or of the computation that replaces it
     waits: list[tuple[int, int]] = []
     before = -1
     for row, awaited in enumerate(piece.waits.tolist()):
@@ -51,15 +52,14 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
         joins = compute[row] and any(not compute[w] for w in live_waits)
         if live[row] or row in (0, last) or joins:
             place[row] = len(kept)
-            positions = [int(place[w]) for w in live_waits]
-            first, second, *_ = *positions, -1, -1
+            first, second, *_ = *(place[w] for w in live_waits), -1, -1
             waits.append((first, second))
             kept.append(row)
-            before = int(place[row]) if compute[row] else before
+            before = place[row] if compute[row] else before
         elif compute[row]:
             place[row] = before
     rows = np.array(kept, np.int64)
-    return PassRows(piece.rows[rows], np.array(waits, np.int32).reshape(-1, 2), live[rows], piece.host[rows])
+    return PassRows(piece.rows[rows], np.array(waits, np.int32).reshape(-1, 2), mask[rows], piece.host[rows])
 
 
 def host_of_pass(job: Job, direction: Pass) -> tuple[float, float]:

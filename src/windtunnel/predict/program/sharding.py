@@ -313,15 +313,20 @@ class Replicated:
             return None
         groups: dict[tuple[object, ...], list[int]] = {}
         gathers: dict[tuple[object, ...], list[list[int]]] = {}
-        places, firsts = np.flatnonzero(stopped), self.first.tolist()
+        keys: dict[tuple[int, int, bool, bool], tuple[object, ...]] = {}
+        places, firsts, lasts = np.flatnonzero(stopped), self.first.tolist(), self.last.tolist()
         for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
-            waits = self.gathers.get(chunk, []) if direction == _FORWARD and micro_batch == firsts[chunk] else []
-            key = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), self._combines(direction, chunk, micro_batch))
-            if key not in groups:
-                groups[key], gathers[key] = [], []
+            opens = direction == _FORWARD and micro_batch == firsts[chunk]
+            waits = self.gathers.get(chunk, []) if opens else []
+            of = direction, chunk, opens, micro_batch == lasts[chunk]
+            if (key := keys.get(of)) is None:
+                reduces = self._combines(direction, chunk, micro_batch)
+                key = keys[of] = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), reduces)
                 if key not in stage.templates.recorded:
                     action = Action(Pass(direction), chunk, micro_batch)
                     stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
+                groups.setdefault(key, [])
+                gathers.setdefault(key, [])
             groups[key].append(place)
             gathers[key].append([one for group in waits for one in group])
         return [
