@@ -97,7 +97,7 @@ class Engine final : Book {
   static constexpr std::int32_t kLeastRecalled = 8;  // operators: a walk through fewer is as fast
   [[nodiscard]] const Shape& shape_of(std::int32_t i);
   [[nodiscard]] bool recall(Rank& rank, std::int32_t i);
-  void replay(Rank& rank, std::int32_t i, const Outcome& known, const Gate& gate);
+  void replay(Rank& rank, std::int32_t i, const Recalled& known, const Gate& gate);
   void charge_first(Rank& rank, const State& self, const FirstOnCompute& first, const Gate& gate);
   void learn_first(const Rank& rank, const Op* ops, std::int32_t k, double start, double host, bool held);
   void learn(Rank& rank, std::int32_t i);

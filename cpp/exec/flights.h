@@ -51,7 +51,7 @@ class Flights {
   }
 
   // End of `seconds` of computing that starts at `start` and keeps `rate` (0..1) of its speed while communication is in flight.
-  [[nodiscard]] double compute(double start, double seconds, double rate, const Grid& grid) {
+  [[nodiscard]] double compute(double start, double seconds, double rate, const Grid& grid = {}) {
     std::size_t at = hint_;
     while (at > 0 && set_[at - 1].end > start) --at;
     while (at < set_.size() && set_[at].end <= start) ++at;

@@ -214,13 +214,13 @@ bool Engine::recall(Rank& rank, std::int32_t i) {
       recall_.add(std::max(begin, since) - anchor);
       recall_.add(end - anchor);
     });
-  const Outcome* const known = recall_.find(self.host.at - anchor);
+  const Recalled* const known = recall_.find(self.host.at - anchor);
   if (known == nullptr) return false;
   replay(rank, i, *known, gate);
   return true;
 }
 
-void Engine::replay(Rank& rank, std::int32_t i, const Outcome& known, const Gate& gate) {
+void Engine::replay(Rank& rank, std::int32_t i, const Recalled& known, const Gate& gate) {
   const double anchor = anchor_;
   State& self = state(i);
   Stream* const streams = streams_of_rank(rank);
@@ -304,7 +304,7 @@ void Engine::learn(Rank& rank, std::int32_t i) {
 
   if (!lesson_.usable) return;
   const State& self = state(i);
-  Outcome out;
+  Recalled out;
   out.begin = self.begin - anchor, out.end = self.end - anchor;
   out.felt = lesson_.felt;
   out.host = (lesson_.felt ? host_begin : lesson_.latest_host) - anchor;

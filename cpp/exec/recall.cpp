@@ -19,7 +19,7 @@ std::uint64_t hash_of(const std::vector<std::uint64_t>& words) {
 
 void Recall::add(double seconds) { key_.push_back(std::bit_cast<std::uint64_t>(seconds)); }
 
-const Outcome* Recall::find(double host) {
+const Recalled* Recall::find(double host) {
   if (2 * known_.size() >= slots_.size()) grow();
   const std::uint64_t hash = hash_of(key_);
   std::size_t slot = hash & (slots_.size() - 1);
@@ -36,14 +36,14 @@ const Outcome* Recall::find(double host) {
     return nullptr;
   }
   for (std::int32_t one = known_[static_cast<std::size_t>(at_)].outcome; one >= 0;) {
-    const Outcome& outcome = outcomes_[static_cast<std::size_t>(one)];
+    const Recalled& outcome = outcomes_[static_cast<std::size_t>(one)];
     if (outcome.felt ? host == outcome.host : host <= outcome.host) return &outcome;
     one = outcome.other;
   }
   return nullptr;
 }
 
-void Recall::keep(const Outcome& outcome) {
+void Recall::keep(const Recalled& outcome) {
   Known& known = known_[static_cast<std::size_t>(at_)];
   outcomes_.push_back(outcome);
   outcomes_.back().other = known.outcome;

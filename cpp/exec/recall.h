@@ -35,7 +35,7 @@ struct FirstOnCompute {
   std::int32_t category0 = -1, category1 = -1;                 // theirs
 };
 
-struct Outcome {
+struct Recalled {
   double begin = 0.0, end = 0.0;  // of the instance
   bool felt = false;              // the host made an operator wait
   double host = 0.0;              // the host's begin: the latest that is not felt, or the one that was
@@ -64,9 +64,9 @@ class Recall {
   void add(double seconds);
 
   // The outcome of the key for a host that begins at `host`, from the anchor; null if none is known.
-  [[nodiscard]] const Outcome* find(double host);
+  [[nodiscard]] const Recalled* find(double host);
   // Keeps the outcome of the key that was looked up last, if `keeps()`.
-  void keep(const Outcome& outcome);
+  void keep(const Recalled& outcome);
   [[nodiscard]] bool keeps() const { return at_ >= 0 && known_[static_cast<std::size_t>(at_)].outcomes < kMostHosts; }
 
   [[nodiscard]] std::span<const double> numbers_of(Stretch at) const { return {numbers.data() + at.first, at.count}; }
@@ -91,7 +91,7 @@ class Recall {
   std::vector<std::uint64_t> key_, words_;
   std::vector<Known> known_;
   std::vector<std::int32_t> slots_;  // open addressing into known_
-  std::vector<Outcome> outcomes_;
+  std::vector<Recalled> outcomes_;
   std::int32_t at_ = -1;  // of known_: the key that was looked up last
 };
 
