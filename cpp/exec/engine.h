@@ -18,13 +18,16 @@
 // instance with the earliest start goes first without the unknown transfer, which cannot have begun before it. Communication
 // itself is not slowed by computing: state its seconds as they are beside computing.
 //
+// Recall. On a grid (grid.h) an instance that begins as an earlier one of its template did is not walked through: what became of
+// that one is added to its anchor (recall.h, docs/decisions/0079-recalled-passes.md). Both ways give the same bits.
+//
 // Networks. Timing of a rendezvous comes from net::Network; see there how one with a clock of its own fits. A transfer that such
 // a network has not ended yet slows computing for the seconds stated for it: what others do to the transfer changes its end, and
 // the tax on what runs beside it only by the difference.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 

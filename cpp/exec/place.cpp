@@ -178,7 +178,8 @@ const Engine::Shape& Engine::shape_of(std::int32_t i) {
   std::vector<bool> behind(static_cast<std::size_t>(t.size) + 1, false);
   for (std::int32_t k = 0; k < t.size; ++k) {
     const Op& op = ops[k];
-    const bool after = ((follows >> op.stream) & 1U) != 0 || behind[static_cast<std::size_t>(op.wait0)] || behind[static_cast<std::size_t>(op.wait1)];
+    const bool after = ((follows >> op.stream) & 1U) != 0 || behind[static_cast<std::size_t>(op.wait0)] ||
+                       behind[static_cast<std::size_t>(op.wait1)];
     behind[static_cast<std::size_t>(k) + 1] = after;
     if (after) follows |= std::uint64_t{1} << op.stream;
     shape.anchored = shape.anchored && after;
@@ -348,7 +349,8 @@ void Engine::learn(Rank& rank, std::int32_t i) {
   out.times.first = begin_of(numbers);
   if (rank.trail.start)
     for (const double* const of : {rank.trail.start, rank.trail.end})
-      for (std::int32_t e = 0; e < self.events; ++e) numbers.push_back(of[self.first_event + static_cast<std::uint32_t>(e)] - anchor);
+      for (std::int32_t e = 0; e < self.events; ++e)
+        numbers.push_back(of[self.first_event + static_cast<std::uint32_t>(e)] - anchor);
   close(out.times, numbers);
   recall_.keep(out);
 }

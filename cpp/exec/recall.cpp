@@ -25,7 +25,8 @@ const Recalled* Recall::find(double host) {
   std::size_t slot = hash & (slots_.size() - 1);
   for (; slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
     const Known& known = known_[static_cast<std::size_t>(slots_[slot])];
-    if (known.hash == hash && known.count == key_.size() && std::equal(key_.begin(), key_.end(), words_.begin() + known.first)) break;
+    if (known.hash == hash && known.count == key_.size() && std::equal(key_.begin(), key_.end(), words_.begin() + known.first))
+      break;
   }
   at_ = slots_[slot];
   if (at_ < 0) {

@@ -27,12 +27,12 @@ struct Entry {
 
 // What the first operator on the compute stream waits for inside of its instance; the idle time before it depends on the past.
 struct FirstOnCompute {
-  std::int32_t op = -1;                                        // none: -1
-  double start = 0.0;                                          // from the anchor, as are the ends
-  double host = 0.0;                                           // when the host enqueues it, from the host's begin
-  double end0 = -std::numeric_limits<double>::infinity();      // of the operators that it waits for
+  std::int32_t op = -1;                                    // none: -1
+  double start = 0.0;                                      // from the anchor, as are the ends
+  double host = 0.0;                                       // when the host enqueues it, from the host's begin
+  double end0 = -std::numeric_limits<double>::infinity();  // of the operators that it waits for
   double end1 = -std::numeric_limits<double>::infinity();
-  std::int32_t category0 = -1, category1 = -1;                 // theirs
+  std::int32_t category0 = -1, category1 = -1;  // theirs
 };
 
 struct Recalled {
@@ -48,8 +48,8 @@ struct Recalled {
   Stretch streams;  // of `numbers`: when each stream is free, in order of streams
   Stretch last;     // of `events`: the last event on each
   Stretch busy, idle, stretch;
-  Stretch flights;  // of `numbers`: begin and end
-  Stretch times;    // of `numbers`: start of each event, then end of each; empty if they are not kept
+  Stretch flights;          // of `numbers`: begin and end
+  Stretch times;            // of `numbers`: start of each event, then end of each; empty if they are not kept
   std::int32_t other = -1;  // another outcome of the same key, for another host
 };
 
