@@ -1,4 +1,4 @@
-"""The unit of a program's durations: on a grid of powers of two, sums of times are exact (docs/decisions/0079-recalled-passes.md)."""
+"""The unit of a program's durations: on a grid of powers of two, sums of times are exact (decision 79)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from windtunnel.base.arrays import Floats
 from windtunnel.engine.program import Program
 
 BITS = 51
@@ -23,7 +24,7 @@ def finest(program: Program, more: Iterable[tuple[int, int, int]] = ()) -> float
     try:
         each = np.append(0.0, np.cumsum(program.op_seconds * longer + program.op_host))
         totals = np.append(np.diff(each[program.template_start]), 0.0)  # -1, a rendezvous, is the last
-        seconds = totals[program.template] * program.times
+        seconds: Floats = totals[program.template] * program.times
         parts = np.append(0.0, np.cumsum(program.part_seconds))[program.part_start]
         seconds[program.template < 0] += program.rv_host + np.diff(parts)
     except (IndexError, TypeError, ValueError):
