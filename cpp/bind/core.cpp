@@ -28,7 +28,7 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
              std::int32_t groups, const Column<std::int32_t>& op_live, std::int64_t live_key, std::int64_t live_calls,
              std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path,
              const Column<std::int64_t>& follow_key, const Column<std::int64_t>& follow_next, const Column<double>& taxes,
-             double grid, wt::net::Network* network) {
+             bool outcomes, double grid, wt::net::Network* network) {
   using namespace wt::exec;
   const Program program{
       Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
@@ -37,7 +37,8 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
                 span_of(scale)},
       Rendezvous{span_of(rv_stream), span_of(rv_host), span_of(rv_cat_wait), span_of(rv_cat_transfer), span_of(part_start),
                  span_of(part_key), span_of(part_seconds), span_of(part_participants)},
-      Options{categories, compute_tax, host_window, critical_path, span_of(record), live_key, live_calls, span_of(taxes), grid},
+      Options{categories, compute_tax, host_window, critical_path, span_of(record), live_key, live_calls, span_of(taxes), outcomes,
+              grid},
       Scales{span_of(scales), groups},
   };
   Timeline out;
@@ -55,6 +56,7 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   answer["makespan"] = out.makespan;
   answer["ops"] = out.ops;
   answer["recalled"] = out.recalled;
+  answer["outcome"] = array_of(std::move(out.outcome));
   answer["begin"] = array_of(std::move(out.begin));
   answer["end"] = array_of(std::move(out.end));
   answer["transfer_begin"] = array_of(std::move(out.transfer));
@@ -99,7 +101,7 @@ NB_MODULE(_core, m) {
         column("rv_host"), column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"),
         column("part_seconds"), column("part_participants"), column("record"), column("op_group"), column("scale"),
         column("scales"), "groups"_a, column("op_live"), "live_key"_a, "live_calls"_a, "categories"_a, "compute_tax"_a,
-        "host_window"_a, "critical_path"_a, column("follow_key"), column("follow_next"), column("taxes"), "grid"_a,
+        "host_window"_a, "critical_path"_a, column("follow_key"), column("follow_next"), column("taxes"), "outcomes"_a, "grid"_a,
         "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
   m.def("interleave", &interleave, nb::kw_only(), column("stream"), column("seconds"), column("waits"), column("other_stream"),
         column("other_seconds"), column("other_waits"), "last"_a,

@@ -38,8 +38,8 @@ nb::object steady(const Column<std::int64_t>& template_start, const Column<std::
                   const Column<std::int64_t>& rank_start, const Column<std::int32_t>& tmpl, const Column<std::int32_t>& times,
                   const Column<std::uint8_t>& flags, const Column<std::int64_t>& periods, double makespan,
                   const Column<double>& begin, const Column<double>& end, const Column<double>& transfer,
-                  const Column<double>& host, const Column<double>& op_begin, const Column<double>& op_end,
-                  const Column<std::int64_t>& together, double tolerance) {
+                  const Column<double>& host, const Column<std::int32_t>& outcome, const Column<std::int64_t>& together,
+                  double tolerance) {
   const Program program{.templates = {.start = span_of(template_start),
                                       .stream = {},
                                       .seconds = {},
@@ -57,9 +57,9 @@ nb::object steady(const Column<std::int64_t>& template_start, const Column<std::
   std::vector<Periods> of;
   for (std::size_t at = 0; at + 2 < periods.size(); at += 3)
     of.push_back({periods.data()[at], periods.data()[at + 1], periods.data()[at + 2]});
-  const auto found = find_steady(
-      program, of, {makespan, span_of(begin), span_of(end), span_of(transfer), span_of(host), span_of(op_begin), span_of(op_end)},
-      span_of(together), tolerance);
+  const auto found =
+      find_steady(program, of, {makespan, span_of(begin), span_of(end), span_of(transfer), span_of(host), span_of(outcome)},
+                  span_of(together), tolerance);
   return found ? nb::object(nb::make_tuple(found->together, found->seconds)) : nb::object(nb::none());
 }
 
@@ -74,7 +74,7 @@ void bind_steady(nb::module_& m) {
         "[ranks, 3] first instance, last one + 1, and size of the periods in the middle of each rank; a size of 0: it has none.");
   m.def("find_steady", &steady, nb::kw_only(), column("template_start"), column("op_sync"), column("rank_start"),
         column("template"), column("times"), column("flags"), column("periods"), "makespan"_a, column("begin"), column("end"),
-        column("transfer_begin"), column("host_begin"), column("op_begin"), column("op_end"), column("together"), "tolerance"_a,
+        column("transfer_begin"), column("host_begin"), column("outcome"), column("together"), "tolerance"_a,
         "How many periods repeat together, and their seconds; None where they do not.");
 }
 

@@ -97,7 +97,9 @@ class Engine final : Book {
     }
     void see_host(double latest, bool late) { felt = felt || late, latest_host = std::min(latest_host, latest); }
   };
-  static constexpr std::int32_t kLeastRecalled = 8;  // operators: a walk through fewer is as fast
+  void name_outcome(std::int32_t i, std::int32_t number) {
+    if (!outcome_.empty()) outcome_[static_cast<std::size_t>(i)] = number;
+  }
   [[nodiscard]] const Shape& shape_of(std::int32_t i);
   [[nodiscard]] bool recall(Rank& rank, std::int32_t i);
   void replay(Rank& rank, std::int32_t i, const Recalled& known, const Gate& gate);
@@ -120,6 +122,8 @@ class Engine final : Book {
   std::vector<Edge> edges_;
   std::vector<std::int32_t> queue_;
   bool recalls_;
+  std::int32_t least_ = 8;  // operators: a walk through fewer is as fast
+  std::vector<std::int32_t> outcome_;
   std::int64_t recalled_ = 0;
   Recall recall_;
   std::vector<Shape> shapes_;  // by template

@@ -159,7 +159,7 @@ void Engine::place(Rank& rank, std::int32_t i) {
     post(rank, i);
     return;
   }
-  if (!recalls_ || rank.trail.before || state(i).events < kLeastRecalled)
+  if (!recalls_ || rank.trail.before || state(i).events < least_)
     walk(rank, i);
   else if (!recall(rank, i))
     learn(rank, i);
@@ -215,9 +215,10 @@ bool Engine::recall(Rank& rank, std::int32_t i) {
       recall_.add(std::max(begin, since) - anchor);
       recall_.add(end - anchor);
     });
-  const Recalled* const known = recall_.find(self.host.at - anchor);
-  if (known == nullptr) return false;
-  replay(rank, i, *known, gate);
+  const std::int32_t known = recall_.find(self.host.at - anchor);
+  if (known < 0) return false;
+  name_outcome(i, known);
+  replay(rank, i, recall_.outcome(known), gate);
   return true;
 }
 
@@ -352,7 +353,7 @@ void Engine::learn(Rank& rank, std::int32_t i) {
       for (std::int32_t e = 0; e < self.events; ++e)
         numbers.push_back(of[self.first_event + static_cast<std::uint32_t>(e)] - anchor);
   close(out.times, numbers);
-  recall_.keep(out);
+  name_outcome(i, recall_.keep(out));
 }
 
 }  // namespace wt::exec

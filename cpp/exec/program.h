@@ -72,8 +72,9 @@ struct Options {
   std::int64_t live_key = 0;             // key of live call n of rank r: live_key + r * live_calls + n
   std::int64_t live_calls = 0;
   std::span<const double> taxes =
-      {};             // [R] in place of compute_tax, where ranks belong to several jobs; empty: compute_tax for all
-  double grid = 0.0;  // unit of durations (grid.h), a power of two; 0: they are as stated, and no instance is recalled
+      {};                 // [R] in place of compute_tax, where ranks belong to several jobs; empty: compute_tax for all
+  bool outcomes = false;  // name what became of each instance (Timeline::outcome)
+  double grid = 0.0;      // unit of durations (grid.h), a power of two; 0: they are as stated, and no instance is recalled
 };
 
 struct Program {

@@ -19,7 +19,7 @@ std::uint64_t hash_of(const std::vector<std::uint64_t>& words) {
 
 void Recall::add(double seconds) { key_.push_back(std::bit_cast<std::uint64_t>(seconds)); }
 
-const Recalled* Recall::find(double host) {
+std::int32_t Recall::find(double host) {
   if (2 * known_.size() >= slots_.size()) grow();
   const std::uint64_t hash = hash_of(key_);
   std::size_t slot = hash & (slots_.size() - 1);
@@ -30,26 +30,26 @@ const Recalled* Recall::find(double host) {
   }
   at_ = slots_[slot];
   if (at_ < 0) {
-    if (numbers.size() > kMostNumbers || words_.size() > kMostNumbers) return nullptr;
+    if (numbers.size() > kMostNumbers || words_.size() > kMostNumbers) return -1;
     at_ = slots_[slot] = static_cast<std::int32_t>(known_.size());
     known_.push_back({hash, static_cast<std::uint32_t>(words_.size()), static_cast<std::uint32_t>(key_.size()), -1, 0});
     words_.insert(words_.end(), key_.begin(), key_.end());
-    return nullptr;
+    return -1;
   }
   for (std::int32_t one = known_[static_cast<std::size_t>(at_)].outcome; one >= 0;) {
     const Recalled& outcome = outcomes_[static_cast<std::size_t>(one)];
-    if (outcome.felt ? host == outcome.host : host <= outcome.host) return &outcome;
+    if (outcome.felt ? host == outcome.host : host <= outcome.host) return one;
     one = outcome.other;
   }
-  return nullptr;
+  return -1;
 }
 
-void Recall::keep(const Recalled& outcome) {
+std::int32_t Recall::keep(const Recalled& outcome) {
   Known& known = known_[static_cast<std::size_t>(at_)];
   outcomes_.push_back(outcome);
   outcomes_.back().other = known.outcome;
   ++known.outcomes;
-  known.outcome = static_cast<std::int32_t>(outcomes_.size()) - 1;
+  return known.outcome = static_cast<std::int32_t>(outcomes_.size()) - 1;
 }
 
 void Recall::grow() {

@@ -63,10 +63,11 @@ class Recall {
   void add(std::uint64_t word) { key_.push_back(word); }
   void add(double seconds);
 
-  // The outcome of the key for a host that begins at `host`, from the anchor; null if none is known.
-  [[nodiscard]] const Recalled* find(double host);
-  // Keeps the outcome of the key that was looked up last, if `keeps()`.
-  void keep(const Recalled& outcome);
+  // The number of the outcome of the key for a host that begins at `host`, from the anchor; -1 if none is known.
+  [[nodiscard]] std::int32_t find(double host);
+  [[nodiscard]] const Recalled& outcome(std::int32_t number) const { return outcomes_[static_cast<std::size_t>(number)]; }
+  // Keeps the outcome of the key that was looked up last, if `keeps()`; returns its number.
+  std::int32_t keep(const Recalled& outcome);
   [[nodiscard]] bool keeps() const { return at_ >= 0 && known_[static_cast<std::size_t>(at_)].outcomes < kMostHosts; }
 
   [[nodiscard]] std::span<const double> numbers_of(Stretch at) const { return {numbers.data() + at.first, at.count}; }

@@ -94,16 +94,12 @@ struct Stretch {
 
 class SteadyRank {
  public:
-  SteadyRank(const Program& program, const RunTimes& times, const Periods& of, std::size_t rank,
-             std::span<const std::size_t> events)
-      : times_(times), size_(of.size) {
+  SteadyRank(const Program& program, const RunTimes& times, const Periods& of, std::size_t rank)
+      : program_(program), times_(times), size_(of.size) {
     const Instances& in = program.instances;
     const auto begin = static_cast<std::size_t>(in.rank_start[rank]), end = static_cast<std::size_t>(in.rank_start[rank + 1]);
     first_ = begin + static_cast<std::size_t>(of.first);
     last_ = begin + static_cast<std::size_t>(of.last);
-    first_op_ = events[first_];
-    last_op_ = events[last_];
-    op_size_ = static_cast<std::int64_t>(events[first_ + static_cast<std::size_t>(size_)] - events[first_]);
     for (std::size_t i = begin; i < first_; ++i) before_ = std::max(before_, times.end[i]);
     for (std::size_t i = last_ - 1; i < end; ++i) until = std::min(until, times.begin[i]);
     for (std::size_t i = first_; i < last_ && !syncs_; ++i)
@@ -124,8 +120,7 @@ class SteadyRank {
   // Whether all times of the last two times `seconds` before `by` lie `seconds` behind those `together` periods before.
   [[nodiscard]] bool repeats(std::int64_t together, double seconds, double by, double off) const {
     const Stretch in{seconds, by - 2.0 * seconds, by, off};
-    return before_ <= in.since && instances_repeat(in, static_cast<std::size_t>(together * size_)) &&
-           operators_repeat(in, static_cast<std::size_t>(together * op_size_));
+    return before_ <= in.since && instances_repeat(in, static_cast<std::size_t>(together * size_));
   }
 
   double until = kNever;
@@ -149,6 +144,7 @@ class SteadyRank {
       if (!in.moved(times_.begin[i], times_.begin[j]) || !in.moved(times_.end[i], times_.end[j]) ||
           !in.moved(times_.transfer[i], times_.transfer[j]))
         return false;
+      if (program_.instances.tmpl[i] >= 0 && (times_.outcome[i] < 0 || times_.outcome[i] != times_.outcome[j])) return false;
       const double host = times_.host[i] - times_.host[j];
       if (!any) first = host;
       any = true;
@@ -158,20 +154,10 @@ class SteadyRank {
     return any && (as_before || (ahead && first < in.seconds));
   }
 
-  [[nodiscard]] bool operators_repeat(const Stretch& in, std::size_t gone) const {
-    const std::size_t from = std::min(first_op_ + gone, last_op_);
-    const double* const begin = times_.op_begin.data();
-    const double* const end = times_.op_end.data();
-    for (std::size_t i = first_op_; i < from; ++i)
-      if (in.has(begin[i], end[i])) return false;
-    for (std::size_t i = from; i < last_op_; ++i)
-      if (in.has(begin[i], end[i]) && !(in.moved(begin[i], begin[i - gone]) && in.moved(end[i], end[i - gone]))) return false;
-    return true;
-  }
-
+  const Program& program_;
   const RunTimes& times_;
-  std::int64_t size_, op_size_;
-  std::size_t first_, last_, first_op_, last_op_;
+  std::int64_t size_;
+  std::size_t first_, last_;
   double before_ = 0.0;
   bool syncs_ = false;
 };
@@ -187,17 +173,10 @@ std::vector<Periods> find_periods(const Program& program, const Labels& labels) 
 
 std::optional<Steady> find_steady(const Program& program, std::span<const Periods> periods, const RunTimes& times,
                                   std::span<const std::int64_t> together, double tolerance) {
-  const Instances& in = program.instances;
-  std::vector<std::size_t> events{0};  // operators and rendezvous before each instance
-  for (std::size_t i = 0; i < in.tmpl.size(); ++i) {
-    const auto at = static_cast<std::size_t>(std::max(in.tmpl[i], 0));
-    const std::int64_t size = in.tmpl[i] < 0 ? 1 : program.templates.start[at + 1] - program.templates.start[at];
-    events.push_back(events.back() + static_cast<std::size_t>(size * in.times[i]));
-  }
   std::vector<SteadyRank> ranks;
   double until = kNever;
   for (std::size_t r = 0; r < periods.size(); ++r) {
-    ranks.emplace_back(program, times, periods[r], r, events);
+    ranks.emplace_back(program, times, periods[r], r);
     until = std::min(until, ranks.back().until);
   }
   const double off = tolerance * times.makespan;

@@ -28,11 +28,11 @@ struct Labels {
 // micro batch + step, waits for those that repeat the other's, and meets at the key that follows.
 [[nodiscard]] std::vector<Periods> find_periods(const Program& program, const Labels& labels);
 
-// Times of a run whose operators were all recorded.
+// Times of a run whose outcomes were named.
 struct RunTimes {
   double makespan = 0.0;
   std::span<const double> begin, end, transfer, host;  // [I]
-  std::span<const double> op_begin, op_end;            // [events]
+  std::span<const std::int32_t> outcome;               // [I]
 };
 
 struct Steady {

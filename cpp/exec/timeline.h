@@ -57,6 +57,7 @@ struct Timeline {
   std::int64_t ops = 0;
   std::int64_t recalled = 0;  // of these, operators of instances that were not walked through
   std::int32_t streams = 1;
+  std::vector<std::int32_t> outcome;         // [I] instances of one number went alike from their first operator on; -1: not known
   std::vector<double> begin, end, transfer;  // [I]; transfer is NaN for instances of a template
   std::vector<double> host;                  // [I] when the host reached the instance
   std::vector<double> busy;                  // [R, streams, categories]

@@ -53,6 +53,7 @@ class Builder {
   bool record = false;
   std::vector<double> factors;  // [rows x groups]; empty: nothing is stretched
   std::int32_t groups = 1;
+  bool outcomes = false;
   double grid = 0.0;
   std::int64_t live_key = 0, live_calls = 0;  // above 0: by the evaluator that goes by time
 
@@ -108,7 +109,7 @@ class Builder {
                   c.op_wait1, c.op_group, c.op_live},
         Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits, c.scale},
         Rendezvous{c.rv_stream, c.rv_host, c.rv_cat_wait, c.rv_cat_transfer, c.part_start, c.key, c.seconds, c.participants},
-        Options{categories, compute_tax, host_window, critical_path, c.record, live_key, live_calls, {}, grid},
+        Options{categories, compute_tax, host_window, critical_path, c.record, live_key, live_calls, {}, outcomes, grid},
         Scales{factors, groups},
     };
   }

@@ -43,6 +43,7 @@ def run(
     network: _core.Network | None = None,
     follows: Mapping[int, int] | None = None,
     grid: float | None = None,
+    outcomes: bool = False,
 ) -> Timeline:
     """Executes the program of every rank on in-order streams (docs/decisions/0001-in-order-execution.md).
 
@@ -50,7 +51,7 @@ def run(
     `follows`: keys of the network, and the key of the call that it launches behind each; both together are one transfer.
     `record_ops`: ranks whose operators' times are kept (16 bytes an operator more). `critical_path=False` saves 21 bytes an
     operator of working memory. Durations are rounded to a `grid` of this many seconds, a power of two; None: `grid.finest`.
-    Raises EngineError for an invalid program and for a deadlock, naming the waits.
+    `outcomes`: names what became of each instance. Raises EngineError for an invalid program and for a deadlock, naming the waits.
     """
     record = np.zeros(program.ranks, np.uint8)
     if record_ops == "all":
@@ -65,7 +66,7 @@ def run(
     try:
         raw = _core.run(
             **columns, record=record, critical_path=critical_path, network=network,
-            grid=finest(program) if grid is None else grid,
+            outcomes=outcomes, grid=finest(program) if grid is None else grid,
             follow_key=np.array(list(behind), np.int64), follow_next=np.array(list(behind.values()), np.int64),
         )  # fmt: skip
     except _core.CoreError as error:
@@ -86,7 +87,7 @@ def run(
     )
     recorded = OpTimes(program, record, raw["record_start"], raw["record_end"])
     return Timeline(
-        makespan=raw["makespan"], ops=raw["ops"], recalled=raw["recalled"], rank_start=program.rank_start, begin=raw["begin"],
+        makespan=raw["makespan"], ops=raw["ops"], recalled=raw["recalled"], outcome=raw["outcome"], rank_start=program.rank_start, begin=raw["begin"],
         end=raw["end"], transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],
         rank_end=raw["rank_end"], host_end=raw["host_end"], host_begin=raw["host_begin"], path=path, recorded=recorded,
     )  # fmt: skip

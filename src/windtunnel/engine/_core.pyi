@@ -20,6 +20,7 @@ class RawTimeline(TypedDict):
     makespan: float
     ops: int
     recalled: int
+    outcome: _Ints
     begin: _Floats
     end: _Floats
     transfer_begin: _Floats
@@ -78,6 +79,7 @@ def run(
     follow_key: _Longs,
     follow_next: _Longs,
     taxes: _Floats,
+    outcomes: bool,
     grid: float,
     network: Network | None = None,
 ) -> RawTimeline: ...
@@ -116,8 +118,7 @@ def find_steady(
     end: _Floats,
     transfer_begin: _Floats,
     host_begin: _Floats,
-    op_begin: _Floats,
-    op_end: _Floats,
+    outcome: _Ints,
     together: _Longs,
     tolerance: float,
 ) -> tuple[int, float] | None: ...

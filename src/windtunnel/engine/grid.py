@@ -17,10 +17,10 @@ BITS = 51
 def finest(program: Program, more: Iterable[tuple[int, int, int]] = ()) -> float:
     """Seconds of the finest grid on which all times of a program are exact; 0 for a program that takes no time.
 
-    `more`: instances `begin` to `end`, and how many times more they are to be counted.
+    `more`: instances `begin` to `end`, and how many times more they are to be counted. At any time something goes on at full rate,
+    what is computed or what taxes it, so no time is later than the sum of all durations.
     """
-    slowest = max(program.compute_tax, float(program.taxes.max(initial=0.0)))
-    longer = float(program.scales.max(initial=1.0)) / max(1.0 - slowest, 1e-3)
+    longer = float(program.scales.max(initial=1.0))
     try:
         each = np.append(0.0, np.cumsum(program.op_seconds * longer + program.op_host))
         totals = np.append(np.diff(each[program.template_start]), 0.0)  # -1, a rendezvous, is the last

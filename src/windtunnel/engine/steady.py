@@ -34,12 +34,12 @@ def find_steady(
 ) -> tuple[int, float] | None:
     """How many of `periods` [R, 3] repeat together at their end, and their seconds; None if they are not steady there.
 
-    Every operator of `timeline` is recorded. `together`: numbers that are tried, in this order; `tolerance`: largest difference of
+    The outcomes of `timeline` are named. `together`: numbers that are tried, in this order; `tolerance`: largest difference of
     two times that are the same, as a share of the makespan.
     """
     columns = {name: getattr(program, name) for name in ("template_start", "op_sync", *_INSTANCES)}
-    times = {name: getattr(timeline, name) for name in ("begin", "end", "transfer_begin", "host_begin")}
+    times = {name: getattr(timeline, name) for name in ("begin", "end", "transfer_begin", "host_begin", "outcome")}
     return _core.find_steady(
-        **columns, **times, periods=periods.ravel(), makespan=timeline.makespan, op_begin=timeline.recorded.start,
-        op_end=timeline.recorded.end, together=np.array(together, np.int64), tolerance=tolerance,
+        **columns, **times, periods=periods.ravel(), makespan=timeline.makespan,
+        together=np.array(together, np.int64), tolerance=tolerance,
     )  # fmt: skip

@@ -107,6 +107,8 @@ class Timeline:
     """Operators and rendezvous executed."""
     recalled: int
     """Those of instances that began as an earlier one had, and so took its times."""
+    outcome: Int32s
+    """[I] instances of one number went alike from their first operator on, -1: not known; empty if they were not to be named."""
     rank_start: npt.NDArray[np.int64]
     """[R+1] first instance of each rank."""
     begin: Floats

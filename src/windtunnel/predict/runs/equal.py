@@ -65,7 +65,7 @@ class SteadyPeriods:
 
 
 def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, ...]) -> SteadyPeriods | None:
-    """The steady state of a run whose operators were all recorded; None if it had none at the end of its periods."""
+    """The steady state of a run whose outcomes were named; None if it had none at the end of its periods."""
     places = np.array([(of.first, of.last, of.size) for of in periods], np.int64)
     found = find_steady(program, timeline, places, TOGETHER, TOLERANCE)
     return None if found is None else SteadyPeriods(*found)
@@ -232,7 +232,7 @@ def _run_shorter(workload: Workload, costs: Costs, step: int, more: int) -> _Sho
         return None
     ends = [(int(start) + of.last, of.size) for start, of in zip(program.rank_start[:-1], found, strict=True)]
     grid = finest(program, [(end - size, end, more) for end, size in ends])
-    whole = run(program, "all", critical_path=False, grid=grid)
+    whole = run(program, critical_path=False, grid=grid, outcomes=True)
     steady = steady_state(program, whole, found)
     if steady is None:
         return None
