@@ -157,7 +157,7 @@ def test_recalled_instances_have_the_bits_of_those_that_are_walked_through(progr
 
 def test_a_chain_of_equal_passes_is_walked_through_once() -> None:
     builder = ProgramBuilder(1, 0.3)
-    template = builder.add_template([1.0] * 10, stream=[0, 1] * 5, host=0.1, comm=[False, True] * 5)
+    template = builder.add_template([1.0] * 10, stream=[0, 1] * 5, host=0.1, comm=[False, True] * 5, wait0=range(-1, 9))
     rank = builder.rank()
     for _ in range(50):
         rank.add(template)

@@ -87,9 +87,10 @@ def run(
     )
     recorded = OpTimes(program, record, raw["record_start"], raw["record_end"])
     return Timeline(
-        makespan=raw["makespan"], ops=raw["ops"], recalled=raw["recalled"], outcome=raw["outcome"], rank_start=program.rank_start, begin=raw["begin"],
-        end=raw["end"], transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],
-        rank_end=raw["rank_end"], host_end=raw["host_end"], host_begin=raw["host_begin"], path=path, recorded=recorded,
+        makespan=raw["makespan"], ops=raw["ops"], recalled=raw["recalled"], outcome=raw["outcome"],
+        rank_start=program.rank_start, begin=raw["begin"], end=raw["end"], transfer_begin=raw["transfer_begin"],
+        busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"], rank_end=raw["rank_end"], host_end=raw["host_end"],
+        host_begin=raw["host_begin"], path=path, recorded=recorded,
     )  # fmt: skip
 
 
