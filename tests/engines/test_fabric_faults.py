@@ -27,7 +27,7 @@ from windtunnel.spec.machine.cluster import Cluster
 
 NIC = "n0.nic0--leaf0.0"
 TICK = 4.096e-6
-SMALL = ["model.layers=2", "cluster.gpus=16", "plan.global_batch=16", "plan.seq=2048"]
+SMALL = ["model.layers=2", "cluster.gpus=16", "plan.global_batch=16", "plan.seq=512", "model.vocab=8192"]
 
 
 def cluster(*faults: str, name: str = "h100-ib") -> Cluster:
