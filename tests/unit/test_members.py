@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.kept_python import KeptPython
-
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.registry import Registry
 
