@@ -25,7 +25,7 @@ BLOCKS = [parse_settings({"NCCL_MAX_CTAS": count}) for count in COUNTS]
 
 
 @pytest.mark.parametrize("name", wt.names("clusters"))
-@examples(20)
+@examples(30)
 @given(st.sampled_from(GROUPS), st.sampled_from(OPS), st.sampled_from(SIZES))
 def test_fewer_channels_are_never_faster(name: str, gpus: int, comm: Comm, size: float) -> None:
     """NCCL_MAX_CTAS limits NVLS too, which GPUs before Hopper do not have: there it is NCCL_MAX_NCHANNELS by another name."""

@@ -29,7 +29,7 @@ def test_what_was_slower_once_is_not(number: int) -> None:
     assert slower_with_more(number) == []
 
 
-@examples(60)
+@examples(40)
 @given(st.integers(3001, 10**9))
 def test_more_of_a_resource_is_never_slower(number: int) -> None:
     assert slower_with_more(number) == []

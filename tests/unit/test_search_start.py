@@ -18,7 +18,7 @@ from windtunnel.search.start import _guess
 from windtunnel.spec import load_cluster, load_job, names
 
 
-@examples(25)
+@examples(40)
 @given(st.sampled_from(names("models")))
 def test_a_model_gets_a_plan_that_fits(model: str) -> None:
     """A second each: `make fresh` draws others every day."""
