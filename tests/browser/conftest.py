@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser.opened import Opened, started, why_not
-from tests.browser.served_page import Contexts, ServedPage, Window
+from tests.browser.served_page import ServedPage, Window
 from tests.helpers.fleet_rings import written
 from tests.helpers.kept_run import kept
 from tests.service.served import ServedProcess
@@ -23,11 +23,6 @@ def browser() -> Iterator[Any]:
         pytest.skip(why_not())
     with started() as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def contexts(browser: Any) -> Contexts:
-    return Contexts(browser)
 
 
 @pytest.fixture
@@ -93,11 +88,11 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture
-def window(request: pytest.FixtureRequest, contexts: Contexts, service: ServedProcess) -> Iterator[Window]:
+def window(request: pytest.FixtureRequest, browser: Any, service: ServedProcess) -> Iterator[Window]:
     opened: list[ServedPage] = request.node.stash.setdefault(PAGES, [])
 
     def open_window(**how: Any) -> ServedPage:
-        opened.append(ServedPage(contexts, service.url, **how))
+        opened.append(ServedPage(browser, service.url, **how))
         return opened[-1]
 
     yield open_window

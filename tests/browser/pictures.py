@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.browser.conftest import write_runs
 from tests.browser.opened import Opened, started, why_not
-from tests.browser.served_page import Contexts, ServedPage
+from tests.browser.served_page import ServedPage
 from tests.browser.verb_pages import write_pages
 from tests.service.served import ServedProcess
 
@@ -37,12 +37,11 @@ SETTLED = 1500.0
 
 def take_pictures(browser: Any, url: str, folder: Path, wanted: Sequence[str]) -> None:
     """Writes NAME-WINDOW.png of the wanted views, or of all."""
-    contexts = Contexts(browser)
     for name, (path, sign) in VIEWS.items():
         if wanted and name not in wanted:
             continue
         for look, how in WINDOWS.items():
-            shown = ServedPage(contexts, url, **how)
+            shown = ServedPage(browser, url, **how)
             page = shown.open(path)
             if name == "trust":
                 page.wait_for_timeout(SETTLED)

@@ -14,39 +14,17 @@ PATIENCE = 120_000.0
 """Milliseconds for whatever has to happen at all, however busy the machine is."""
 
 
-class Contexts:
-    """Contexts of a browser that windows use one after another: what the page loads is fetched and compiled once for all of them.
-    One that is given back keeps no cookie and nothing that scripts stored, and no two windows have the same one at a time."""
-
-    def __init__(self, browser: Any) -> None:
-        self._browser = browser
-        self._free: dict[tuple[str, bool], list[Any]] = {}
-
-    def take(self, locale: str, touch: bool) -> Any:
-        free = self._free.setdefault((locale, touch), [])
-        if free:
-            return free.pop()
-        context = self._browser.new_context(locale=locale, has_touch=touch)
-        context.set_default_timeout(PATIENCE)
-        return context
-
-    def give_back(self, context: Any, locale: str, touch: bool) -> None:
-        context.clear_cookies()
-        context.clear_permissions()
-        self._free[locale, touch].append(context)
-
-
 class ServedPage:
     """A window on the page at `url`. `strangers`: requests that left loopback; `errors`: of its scripts."""
 
-    def __init__(self, contexts: Contexts, url: str, *, dark: bool = False, wide: int = 1280, locale: str = "en-US",
+    def __init__(self, browser: Any, url: str, *, dark: bool = False, wide: int = 1280, locale: str = "en-US",
                  touch: bool = False) -> None:  # fmt: skip
         self.url, self.errors, self.strangers = url, list[str](), list[str]()
-        self._contexts, self._kind = contexts, (locale, touch)
-        self.context = contexts.take(*self._kind)
+        self.context = browser.new_context(
+            viewport={"width": wide, "height": 900}, color_scheme="dark" if dark else "light", locale=locale, has_touch=touch
+        )
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
-        self.page.set_viewport_size({"width": wide, "height": 900})
-        self.page.emulate_media(color_scheme="dark" if dark else "light")
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda told: self.errors.append(told.text) if told.type == "error" else None)
         self.page.on("request", self._note)
@@ -64,11 +42,7 @@ class ServedPage:
 
     def close(self) -> None:
         """Closes it, and fails the test for errors and for requests that left loopback."""
-        if not self.page.is_closed() and self.page.url.startswith(self.url):
-            self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
-        for page in self.context.pages:
-            page.close()
-        self._contexts.give_back(self.context, *self._kind)
+        self.context.close()
         assert self.errors == [], self.errors
         assert self.strangers == [], self.strangers
 

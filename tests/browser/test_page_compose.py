@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.served_page import Contexts, ServedPage, Window
+from tests.browser.served_page import ServedPage, Window
 from tests.service.served import ServedProcess
 
 pytestmark = pytest.mark.browser
@@ -138,7 +138,7 @@ def test_what_is_no_configuration_says_so(window: Window) -> None:
 def test_a_fault_of_the_service_is_told(browser: Any, tmp_path: Path) -> None:
     """A database that fails is no error of a question: whoever pressed the button would see nothing happen."""
     with ServedProcess(tmp_path / "broken", ["--per-minute", "1000000"], workers=1) as served:
-        shown = ServedPage(Contexts(browser), served.ready().url)
+        shown = ServedPage(browser, served.ready().url)
         page = shown.open("compose")
         step_of(page)
         page.get_by_text("Or paste what you have").click()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.served_page import Contexts, ServedPage, Window, grave_findings
+from tests.browser.served_page import ServedPage, Window, grave_findings
 from tests.service.served import PATIENCE, ServedProcess
 
 pytestmark = pytest.mark.browser
@@ -53,7 +53,7 @@ def test_a_collected_run_is_shown_while_it_runs_and_afterwards(browser: Any, tmp
             assert time.monotonic() < until and job.poll() is None, job.communicate()[1]
             time.sleep(0.1)
         with ServedProcess(tmp_path / "data", ["--runs", str(runs), "--per-minute", "1000000"], workers=1) as served:
-            window = ServedPage(Contexts(browser), served.ready().url)
+            window = ServedPage(browser, served.ready().url)
             window.open("run?r_run=runs/job").locator("#findings", has_text="rank 5 on node1 computes").wait_for()
             stop.touch()
             _, said = job.communicate(timeout=PATIENCE)

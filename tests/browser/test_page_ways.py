@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.browser.served_page import Contexts, ServedPage
+from tests.browser.served_page import ServedPage
 from tests.browser.slow_link import SlowLink
 from tests.service.served import ServedProcess
 from windtunnel.service.page.language import words_of
@@ -107,7 +107,7 @@ def test_a_newcomer_gets_the_figure_and_follows_its_link(
     journey = JOURNEYS[name]
     code = ("en", "zh")[(list(JOURNEYS).index(name) + WAYS.index(way)) % 2]
     words = words_of(code)
-    shown = ServedPage(Contexts(browser), far.url, wide=390, locale={"en": "en-US", "zh": "zh-CN"}[code], touch=way == "touch")
+    shown = ServedPage(browser, far.url, wide=390, locale={"en": "en-US", "zh": "zh-CN"}[code], touch=way == "touch")
     sign_in(shown.page, far.url, str(guarded.token), words, way)
     page = shown.open(journey.path)
     card = page.locator(journey.card).first
