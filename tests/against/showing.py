@@ -1,6 +1,6 @@
 """Runs commands with the windtunnel that this Python has, and keeps what they write; run by both sides, by public names only.
 
-    python showing.py COMMANDS.json OUT INPUTS [--jobs J]
+    python showing.py COMMANDS.json OUT INPUTS [--jobs J] [--cold]
 
 COMMANDS.json: `[[name, line], …]`; a line is the words after `windtunnel`, or Python after `python:`. `NAME=value` in front of it
 goes into its environment; COPY=FOLDER copies a folder of inputs, for a command that changes it. OUT gets a folder a command with
@@ -126,13 +126,15 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("inputs", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cold", action="store_true", help="import nothing before the commands do: for few of them")
     arguments = parser.parse_args()
     out, inputs = arguments.out.resolve(), arguments.inputs.resolve()
     import windtunnel
 
     source = str(Path(windtunnel.__file__).resolve().parent)
     print(f"windtunnel of {source}", file=sys.stderr)
-    warm()
+    if not arguments.cold:
+        warm()
     # All that is taken out of an output, beside clocks (`still_clocks`): where it ran, and the version.
     hidden = {source: "<windtunnel>", str(inputs): "<inputs>", str(out): "<out>", windtunnel.__version__: "<version>"}
     todo: list[tuple[str, str]] = json.loads(arguments.commands.read_text(encoding="utf-8"))[::-1]

@@ -29,12 +29,12 @@ def test_three_engines_agree_about_a_call_alone(name: str, comm: Comm) -> None:
     cluster = load_cluster(name)
     for gpus, per_node in GROUPS:
         group = flat_group(cluster, gpus, per_node)
-        for size in (4096.0, 2.0**20, 2.0**24):
+        for size in (4096.0, 2.0**20, 2.0**22):
             took = [run_collective(cluster, comm, size, group, network=engine).seconds for engine in (CLOSED, FLOW, PACKET)]
             assert took[1:] == pytest.approx([took[0]] * 2, rel=0.01), (gpus, per_node, size)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_three_engines_agree_about_random_calls_alone(seed: int) -> None:
     """All operations, algorithms and protocols of NCCL on NVLink machines of several generations: rings, trees and chains."""
     drawn, ran = random.Random(seed), 0

@@ -29,6 +29,8 @@ FABRICS = {
     "dragonfly, two servers a router": [f"fabric.builder=dragonfly:p=16,a=2,h=16,groups=3,{WIDE}"],
     "dragonfly+": [f"fabric.builder=dragonfly_plus:p=8,leaves=4,spines=4,h=4,{WIDE}"],
 }
+SHORT = ["plan.global_batch=16", "model.layers=1", "model.vocab=8192", "plan.seq=128"]
+"""Little to send, for packets, and less to compute: the step still waits for its sums."""
 JOB = ["model.layers=2", "cluster=h100-ib", "cluster.gpus=64", "plan.tp=1", "plan.pp=1", "plan.global_batch=64"]
 
 
@@ -56,9 +58,7 @@ def test_three_fidelities_agree_about_a_call_that_meets_nothing(sets: list[str],
 def test_three_fidelities_agree_about_a_step(sets: list[str]) -> None:
     assert step(sets, FLOW) == pytest.approx(step(sets, CLOSED), rel=0.01)
     small = ["gpus=16", *sets]
-    assert step(small, PACKET, ["plan.global_batch=16", "model.layers=1"]) == pytest.approx(
-        step(small, CLOSED, ["plan.global_batch=16", "model.layers=1"]), rel=0.01
-    )
+    assert step(small, PACKET, SHORT) == pytest.approx(step(small, CLOSED, SHORT), rel=0.01)
 
 
 THIN = st.one_of(
@@ -116,7 +116,7 @@ def test_rail_only_is_a_clos_for_a_step_and_all_to_all_goes_over_nvlink() -> Non
     off = parse_settings({"NCCL_PXN_DISABLE": 1})
     for network in (CLOSED, FLOW, PACKET):
         took = [
-            run_collective(cluster_of(sets), Comm.ALL_TO_ALL, 2.0**26, group, network=network, settings=settings)
+            run_collective(cluster_of(sets), Comm.ALL_TO_ALL, 2.0**23, group, network=network, settings=settings)
             for sets in (rails, alone)
             for settings in (parse_settings({}), off)
         ]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -27,7 +28,7 @@ from windtunnel.spec.machine.cluster import Cluster
 
 NIC = "n0.nic0--leaf0.0"
 TICK = 4.096e-6
-SMALL = ["model.layers=2", "cluster.gpus=16", "plan.global_batch=16", "plan.seq=2048"]
+SMALL = ["model.layers=2", "cluster.gpus=16", "plan.global_batch=16", "plan.seq=512", "model.vocab=8192"]
 
 
 def cluster(*faults: str, name: str = "h100-ib") -> Cluster:
@@ -55,7 +56,7 @@ def test_a_flap_in_a_collective_costs_its_timer(network: str, exponent: int) -> 
     assert 0.9 * timer < cost < timer + 0.5 * took["whole_us"]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(1, 8), st.floats(1e-6, 40e-3), st.integers(20, 90))
 def test_a_flap_of_flows_lasts_to_the_first_timer_behind_it(exponent: int, lasts: float, down: int) -> None:
     """A call stands still until the first of equal timers that ends when the cable is back; beyond the last it is refused."""
@@ -70,7 +71,7 @@ def test_a_flap_of_flows_lasts_to_the_first_timer_behind_it(exponent: int, lasts
     assert took["time_us"] - took["whole_us"] == pytest.approx(waited, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.floats(0.1, 1.0), st.floats(0.1, 1.0))
 def test_a_slower_link_is_no_faster(one: float, other: float) -> None:
     slow, fast = (call((f"{NIC}:slow={share!r}",), "flow")["time_us"] for share in sorted((one, other)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel as wt
@@ -36,7 +37,7 @@ def ns3(hosts: int, leaves: int, cables: int, rate: int = 400) -> str:
     return "\n".join([f"{hosts + leaves} {leaves} {len(rows)}", " ".join(str(hosts + i) for i in range(leaves)), *rows]) + "\n"
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.sampled_from(["rail", "fat_tree"]), st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 2.0]), st.sampled_from([16, 32]))
 def test_a_topology_of_simai_is_the_cluster_that_it_was_written_from(
     tmp_path_factory: pytest.TempPathFactory, topology: str, leaf: int, over: float, gpus: int

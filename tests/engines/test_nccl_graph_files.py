@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel as wt
@@ -75,7 +76,7 @@ def test_rings_of_two_nodes_have_the_order_of_a_real_log() -> None:
     assert found[1].orders == tuple(tuple((c + i) % 8 for i in range(8)) for c in range(8))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from(["h100-ib", "a100-ib", "b200-ib", "dgx-1v", "a100-pcie"]), st.sampled_from([1, 2]),
     st.floats(0.3, 3.0), st.sampled_from([2, 4, 8]),

@@ -122,8 +122,8 @@ def test_threads_change_nothing(data: st.DataObject, fabric: str, drawn: PacketO
     faults = Faults(flaps=flaps, detours=detours, loss=np.full(graph.links, 2e-3) if lossy else None)
     rows = np.arange(n)
     got = run_packets(graph, paths, lanes, chosen, faults, rows)
-    for threads in (2, 3, 8):
-        again = run_packets(graph, paths, lanes, replace(chosen, threads=threads), faults, rows)
-        check_equal(got, again)
-        for name in ("queue", "sent", "pauses", "rate", "acknowledged", "cnps"):
-            assert (getattr(got.series, name) == getattr(again.series, name)).all(), name
+    threads = data.draw(st.sampled_from([2, 3, 8]))  # one of them: where the cores are busy, threads wait long for each other
+    again = run_packets(graph, paths, lanes, replace(chosen, threads=threads), faults, rows)
+    check_equal(got, again)
+    for name in ("queue", "sent", "pauses", "rate", "acknowledged", "cnps"):
+        assert (getattr(got.series, name) == getattr(again.series, name)).all(), name

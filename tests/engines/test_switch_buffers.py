@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from drawn import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windtunnel import load
@@ -30,7 +31,7 @@ def run_call(buffer: int, latency: float, path: str = "fabric.buffer") -> float:
     return float(str(collective(cluster, "all_gather", 16, "64K", network="packet")[0]["time_us"]))
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.floats(1e-7, 3e-4))
 def test_the_size_that_an_error_names_is_the_least_that_is_enough(latency: float) -> None:
     with pytest.raises(SpecError, match=r"cluster\.fabric\.buffer: got '10000 B'") as raised:
@@ -59,7 +60,7 @@ def test_a_step_names_the_field_and_other_fidelities_say_that_they_do_not_read_i
         assert any("cluster.fabric.buffer" in note for note in predict(job, network).assumptions)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     st.sampled_from([1, 64, 512, 1024]), st.sampled_from([256, 1024]), st.sampled_from([1, 4]),
     st.sampled_from(["all_to_all:bytes=64KiB", "all_to_all:bytes=300B", "incast:senders=15,bytes=64KiB"]), st.booleans(),

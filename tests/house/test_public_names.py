@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from inspect import isfunction, signature
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import windtunnel as wt
+from tests.helpers.kept_python import KeptPython
 
 TORCH = {
     "Checkpointer", "PerRank", "RandomState", "ProcessMesh", "init_mesh", "open_store", "StorePlace", "export_weights",
@@ -40,10 +40,31 @@ PACKAGES = [wt, wt.fleet, wt.measure, wt.profile, wt.runs]
 NAMES = sorted(stub_of(wt))
 
 
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+Run = Callable[[str], str]
+"""Code → what it prints, in a process that has imported nothing of the package."""
+
+
+def answers_of(kept: KeptPython) -> Run:
+    def run(code: str) -> str:
+        done = kept.ran(code)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Run]:
+    """In a process that has imported nothing."""
+    with KeptPython() as kept:
+        yield answers_of(kept)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """In one that has the packages of others, which the rooms import."""
+    with KeptPython(["numpy", "pydantic", "pydantic.plugin._loader", "importlib.metadata"]) as kept:
+        yield answers_of(kept)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -79,23 +100,23 @@ def test_unknown_names_are_refused() -> None:
 @pytest.mark.parametrize(
     "package", ["windtunnel", *(f"windtunnel.{name}" for name in ("fleet", "measure", "profile", "runs", "fit"))]
 )
-def test_importing_it_imports_nothing_heavy(package: str) -> None:
+def test_importing_it_imports_nothing_heavy(package: str, bare: Run) -> None:
     heavy = ("numpy", "pydantic", "rich", "typer", "torch", "windtunnel.spec", "windtunnel.records")
-    assert run(f"import {package}, sys; print([m for m in {heavy} if m in sys.modules])") == "[]"
+    assert bare(f"import {package}, sys; print([m for m in {heavy} if m in sys.modules])") == "[]"
 
 
-def test_a_training_script_gets_the_monitor_without_the_simulator() -> None:
+def test_a_training_script_gets_the_monitor_without_the_simulator(bare: Run) -> None:
     heavy = ("pydantic", "rich", "typer", "scipy", "windtunnel.spec", "windtunnel.workload")
     code = f"from windtunnel.fleet import watch, SharedLoader; import sys; print([m for m in {heavy} if m in sys.modules])"
-    assert run(code) == "[]"
+    assert bare(code) == "[]"
     assert (
-        run("from windtunnel.fleet.watch import start; from windtunnel.fleet import watch; print(watch.start is start)") == "True"
+        bare("from windtunnel.fleet.watch import start; from windtunnel.fleet import watch; print(watch.start is start)") == "True"
     )
 
 
 @pytest.mark.parametrize("name", VERBS_AND_ROOMS)
 @pytest.mark.parametrize("first", ["import windtunnel.{0}", "from windtunnel.{0} import *", "getattr(wt, '{0}')", ""])
-def test_the_function_stays_when_its_room_is_imported(name: str, first: str) -> None:
+def test_the_function_stays_when_its_room_is_imported(name: str, first: str, run: Run) -> None:
     code = f"import windtunnel as wt\n{first.format(name)}\nimport windtunnel.{name}, sys\n"
     code += (
         f"from types import ModuleType\nprint(type(wt.{name}).__name__, isinstance(sys.modules['windtunnel.{name}'], ModuleType))"
@@ -110,7 +131,7 @@ FUNCTIONS_BY_FILES_NAME = (
 
 
 @pytest.mark.parametrize(("room", "name"), FUNCTIONS_BY_FILES_NAME)
-def test_a_function_stays_when_the_file_of_its_name_is_imported(room: str, name: str) -> None:
+def test_a_function_stays_when_the_file_of_its_name_is_imported(room: str, name: str, run: Run) -> None:
     for first in (f"import windtunnel.{room}.{name}", f"from windtunnel.{room} import {name}", ""):
         assert run(f"{first}\nfrom windtunnel.{room} import {name}\nprint(type({name}).__name__)") == "function"
 
@@ -125,12 +146,12 @@ def test_a_function_stays_when_the_file_of_its_name_is_imported(room: str, name:
         "wt.Prediction",
     ],
 )
-def test_predict_is_the_verb_whatever_came_first(first: str) -> None:
+def test_predict_is_the_verb_whatever_came_first(first: str, run: Run) -> None:
     for code in (f"import windtunnel as wt\n{first}", f"{first.replace('wt.Prediction', '')}\nimport windtunnel as wt"):
         assert run(f"{code}\nprint(type(wt.predict).__name__, wt.predict.__module__)") == "function windtunnel.api.step"
 
 
-def test_the_room_behind_the_verb_opens() -> None:
+def test_the_room_behind_the_verb_opens(run: Run) -> None:
     code = (
         "import sys; from windtunnel.predict.prediction import Prediction; print(type(sys.modules['windtunnel.predict']).__name__)"
     )

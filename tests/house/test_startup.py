@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.kept_python import KeptPython
 from windtunnel.cli import VERBS
 from windtunnel.spec import dump_job, load_job
 
@@ -18,6 +18,17 @@ from windtunnel.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
     code = main(sys.argv[1:])
 print(code, *sys.modules)
+"""
+_HELP = """
+import contextlib, io, json, sys
+from windtunnel.cli import main
+known, first = set(sys.modules), {}
+for verb in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main([verb, "--help"]) == 0, verb
+    first[verb] = sorted(set(sys.modules) - known)
+    known |= set(sys.modules)
+print(json.dumps(first))
 """
 _READERS = ("windtunnel.formats.jobs", "windtunnel.formats.traces", "windtunnel.formats.machines", "xml.sax", "defusedxml")
 _SIMULATOR = ("windtunnel.predict", "windtunnel.compute", "windtunnel.memory", "windtunnel.search", "windtunnel.spec.job")
@@ -30,8 +41,16 @@ _ENGINES = ("windtunnel.engine.packet", "windtunnel.engine.flow", "windtunnel.ne
 _GOAL = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 1\n}\nrank 1 {\nl1: recv 8b from 0 tag 1\n}\n"
 
 
-def imported_by(arguments: Sequence[str]) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", _CODE, *arguments], capture_output=True, text=True, check=True)
+@pytest.fixture(scope="module")
+def bare() -> Iterator[KeptPython]:
+    """Forks of a process that has imported nothing."""
+    with KeptPython() as kept:
+        yield kept
+
+
+def imported_by(bare: KeptPython, arguments: Sequence[str]) -> set[str]:
+    done = bare.ran(_CODE, *arguments)
+    assert done.returncode == 0, done.stderr
     code, *modules = done.stdout.split()
     assert code == "0", done.stderr
     return set(modules)
@@ -64,14 +83,20 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
         (["--help"], ("windtunnel.spec", "windtunnel.engine", "numpy", "pydantic")),
     ],
 )  # fmt: skip
-def test_a_verb_imports_only_what_it_needs(arguments: list[str], forbidden: Sequence[str], tmp_path: Path) -> None:
+def test_a_verb_imports_only_what_it_needs(
+    arguments: list[str], forbidden: Sequence[str], tmp_path: Path, bare: KeptPython
+) -> None:
     (tmp_path / "JOB.toml").write_text(dump_job(load_job("llama3-8b-8xh100")), encoding="utf-8")
     (tmp_path / "TRACE.goal").write_text(_GOAL, encoding="utf-8")
     named = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in arguments]
-    assert not below(imported_by(named), forbidden)
+    assert not below(imported_by(bare, named), forbidden)
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"export", "flows"}))
-def test_the_help_of_a_verb_imports_no_numbers(verb: str) -> None:
-    """`export` names what its exporters write, `flows` what its engines do."""
-    assert not below(imported_by([verb, "--help"]), ("numpy", "scipy", "windtunnel.engine", "windtunnel.predict.step"))
+def test_the_help_of_a_verb_imports_no_numbers(bare: KeptPython) -> None:
+    """`export` names what its exporters write, `flows` what its engines do. One process asks all others, one after another."""
+    done = bare.ran(_HELP, *sorted(set(VERBS) - {"export", "flows"}))
+    assert done.returncode == 0, done.stderr
+    heavy = ("numpy", "scipy", "windtunnel.engine", "windtunnel.predict.step")
+    imported = json.loads(done.stdout)
+    assert len(imported) == len(VERBS) - 2
+    assert {verb: found for verb, modules in imported.items() if (found := below(set(modules), heavy))} == {}

@@ -192,7 +192,7 @@ def test_a_command_runs_by_itself_and_its_folder_is_taken_out_of_its_output(tmp_
              "a/3": "predict no-such-job"}  # fmt: skip
     listed.write_text(json.dumps(list(lines.items())), encoding="utf-8")
     out, script = tmp_path / "out", Path(showing.__file__)
-    subprocess.run([sys.executable, str(script), str(listed), str(out), str(inputs)], check=True, capture_output=True)
+    subprocess.run([sys.executable, str(script), str(listed), str(out), str(inputs), "--cold"], check=True, capture_output=True)
     told = {path.relative_to(out).as_posix(): path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()}
     assert (told["a/1/stdout"], told["a/1/file"], told["a/1/status"]) == ("<out>/a/1\n", "x", "0\n")
     assert told["a/2/stderr"] == "crashed: ZeroDivisionError: division by zero\n" and told["a/2/status"] == "70\n"

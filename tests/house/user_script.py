@@ -1,4 +1,4 @@
-"""A user's script that calls every function behind a verb of the command line; mypy --strict checks it, and a test runs `ask`.
+"""A user's script that calls every function behind a verb of the command line; `make lint` checks its types, and a test runs `ask`.
 
 It imports `windtunnel` alone. `ask` returns what each verb answered, by the verb's name; `measure` and `fit_catalogue` need a GPU's
 time, or minutes, and are only checked.

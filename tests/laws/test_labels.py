@@ -57,7 +57,7 @@ BASE = "llama3-8b-8xh100"
 
 
 def job_of(name: str) -> Job:
-    return check(load_job(BASE, JOBS[name]))
+    return check(load_job(BASE, ["model.layers=8", "plan.global_batch=32", *JOBS[name]]))
 
 
 def measured(job: Job) -> Dataset:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel as wt
@@ -40,7 +41,7 @@ def fluids(draw: st.DrawFn) -> tuple[np.ndarray, Demands, Variables, Changes]:
     return capacity, demands, variables, change
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(fluids())
 def test_bins_of_fluids_add_up_and_no_link_is_faster_than_it_is(case: tuple[np.ndarray, Demands, Variables, Changes]) -> None:
     capacity, demands, variables, change = case
@@ -84,7 +85,7 @@ def packets(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     return np.array([a for a, _ in ends], np.int32), np.array([b for _, b in ends], np.int32), nbytes, begin, options
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(packets(), st.integers(1, 3))
 def test_bins_and_tags_of_packets_add_up_for_any_number_of_threads(
     case: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, PacketOptions], threads: int
@@ -179,7 +180,7 @@ def test_skipped_time_has_no_load() -> None:
         wt.collective("h100-ib", "all_reduce", 16, 2**20, network="packet", skip=True, loads=True)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=16), st.sampled_from([0.0, 0.01]))
 def test_recalled_episodes_carry_what_simulated_ones_do(launches: list[tuple[int, int]], skip: float) -> None:
     """The same launches, all simulated in one network or each pattern once: equal bytes of links and plans, bins nearly so."""

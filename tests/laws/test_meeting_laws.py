@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel.serving.simulate as simulate
@@ -34,7 +35,7 @@ RANKS = st.lists(LENGTHS, min_size=2, max_size=4)
 DRAFTS = st.none() | st.builds(Speculation, st.just("eagle"), st.integers(1, 3), st.floats(1.0, 2.0))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(RANKS, LIMITS, st.integers(1, 5), DRAFTS)
 def test_ranks_that_meet_serve_every_token(
     ranks: list[list[tuple[int, int]]], limits: ServeEngine, users: int, drafts: Speculation | None
@@ -55,7 +56,7 @@ def test_ranks_that_meet_serve_every_token(
             assert one.steps >= alone.steps
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(RANKS, LIMITS, st.integers(1, 5), DRAFTS)
 def test_runs_of_meetings_are_worth_the_meetings(
     ranks: list[list[tuple[int, int]]], limits: ServeEngine, users: int, drafts: Speculation | None
@@ -80,7 +81,7 @@ def mixture(engine: str, dp: int, gpus: int | None = None) -> simulate.StepTimes
 TIMES = {name: mixture(name, 4) for name in ENGINES}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.sampled_from(list(ENGINES)), st.integers(0, 3000), st.integers(0, 300), st.floats(1.0, 4000.0))
 def test_equal_ranks_take_what_one_takes(engine: str, prompt: int, decodes: int, length: float) -> None:
     """Four ranks with the same pass; a rank with less does not make it longer, one with more not shorter."""

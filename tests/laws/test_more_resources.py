@@ -29,7 +29,7 @@ def test_what_was_slower_once_is_not(number: int) -> None:
     assert slower_with_more(number) == []
 
 
-@examples(60)
+@examples(40)
 @given(st.integers(3001, 10**9))
 def test_more_of_a_resource_is_never_slower(number: int) -> None:
     assert slower_with_more(number) == []
@@ -98,9 +98,10 @@ def test_no_call_is_slower_on_better_nics(name: str) -> None:
     for comm in (Comm.ALL_REDUCE, Comm.ALL_GATHER):
         for nics in (1, 2):
             machines = [with_scaled(base, nics=nics, nic=factor) for factor in (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
-            for worse, better in itertools.pairwise(prepare(machine, comm, group) for machine in machines):
-                for size in SIZES:
-                    assert better.seconds(size)[0].seconds <= worse.seconds(size)[0].seconds * (1.0 + 1e-9), (comm, nics, size)
+            calls = [prepare(machine, comm, group) for machine in machines]
+            for size in SIZES:
+                took = [call.seconds(size)[0].seconds for call in calls]
+                assert all(better <= worse * (1.0 + 1e-9) for worse, better in itertools.pairwise(took)), (comm, nics, size)
         one, two = (prepare(with_scaled(base, nics=nics), comm, group) for nics in (1, 2))
         for size in SIZES:
             assert two.seconds(size)[0].seconds <= one.seconds(size)[0].seconds * (1.0 + 1e-9), (comm, size)

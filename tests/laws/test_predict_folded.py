@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_jobs import jobs
@@ -159,7 +160,7 @@ def test_a_program_without_periods_is_that_of_fewer_micro_batches(name: str) -> 
             assert np.array_equal(getattr(cut, field.name), getattr(written, field.name)), field.name
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(["begin", "end", "host_begin", "outcome"]), st.integers(0, 3), st.floats(0.05, 0.95))
 def test_a_step_with_one_instance_out_of_line_is_not_steady(column: str, rank: int, place: float) -> None:
     workload = build(pipeline(400))

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError
@@ -119,7 +120,7 @@ COLUMNS = ("place", "name", "begin", "duration", "correlation", "external", "str
            "bytes")  # fmt: skip
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(texts())
 def test_scanned_events_are_the_decoded_ones(text: Text) -> None:
     assert read(text, True) == read(text, False)

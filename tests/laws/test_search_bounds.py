@@ -14,7 +14,7 @@ from windtunnel.spec import load_job
 from windtunnel.spec.shapes import SHAPES
 
 FLAGS = (False, True)
-PLANS = 40
+PLANS = 15
 """Plans of each space that are drawn once, with their bounds."""
 
 COMMON = {

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -22,15 +20,13 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("seed", [11, 12])
-def test_no_wish_is_called_impossible_that_is_not(seed: int) -> None:
-    assert script("plan_wishes").check_wishes(8, seed, ("llama3-8b",), ("h100-ib",)) == []
+def test_no_wish_is_called_impossible_that_is_not() -> None:
+    assert script("plan_wishes").check_wishes(3, 11, ("llama3-8b",), ("h100-ib",)) == []
 
 
-@pytest.mark.parametrize("seed", [21, 22])
-def test_verbs_agree_on_levers_and_none_beats_the_winner(seed: int) -> None:
-    assert script("one_list_of_levers").check_jobs(2, seed) == []
+def test_verbs_agree_on_levers_and_none_beats_the_winner() -> None:
+    assert script("one_list_of_levers").check_jobs(2, 21) == []
 
 
 def test_first_plans_are_near_the_best_of_their_framework() -> None:
-    assert script("first_plans").check_plans(4, 31) == []
+    assert script("first_plans").check_plans(2, 31) == []

@@ -8,7 +8,8 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.serving.cache import NO_NAMES, OWN, BlockNames, PagedCache, names_of
@@ -97,7 +98,7 @@ def listed(names: BlockNames, blocks: int) -> list[Name]:
 KINDS = ("start", "start", "start", "grow", "grow", "grow", "grow_all", "give_back", "end", "end", "preempt")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 2**32 - 1))
 def test_groups_of_blocks_do_what_single_blocks_do(seed: int) -> None:
     """Any order of starts, growth and ends: the same blocks are free, found and taken, and none is lost. Moves are drawn by a seed:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
@@ -114,7 +115,7 @@ def served(
         return []
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(limited(), st.lists(loads(), min_size=1, max_size=3), st.integers(0, 30), st.sampled_from([1, 2]))
 def test_the_core_chooses_every_pass_as_python_does(times: StepTimes, asked: list[ServeLoad], spare: int, count: int) -> None:
     asked = asked if times.server.plan.dp > 1 else asked[:1]

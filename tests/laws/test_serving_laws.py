@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.serving import ServePlan, serve, server_of
@@ -55,7 +56,7 @@ def load_of(lengths: list[tuple[int, int]], users: int, gaps: list[float] | None
     return ServeLoad(prompt, output, arrival, users)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(LENGTHS, LIMITS, st.integers(1, 9), st.integers(7, 30))
 def test_tokens_and_blocks_are_conserved_and_the_cache_never_overflows(
     lengths: list[tuple[int, int]], limits: ServeEngine, users: int, blocks: int
@@ -85,7 +86,7 @@ def test_tokens_and_blocks_are_conserved_and_the_cache_never_overflows(
     assert computed == int((load.prompt + load.output - 1).sum()) + lane.recomputed
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(LENGTHS, LIMITS, st.integers(14, 40), st.integers(1, 3))
 def test_shared_prompts_lose_no_block_and_no_token(
     lengths: list[tuple[int, int]], limits: ServeEngine, blocks: int, trees: int
@@ -111,7 +112,7 @@ def test_shared_prompts_lose_no_block_and_no_token(
         assert computed + lane.hits == int((load.prompt + load.output - 1).sum())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LENGTHS, LIMITS, st.integers(1, 9), st.lists(st.floats(0.0, 0.3), min_size=1, max_size=5) | st.none())
 def test_every_request_is_served_in_order_of_its_tokens(
     lengths: list[tuple[int, int]], limits: ServeEngine, users: int, gaps: list[float] | None
@@ -126,7 +127,7 @@ def test_every_request_is_served_in_order_of_its_tokens(
     assert 0.0 <= found.peak <= 1.0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(LENGTHS, LIMITS, st.integers(1, 9))
 def test_runs_of_passes_are_worth_the_passes(lengths: list[tuple[int, int]], limits: ServeEngine, users: int) -> None:
     """Booked together or one by one, passes take as long where their seconds are linear in the cached tokens."""
@@ -149,7 +150,7 @@ def server(engine: str, gpus: int = 1, **more: Any) -> Any:
 TIMES = {name: StepTimes(server(name)) for name in ENGINES}
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(list(ENGINES)), st.integers(1, 3000), st.integers(2, 300), st.integers(1, 40))
 def test_a_token_never_takes_less_than_its_bytes(engine: str, isl: int, osl: int, users: int) -> None:
     times = TIMES[engine]
@@ -159,7 +160,7 @@ def test_a_token_never_takes_less_than_its_bytes(engine: str, isl: int, osl: int
     assert answer.cache_peak <= 1.0
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.sampled_from(list(ENGINES)), st.integers(1, 2000), st.integers(1, 200), st.integers(1, 30), st.integers(1, 4))
 def test_more_copies_never_lower_throughput(engine: str, isl: int, osl: int, users: int, copies: int) -> None:
     load = drawn_load(isl, osl, concurrency=users, requests=3 * users)
@@ -168,7 +169,7 @@ def test_more_copies_never_lower_throughput(engine: str, isl: int, osl: int, use
     assert many.tokens_per_s >= few.tokens_per_s * (1.0 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(list(ENGINES)), st.integers(0, 8000), st.integers(0, 200), st.floats(1.0, 4000.0))
 def test_a_pass_takes_no_less_for_more(engine: str, prompt: int, decodes: int, length: float) -> None:
     """More prompt tokens, or a longer cache, never make a pass shorter, but for the buckets of prompts."""

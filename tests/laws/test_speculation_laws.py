@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel.serving.simulate as simulate
@@ -25,7 +26,7 @@ DRAFTS = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(LENGTHS, LIMITS, st.integers(16, 40), DRAFTS, st.booleans())
 def test_tokens_and_blocks_are_conserved_with_drafts(
     lengths: list[tuple[int, int]], limits: ServeEngine, blocks: int, drafts: Speculation, shared: bool
@@ -56,7 +57,7 @@ def test_tokens_and_blocks_are_conserved_with_drafts(
     assert computed == int((load.prompt + load.output - 1).sum()) + lane.recomputed + lane.rejected
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 8), st.floats(0.0, 1.0), st.integers(0, 99))
 def test_the_row_yields_what_is_stated(drafts: int, share: float, seed: int) -> None:
     """The mean pass of the row has the accepted tokens, no pass fewer than one or more than drafts and one; longer outputs from any
@@ -72,7 +73,7 @@ def test_the_row_yields_what_is_stated(drafts: int, share: float, seed: int) -> 
     assert row.grown(places, 128).sum() / (500 * 128) == pytest.approx(accepted, abs=8.0 * spread + 0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LENGTHS, LIMITS, st.integers(1, 9), DRAFTS)
 def test_runs_of_passes_with_drafts_are_worth_the_passes(
     lengths: list[tuple[int, int]], limits: ServeEngine, users: int, drafts: Speculation
@@ -87,7 +88,7 @@ def test_runs_of_passes_with_drafts_are_worth_the_passes(
         assert (together.steps, together.verified, together.rejected) == (alone.steps, alone.verified, alone.rejected)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(LENGTHS, LIMITS, st.integers(1, 5), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_more_accepted_tokens_are_never_slower(
     lengths: list[tuple[int, int]], limits: ServeEngine, drafts: int, one: float, other: float
@@ -114,7 +115,7 @@ TIMES = {key: times_of(server) for key, server in SERVERS.items()}
 PLAIN = {name: times_of(server_of(load_model("llama3.2-1b"), "h100-ib", 1, name, ServePlan())) for name in ENGINES}
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.sampled_from(list(ENGINES)),
     st.sampled_from(["eagle", "draft"]),
@@ -130,7 +131,7 @@ def test_a_token_is_a_pass_over_what_it_yields(engine: str, method: str, isl: in
     assert answer.accepted is not None and 1.0 <= answer.accepted <= 4.0
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.sampled_from(list(ENGINES)), st.sampled_from(["eagle", "draft"]), st.integers(1, 200), st.floats(1.0, 4000.0))
 def test_a_pass_with_drafts_takes_longer_than_one_without(engine: str, method: str, decodes: int, length: float) -> None:
     """Verifying three drafts and computing the next three is never free."""

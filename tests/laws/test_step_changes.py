@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.arrays import Floats
@@ -21,7 +22,7 @@ def drawn(seed: int, before: int, after: int, ratio: float, down: bool) -> Float
     return series
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SERIES)
 def test_a_shift_is_found_where_it_is(made: tuple[int, int, int, float, bool]) -> None:
     seed, before, after, ratio, down = made
@@ -31,7 +32,7 @@ def test_a_shift_is_found_where_it_is(made: tuple[int, int, int, float, bool]) -
     assert abs(found[0].ratio / (1.0 / ratio if down else ratio) - 1.0) < 0.02
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10_000), st.integers(40, 200), st.integers(40, 200), st.integers(40, 200), st.floats(1.1, 3.0))
 def test_a_change_back_and_forth_is_two(seed: int, before: int, between: int, after: int, ratio: float) -> None:
     """Also where the levels before and after are alike, so that halves of the series have one median."""
@@ -40,14 +41,14 @@ def test_a_change_back_and_forth_is_two(seed: int, before: int, between: int, af
     assert [one.at for one in changes_of(series)] == [before, before + between]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SERIES, st.floats(1e-6, 1e6))
 def test_units_do_not_matter(made: tuple[int, int, int, float, bool], factor: float) -> None:
     series = drawn(*made)
     assert [one.at for one in changes_of(series * factor)] == [one.at for one in changes_of(series)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10_000), st.integers(1, 400))
 def test_noise_and_short_series_have_few_changes(seed: int, count: int) -> None:
     noise = np.random.default_rng(seed).normal(1.0, 0.002, count)

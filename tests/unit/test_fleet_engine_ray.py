@@ -17,7 +17,7 @@ from windtunnel.fleet.engines.ray_engine import RayEngine, RayError
 
 ray = pytest.importorskip("ray")
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
 AGENT = """
 import os, sys, time
 from pathlib import Path

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.formats.door import read_files
@@ -60,7 +61,7 @@ def test_paths_that_differ_there_and_back_are_said(tmp_path: Path) -> None:
     assert any("two paths" in said for said in _read(tmp_path, matrix).broken)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 12), st.integers(1, 12), st.sampled_from(["drop", "PIX", "NV1", ""]))
 def test_any_changed_cell_is_noticed(row: int, column: int, how: str) -> None:
     import tempfile

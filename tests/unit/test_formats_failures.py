@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, WindtunnelError
@@ -200,7 +201,7 @@ def test_fragmentation_is_named_where_it_would_have_been_enough(tmp_path: Path) 
     assert "too little to matter" in _hang(_read(tmp_path, MEMORY[0][0] + "\n"))["text"]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_damaged_lines_never_crash(data: st.DataObject) -> None:
     """Lines are cut, joined and doubled, as several processes write them into one file."""

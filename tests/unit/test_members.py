@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.kept_python import KeptPython
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.registry import Registry
 
@@ -34,38 +35,40 @@ def example(page: str) -> str:
     return text.split("```python\n")[1].split("```")[0]
 
 
-def package(folder: Path, group: str, text: str, name: str = "toy", attribute: str = "TOY") -> dict[str, str]:
-    """A package of one module in `folder` that offers a member of a group; the environment of processes that find it."""
-    module = f"toys_of_{group}"
-    (folder / f"{module}.py").write_text(text, encoding="utf-8")
-    about = folder / f"{module}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text(
-        f"[windtunnel.{group}]\n{name} = {module}{attribute and ':' + attribute}\n", encoding="utf-8"
-    )
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[Callable[..., KeptPython]]:
+    """Makes a package of one module that offers a member of a group, and starts a process that finds it."""
 
+    def made(group: str, text: str, name: str = "toy", attribute: str = "TOY") -> KeptPython:
+        module = f"toys_of_{group}"
+        (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+        about = tmp_path / f"{module}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n", encoding="utf-8")
+        (about / "entry_points.txt").write_text(
+            f"[windtunnel.{group}]\n{name} = {module}{attribute and ':' + attribute}\n", encoding="utf-8"
+        )
+        place = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        return started.enter_context(KeptPython(environment={**os.environ, "PYTHONPATH": place}))
 
-def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "windtunnel", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    with ExitStack() as started:
+        yield made
 
 
 RL_MODE = example("rl-mode")
 
 
-def test_an_rl_mode(tmp_path: Path) -> None:
-    environment = package(tmp_path, "rl_modes", RL_MODE)
+def test_an_rl_mode(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("rl_modes", RL_MODE)
     job = tmp_path / "job.toml"
     job.write_text(RL_JOB, encoding="utf-8")
-    found = run(environment, "rl-predict", str(job), "--json", "-", "--html", str(tmp_path / "page.html"))
+    found = toys.windtunnel("rl-predict", str(job), "--json", "-", "--html", str(tmp_path / "page.html"))
     assert found.returncode == 0, found.stderr
     step = json.loads(found.stdout)
     syncs = {phase["name"]: phase["seconds"] for phase in step["phases"]}
     assert step["mode"] == "toy" and syncs["weights to the engine"] == 0.0 and step["rollout_gpus"] == 4
     assert "toy" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    refused = run(environment, "rl-predict", str(job), "--set", "rl.mode=tiy")
+    refused = toys.windtunnel("rl-predict", str(job), "--set", "rl.mode=tiy")
     assert refused.returncode == 2 and "'toy'" in refused.stderr and "Traceback" not in refused.stderr
 
 
@@ -81,21 +84,21 @@ def test_a_name_that_nothing_has() -> None:
 ENGINE = example("engine")
 
 
-def test_an_inference_engine(tmp_path: Path) -> None:
-    environment = package(tmp_path, "engines", ENGINE)
+def test_an_inference_engine(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("engines", ENGINE)
     asked = ("serve-predict", "llama3.1-8b", "--on", "h100-ib", "--tp", "1", "--requests", "16", "--json", "-")
-    found, usual = (run(environment, *asked, "--engine", engine) for engine in ("toy", "vllm"))
+    found, usual = (toys.windtunnel(*asked, "--engine", engine) for engine in ("toy", "vllm"))
     assert found.returncode == 0, found.stderr
     toy, vllm = json.loads(found.stdout), json.loads(usual.stdout)
     assert toy["engine"] == "toy" and toy["batch"] <= 2.0 < vllm["batch"]
     job = tmp_path / "job.toml"
     job.write_text(RL_JOB.replace('"toy"', '"split"') + 'engine = "toy"\n', encoding="utf-8")
-    step = run(environment, "rl-predict", str(job), "--json", "-")
+    step = toys.windtunnel("rl-predict", str(job), "--json", "-")
     assert step.returncode == 0, step.stderr
-    searched = run(environment, "serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--engine", "toy,vllm", "--users",
+    searched = toys.windtunnel("serve-search", "llama3.1-8b", "--on", "h100-ib", "--gpus", "1", "--engine", "toy,vllm", "--users",
                    "1,4", "--jobs", "1", "--json", "-")  # fmt: skip
     assert {choice["engine"] for choice in json.loads(searched.stdout)["front"]} <= {"toy", "vllm"}
-    refused = run(environment, "serve-predict", "llama3.1-8b", "--on", "h100-ib", "--engine", "tuy")
+    refused = toys.windtunnel("serve-predict", "llama3.1-8b", "--on", "h100-ib", "--engine", "tuy")
     assert refused.returncode == 2 and "'toy'" in refused.stderr
 
 
@@ -119,18 +122,18 @@ def command(number: Annotated[int, typer.Argument(help="Any number.")], *, outpu
 """
 
 
-def test_a_verb(tmp_path: Path) -> None:
-    environment = package(tmp_path, "verbs", VERB, attribute="").copy()
-    found = run(environment, "toy", "41", "--html", str(tmp_path / "page.html"), "--csv", str(tmp_path / "a.csv"))
+def test_a_verb(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("verbs", VERB, attribute="")
+    found = toys.windtunnel("toy", "41", "--html", str(tmp_path / "page.html"), "--csv", str(tmp_path / "a.csv"))
     assert found.returncode == 0, found.stderr
     assert "one more than 41 is 42" in found.stdout and "42" in (tmp_path / "a.csv").read_text(encoding="utf-8")
     assert "one more than 41 is 42" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert json.loads(run(environment, "toy", "41", "--json", "-").stdout) == {"number": 41, "sum": 42}
-    assert "Adds one to a number." in run(environment, "--help").stdout
+    assert json.loads(toys.windtunnel("toy", "41", "--json", "-").stdout) == {"number": 41, "sum": 42}
+    assert "Adds one to a number." in toys.windtunnel("--help").stdout
     code = "from windtunnel.service.questions.offered import offered_verb; print(offered_verb('toy').outputs)"
-    offered = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    offered = toys.ran(code)
     assert "page.html" in offered.stdout and "sheet.json" in offered.stdout
-    assert run(environment, "tay", "1").returncode == 2
+    assert toys.windtunnel("tay", "1").returncode == 2
 
 
 READER = """
@@ -150,14 +153,14 @@ def read(files, context):
 """
 
 
-def test_a_log_reader(tmp_path: Path) -> None:
-    environment = package(tmp_path, "importers", READER)
+def test_a_log_reader(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("importers", READER)
     log = tmp_path / "a.log"
     log.write_text("toy log 1\nstep 1\nstep 2\n", encoding="utf-8")
-    found = run(environment, "import", str(log), "--json", "-")
+    found = toys.windtunnel("import", str(log), "--json", "-")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["facts"] == {"steps": 2}
-    assert "logs of a toy" in run(environment, "catalog", "formats").stdout
+    assert "logs of a toy" in toys.windtunnel("catalog", "formats").stdout
 
 
 MIXER = example("mixer")
@@ -183,34 +186,35 @@ runtime = {{ framework = "megatron-core" }}
 {model}"""
 
 
-def test_a_mixer(tmp_path: Path) -> None:
-    environment = package(tmp_path, "mixers", MIXER)
+def test_a_mixer(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("mixers", MIXER)
     job, page = tmp_path / "job.toml", tmp_path / "page.html"
     job.write_text(MIXED_JOB.format(model=MODEL), encoding="utf-8")
-    found = run(environment, "predict", str(job), "--json", "-", "--html", str(page))
+    found = toys.windtunnel("predict", str(job), "--json", "-", "--html", str(page))
     assert found.returncode == 0, found.stderr
     step = json.loads(found.stdout)
     assert "toy in" in found.stdout and "toy" in page.read_text(encoding="utf-8")
-    plain = run(environment, "predict", str(job), "--json", "-", "--set", "model.mixer_pattern=A")
+    plain = toys.windtunnel("predict", str(job), "--json", "-", "--set", "model.mixer_pattern=A")
     assert step["step_time_s"] < json.loads(plain.stdout)["step_time_s"]
     # Two layers have 2 h^2 in place of attention's 4 h^2.
     parameters = [json.loads(text)["parameters"] for text in (plain.stdout, found.stdout)]
     assert parameters[0] - parameters[1] == 2 * 2 * 1024**2
-    memory = run(environment, "memory", str(job), "--json", "-")
+    memory = toys.windtunnel("memory", str(job), "--json", "-")
     assert memory.returncode == 0, memory.stderr
-    served = run(environment, "serve-predict", str(job), "--on", "h100-ib", "--tp", "2", "--requests", "8", "--json", "-")
+    served = toys.windtunnel("serve-predict", str(job), "--on", "h100-ib", "--tp", "2", "--requests", "8", "--json", "-")
     assert served.returncode == 0, served.stderr
     room = json.loads(served.stdout)["memory"]
     # Two layers keep 4 heads of 128 keys and values of 2 bytes for a token; two keep half of a state in fp32.
     assert room["token"] == 2 * 4 * 2 * 128 * 2 and room["state"] == 2 * 4 * 1024 / 2
-    brought = run(environment, "import", str(job), "--json", "-")
+    brought = toys.windtunnel("import", str(job), "--json", "-")
     assert brought.returncode == 0, brought.stderr
     assert json.loads(brought.stdout)["facts"]["parameters"] == parameters[1]
-    alone = run(environment, "predict", str(job), "--set", "model.mixer_pattern=none", "--set", "model.layer_pattern=T-", "--quiet")
+    alone = toys.windtunnel("predict", str(job), "--set", "model.mixer_pattern=none", "--set", "model.layer_pattern=T-", "--quiet")
     assert alone.returncode == 0, alone.stderr
-    refused = run(environment, "predict", str(job), "--set", "model.mixer_pattern=TX")
+    refused = toys.windtunnel("predict", str(job), "--set", "model.mixer_pattern=TX")
     assert refused.returncode == 2 and "letters out of A, M, L, C, H, T, each" in refused.stderr
-    missing = run({**os.environ}, "predict", str(job))
+    with KeptPython() as plain:
+        missing = plain.windtunnel("predict", str(job))
     assert missing.returncode == 2 and "letters out of A, M, L, C, H, each" in missing.stderr
 
 
@@ -223,13 +227,13 @@ runtime = { framework = "torchtitan" }
 """
 
 
-def test_a_collective_algorithm(tmp_path: Path) -> None:
-    environment = package(tmp_path, "algorithms", ALGORITHM)
+def test_a_collective_algorithm(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
+    toys = package("algorithms", ALGORITHM)
     asked = ("collective", "-c", "h100-ib", "-n", "32", "-b", "256M", "--json", "-")
     seconds = {}
     for words in (("--network", "flow", "-a", "toy"), ("--network", "flow", "-a", "ring"), ("-e", "NCCL_ALGO=Toy"),
                   ("-e", "NCCL_ALGO=Ring"), ("-e", "NCCL_ALGO=Toy", "--network", "flow"), ()):  # fmt: skip
-        found = run(environment, *asked, *words)
+        found = toys.windtunnel(*asked, *words)
         assert found.returncode == 0, found.stderr
         row = json.loads(found.stdout)["rows"][0]
         seconds[words] = row["time_us"]
@@ -241,11 +245,11 @@ def test_a_collective_algorithm(tmp_path: Path) -> None:
     for network in ("closed", "flow"):
         steps = []
         for algorithm in ("Toy", "Ring"):
-            found = run(environment, "predict", str(job), "--network", network, "--set", f"runtime.nccl.NCCL_ALGO={algorithm}",
+            found = toys.windtunnel("predict", str(job), "--network", network, "--set", f"runtime.nccl.NCCL_ALGO={algorithm}",
                         "--json", "-")  # fmt: skip
             assert found.returncode == 0, found.stderr
             steps.append(json.loads(found.stdout)["step_time_s"])
         assert steps[0] < steps[1]
-    assert "toy" in run(environment, "collective", "--help").stdout
-    refused = run(environment, *asked, "-e", "NCCL_ALGO=Tay")
+    assert "toy" in toys.windtunnel("collective", "--help").stdout
+    refused = toys.windtunnel(*asked, "-e", "NCCL_ALGO=Tay")
     assert refused.returncode == 2 and "toy" in refused.stderr

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kineto_trace import TRACE
 
@@ -155,7 +156,7 @@ def nested(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
     return {"traceEvents": draw(st.permutations(events))}, device
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(nested())
 def test_operators_are_the_slices_of_any_trace_together(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[Any, bool]) -> None:
     table, device = drawn

@@ -20,7 +20,7 @@ from windtunnel.runs.comparison import compare_run
 from windtunnel.runs.expected import expected_run
 from windtunnel.spec import Job, load_job
 
-SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
+SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=8", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
 
 
 @pytest.fixture(scope="module")

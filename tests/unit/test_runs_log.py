@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from windtunnel.cli import main
 from windtunnel.predict import predict
 from windtunnel.records.run import Run, Steps
+from windtunnel.runs import suspects
 from windtunnel.runs.comparison import RunComparison, compare_run
 from windtunnel.runs.comparison_sheet import recording_hint
 from windtunnel.runs.log_facts import log_facts
 from windtunnel.runs.suspects import suspected_causes
 from windtunnel.spec import Job, load_job, names
 
+PREDICTED = cache(predict)
 FEW_STAGES = "plan.vpp=2"
 """A job of 20 virtual stages takes twice as long to predict, and shows no more here."""
 DENSE = load_job("llama2-70b-64xh100", [FEW_STAGES])
@@ -27,6 +30,12 @@ MIXTURE = load_job(
         "cluster.node.host_speed=50",
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def _each_suspect_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests ask for the same suspects of two jobs, again and again."""
+    monkeypatch.setattr(suspects, "predict", PREDICTED)
 
 
 def _run(seconds: list[float] | np.ndarray, facts: dict[str, int] | None = None, **columns: object) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,23 @@ MACHINES = {
 }
 
 
+@cache
+def expected(name: str, *sets: str) -> Run:
+    return expected_run(load_job(name, sets))
+
+
 @pytest.mark.parametrize("change", MACHINES)
 @pytest.mark.parametrize(
     ("name", "sets"),
-    [("llama2-70b-64xh100", ["plan.global_batch=32"]), ("llama3-8b-8xh100", []), ("mixtral-8x7b-64xh100", ["model.layers=8"])],
+    [
+        ("llama2-70b-64xh100", ["plan.global_batch=32", "plan.vpp=2", "model.layers=16"]),
+        ("llama3-8b-8xh100", []),
+        ("mixtral-8x7b-64xh100", ["model.layers=8"]),
+    ],
 )
 def test_another_machine_is_what_a_prediction_on_it_says(name: str, sets: list[str], change: str) -> None:
     job = load_job(name, sets)
-    (row,) = what_if(expected_run(job), [change], TracedMachine(job=job))
+    (row,) = what_if(expected(name, *sets), [change], TracedMachine(job=job))
     wanted = predict(load_job(name, [*sets, *MACHINES[change], f"cluster.gpus={job.cluster.gpus}"])).step_time_s
     assert row.answer == pytest.approx(wanted, rel=0.06)
 

@@ -21,6 +21,7 @@ SPACE = Space(
 )
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray's own sockets
 def test_ray_finds_the_same_also_if_a_worker_is_killed(tmp_path):
     """One test, so that one local cluster is enough."""

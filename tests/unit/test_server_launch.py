@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windtunnel as wt
@@ -397,7 +398,7 @@ def test_other_lines_start_no_server() -> None:
 PLANS = st.sampled_from([(1, 1, 1, 1), (2, 1, 1, 1), (4, 2, 1, 1), (4, 1, 1, 4), (1, 1, 8, 8), (2, 1, 4, 8), (8, 1, 1, 1)])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     tool=st.sampled_from(list(TOOLS)), engine=st.sampled_from(["vllm", "sglang", "trtllm"]), plan=PLANS,
     kv=st.sampled_from(["bf16", "fp8"]), running=st.sampled_from([None, 32]), tokens=st.sampled_from([None, 4096]),
