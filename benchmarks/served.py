@@ -13,9 +13,10 @@ one flag was counted twice; GPT-OSS has experts in MXFP4, as its checkpoint; tho
 their numbers of workers, which 158 of 1,065 state.
 
 No row says whether its server drafts tokens: the table has no column for it, and no text of it the words MTP, EAGLE, draft or
-speculative. A measured token that takes less than its bytes need is proof of drafts, and is counted. `--speculate
-mtp,drafts=1,rate=0.85` predicts models with such a layer as if they drafted: DeepSeek-V3's report (arXiv 2412.19437, 5.4.3) states
-0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
+speculative. The public benchmark's configurations tell some of them apart (`drafted`), which are predicted with as many drafts and
+what is published of how many are kept. A measured token that takes less than its bytes need is proof of drafts, and is counted.
+`--speculate mtp,drafts=1,rate=0.85` predicts models with such a layer as if they all drafted: DeepSeek-V3's report (arXiv
+2412.19437, 5.4.3) states 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
 `--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
 
@@ -32,7 +33,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -80,12 +81,22 @@ FORMATS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
 BLOCKS = ("deepseek-v3", "minimax-m2", "qwen3.5-397b-a17b", "qwen3-235b-a22b")
 """Models whose published FP8 checkpoints have a scale for each block of 128 (their config.json: weight_block_size)."""
 
+DRAFTERS = ("qwen3.5-397b-a17b",)
+"""Models with a further layer that drafts, which their entries leave out (config.json: mtp_num_hidden_layers 1)."""
+
+BUILDS = {"nightly-dev": "0.5.9", "nightly-dev-20260216-d3bae71e": "0.5.9"}
+"""Builds of SGLang of 2026-02-16 -> the release of the days after."""
+
 FEWEST = 3
 """Servers below which a kind says too little of the next one."""
 
 SIDES = {"agg": "together", "disagg": "apart"}
 
 SOURCE = "silicon_sample.csv of ai-dynamo/aiconfigurator (Apache-2.0)"
+
+WORDS = 6.3e-6
+"""Seconds in which a token of random words is tokenised, which the public benchmark sends (`serving.simulate`: 5.8 to 6.9 us);
+genai-perf's prompts are of English."""
 
 USERS = 10
 """Requests of each user, as the public benchmark sends."""
@@ -141,52 +152,119 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
     return ServePlan(tp=tp, dp=dp, ep=ep if wide % ep == 0 else 1)
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
+    requests at once, drafts in `--speculate`'s words."""
+
+    kv: str = "bf16"
+    polls: int = 1
+    chunk: int | None = None
+    running: int | None = None
+    drafts: str = ""
+
+
 @cache
 def times_of(
     model: str,
     machine: str,
     plan: ServePlan,
     engine: str,
-    formats: tuple[str, str, str],
+    formats: tuple[str, str],
     longest: int,
-    polls: int,
-    chunk: int | None,
+    launch: Launch,
     copies: int = 1,
-    speculate: str = "",
     release: str | None = None,
     graphs: str | None = None,
 ) -> StepTimes:
     """The server's passes, which rows share."""
-    weights, attention, kv = formats
-    tokens = chunk if chunk is not None or engine != "trtllm" else max(8192, longest)
+    weights, attention = formats
+    tokens = launch.chunk if launch.chunk is not None or engine != "trtllm" else max(8192, longest)
     plain = graphs is not None
     served = load_model(model)
-    drafts = speculation_of(speculate, served, load_model) if speculate and served.mtp_layers else None
+    if launch.drafts and model in DRAFTERS and not served.mtp_layers:
+        served = served.model_copy(update={"mtp_layers": 1})
+    drafts = speculation_of(launch.drafts, served, load_model) if launch.drafts and served.mtp_layers else None
     return drafting_times(
         server_of(
-            served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=kv,
-            step_tokens=tokens, polls=polls, speculation=drafts, release=release, graphs=graphs, sync=plain, whole_prompts=plain,
+            served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
+            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release, graphs=graphs,
+            sync=plain, whole_prompts=plain,
         )
     )  # fmt: skip
 
 
-def launched(engine: str, model: str, weights: str, users: int, ranks: int, system: str, isl: int) -> tuple[str, int, int | None]:
-    """(cache, passes between looks at new requests, tokens of a chunk) of a public run with `ranks` of DP attention, as its launch
-    scripts have them (SemiAnalysisAI/InferenceX benchmarks/single_node: dsr1_fp8_b200.sh, dsr1_fp4_b200.sh, dsr1_fp4_b200_trt.sh,
-    dsr1_fp8_b200_trt.sh, qwen3.5_fp8_b200.sh, gptoss_fp4_b200.sh, gptoss_fp4_b200_trt.sh: attention_dp_config;
-    minimaxm2.5_fp8_b200.sh, minimaxm2.5_fp8_h100.sh, gptoss_fp4_h100.sh; benchmarks/70b_fp8_h100_docker.sh,
-    70b_fp8_b200_docker.sh). NVIDIA's
+def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> Launch:
+    """A public run's options, as its launch scripts have them (SemiAnalysisAI/InferenceX benchmarks/single_node: dsr1_fp8_b200.sh,
+    dsr1_fp4_b200.sh, dsr1_fp4_b200_trt.sh, dsr1_fp8_b200_trt.sh, qwen3.5_fp8_b200.sh, qwen3.5_fp8_b300.sh, gptoss_fp4_b200.sh,
+    gptoss_fp4_b200_trt.sh: attention_dp_config; minimaxm2.5_fp8_b200.sh, minimaxm2.5_fp8_h100.sh, gptoss_fp4_h100.sh;
+    benchmarks/70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh, and the scripts of the same names at the rows' dates). NVIDIA's
     checkpoints in NVFP4 state a cache in FP8."""
+    engine, users, together = row["backend"], users_of(row), row["mode"] == "agg"
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
-    if engine == "trtllm" and ranks > 1:
-        return "fp8" if narrow else "bf16", BALANCE_WAIT if model == "gpt-oss-120b" else 60, None
+    drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
-        dense = model.startswith("llama")
-        narrow = narrow or dense or system != "h100_sxm"
-        return "fp8" if narrow else "bf16", 1, 2 * isl if model == "minimax-m2" and system != "h100_sxm" else None
-    if engine != "sglang":
-        return "fp8" if narrow else "bf16", 1, None
-    return "fp8" if narrow else "bf16", 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768
+        narrow = narrow or model.startswith("llama") or row["system"] != "h100_sxm"
+        twice = 2 * int(row["isl"]) if model == "minimax-m2" and row["system"] != "h100_sxm" else None
+        return Launch("fp8" if narrow else "bf16", 1, twice)
+    kv = "fp8" if narrow else "bf16"
+    if engine == "trtllm":
+        polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
+        short = row["isl"] == row["osl"] == "1024" and users >= 64
+        if model == "deepseek-v3" and weights == "fp8_block" and short and row["backend_version"] == "1.2.0rc6.post2":
+            polls = 40  # dsr1_fp8_b200_trt.sh: batch_wait_timeout_iters
+        return Launch(kv, polls, trtllm_tokens(row, model, plan) if together else None, drafts=drafts)
+    found = sglang_launch(row, model, weights, kv, users, drafts)
+    return found if together else replace(found, running=None)
+
+
+def trtllm_tokens(row: dict[str, str], model: str, plan: ServePlan) -> int | None:
+    """Tokens of a pass: 20,000 of GPT-OSS; of DeepSeek a prompt, a token for each user and 64 more, in whole 64s, and from release
+    1.2 on at least 8,192 where none are drafted. Without chunks, so few are one prompt a pass."""
+    if model == "gpt-oss-120b":
+        return 20000
+    if model != "deepseek-v3":
+        return None
+    words = drafted(row, model, plan)
+    seats = users_of(row)
+    if words:
+        seats = max(1, seats // plan.dp) * (int(words.split("drafts=")[1]) + 1)
+    tokens = (seats + int(row["isl"]) + 127) // 64 * 64
+    return max(tokens, 8192) if row["backend_version"].startswith("1.2") and not words else tokens
+
+
+def sglang_launch(row: dict[str, str], model: str, weights: str, kv: str, users: int, drafts: str) -> Launch:
+    """SGLang's options in the scripts of DeepSeek and Qwen3.5."""
+    polls, chunk, running = 30 if users >= 16 else 10, 16384 if weights == "nvfp4" else 32768, 128
+    if model == "deepseek-v3":
+        running = 512 if drafts else 256 if weights == "nvfp4" else 128
+        chunk = 16384 if drafts else chunk
+        if weights == "fp8_block" and row["tp_size"] == "4":
+            polls, chunk, running = 10, 8192, 32
+    elif drafts:
+        running = users
+    elif row["system"] == "b300_sxm" and weights == "fp8_block" and row["backend_version"].startswith("0.5.10"):
+        polls, chunk, running = 10, 16384, users
+    return Launch(kv, polls, chunk, running, drafts)
+
+
+def drafted(row: dict[str, str], model: str, plan: ServePlan) -> str:
+    """What a public run's server drafts. The table says nothing of it, but images and plans of the benchmark's configurations do
+    (configs/nvidia-master.yaml of January to April 2026): `trt-mtp` alone has release 1.2.0rc6.post3, and came in January with
+    1.1.0rc2.post2, with one draft under DP attention, else three (dsr1_fp8_b200_trt_mtp.sh); of Qwen3.5 in FP8, `sglang-mtp` alone
+    has tp 4 without ep, with three (qwen3.5_fp8_b200_mtp.sh), until SGLang 0.5.10; of DeepSeek in FP8, it alone has more than 64
+    users, with two (dsr1_fp8_b200_mtp.sh). Its other rows have the words of rows that do not draft, and are read as those."""
+    engine, release, fp8 = row["backend"], row["backend_version"], row["gemm_quant_mode"].startswith("fp8")
+    first = release == "1.1.0rc2.post2" and "measured=2026" in row["silicon_data_source"]
+    if model == "deepseek-v3" and engine == "trtllm" and (release == "1.2.0rc6.post3" or first):
+        return f"mtp,drafts={1 if plan.dp > 1 else 3}"
+    if engine != "sglang" or release != "0.5.9" or not fp8:
+        return ""
+    if model == "qwen3.5-397b-a17b" and plan.tp == 4 and plan.ep == 1:
+        return "mtp,drafts=3"
+    if model == "deepseek-v3" and row["system"] == "b200_sxm" and plan.ep == 1:
+        return "mtp,drafts=2" if users_of(row) > 64 or (row["isl"] == "8192" and plan.tp == 8 and users_of(row) > 4) else ""
+    return ""
 
 
 GENERATED = "1.0.0rc3"
@@ -215,21 +293,22 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     isl, osl = int(row["isl"]), int(row["osl"])
     lengths = [f"{round(0.8 * n)}-{n}" if is_public(row) else n for n in (isl, osl)]
     users = users_of(row)
-    ranks = plan_of(row).dp if row["mode"] == "agg" else 1
-    kv, polls, chunk, graphs = "bf16", 1, None, None
+    launch, graphs = Launch(), None
     if is_public(row):
-        kv, polls, chunk = launched(row["backend"], model, weights, users, ranks, row["system"], isl)
+        launch = launched(row, model, weights, plan_of(row) if row["mode"] == "agg" else ServePlan())
     elif row["mode"] == "agg":
         chunk, graphs = generated(row["backend"], row["backend_version"], isl, users)
-    formats = (weights, attention, kv)
+        launch = Launch(chunk=chunk)
+    launch = replace(launch, drafts=speculate) if speculate else launch
+    formats = (weights, attention)
     longest = isl if isl > 8192 else 0
-    release = row["backend_version"] if row["backend_version"][:1].isdigit() else None
+    release = row["backend_version"] if row["backend_version"][:1].isdigit() else BUILDS.get(row["backend_version"])
     load = drawn_load(*lengths, concurrency=users, requests=each * users)
+    load = replace(load, tokenise=WORDS) if is_public(row) else load
 
     def times(side: str, copies: int) -> StepTimes:
-        plan = plan_of(row, side)
         machine = MACHINES[row["system"]]
-        return times_of(model, machine, plan, row["backend"], formats, longest, polls, chunk, copies, speculate, release, graphs)
+        return times_of(model, machine, plan_of(row, side), row["backend"], formats, longest, launch, copies, release, graphs)
 
     if row["mode"] == "agg":
         alone = times("", 1)
@@ -242,8 +321,8 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
 
 
 def is_public(row: dict[str, str]) -> bool:
-    """Whether the row is of the public benchmark."""
-    return "db-dump" in row["silicon_data_source"] or "source_file=2026" in row["silicon_data_source"]
+    """Whether the row is of the public benchmark; the figures of its `gap-analysis` are those of rows with its dates."""
+    return any(words in row["silicon_data_source"] for words in ("db-dump", "source_file=2026", "gap-analysis.csv"))
 
 
 def users_of(row: dict[str, str]) -> int:

@@ -245,3 +245,14 @@ def test_an_engine_without_rules_for_whole_prompts_says_so() -> None:
 def test_what_nothing_hides_is_each_engine_s_own() -> None:
     gaps = {name: server_of(load_model("qwen3-4b"), "b200-ib", 1, name, ServePlan(), sync=True).engine.gap for name in ENGINES}
     assert gaps == {"vllm": 4.6e-3, "sglang": 4.6e-3, "trtllm": 0.58e-3}
+
+
+def test_random_words_take_longer_to_tokenise() -> None:
+    """A load that says so sends its prompts to the scheduler later, on each lane."""
+    load = ServeLoad(np.full(4, 500), np.full(4, 2), np.arange(4.0))
+    slow = replace(load, tokenise=2 * TOKENISE)
+    came = [[moment for moment, _ in sorted(LaneClock(one.part(1, 2)).coming)] for one in (load, slow)]
+    assert came[1] == pytest.approx([moment + 500 * TOKENISE for moment in came[0]])
+    times = StepTimes(small())
+    alone, later = (run_lane(times, one, 10**5) for one in (load, slow))
+    assert later.first - alone.first == pytest.approx(np.full(4, 500 * TOKENISE), rel=1e-6)

@@ -60,7 +60,8 @@ class ServeEngine:
     result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
     front end and the client before a first token. `graphs`: numbers of decoding requests of which passes are captured, where none
     between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
-    prompt for which a pass has no room is cut, unless it is longer than any pass.
+    prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
+    product each.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ServeEngine:
     captures_prompts: bool = False
     graphs: tuple[int, ...] = ()
     cuts_prompts: bool = True
+    gates_apart: bool = False
     kernels: float = 1.0
     client: float = 0.0
 
@@ -123,6 +125,10 @@ class InferenceEngine(ABC):
         """`limits` of an engine that chooses a pass when the one before it has ended: the host's work between them shows."""
         gap, request_gap = self.unhidden
         return replace(limits, gap=gap, request_gap=request_gap, ahead=False)
+
+    def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
+        """`limits` where tokens are drafted, as of a release; None: a recent one."""
+        return limits
 
     def without_cuts(self, limits: ServeEngine) -> ServeEngine:
         """`limits` of an engine that computes each prompt in one pass. SpecError where its rules are not known for that."""

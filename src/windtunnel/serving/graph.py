@@ -153,6 +153,8 @@ class PassGraph:
             if plan.dp == 1:  # one all-reduce sums routed and shared experts
                 for unit in tape.units[own:]:
                     unit.forward = [op for op in unit.forward if op.kind is not Kind.COMM]
+            if not self.server.engine.fuses_reduction:  # else the kernel of the all-reduce adds them
+                tape.pointwise("shared add", float(tokens * model.hidden), (2, 1), (0, 0), launches=(1, 0))
         if flow is not None:
             self._call(tape, "combine", Comm.ALL_TO_ALL, flow.combine)
         elif plan.dp > 1:
@@ -216,8 +218,43 @@ class PassGraph:
             weights += unit.parameters * FORMATS[narrow if low else "bf16"].width
         if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op, _ in rows):
             rows = [(op, form) for op, form in rows if op.role not in (Role.NORM2, Role.NORM1)]
-        rows = _join_down(rows)
+        rows = self._absorb(self._split_gates(_join_down(rows)))
         return ServedBlock(tuple(op for op, _ in rows), tuple(form for _, form in rows), weights, experts)
+
+    def _split_gates(self, rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:
+        """Linear attention's input projection as engines have it: the decay and the step of each head come from a product of their
+        own, in 16 bits (Qwen3.5's FP8 checkpoints do not convert it), and a kernel lays the parts out (SGLang 0.5.10's
+        fused_qkvzba_split_reshape_cat). `gates_apart`: the gate, decay and step have a product each, and the small ones are copied
+        (SGLang 0.5.9's qwen3_5.py)."""
+        model = self.server.model
+        at = next((place for place, (op, _) in enumerate(rows) if op.name == "in projection"), None)
+        if at is None or model.linear_decay == "channel" or rows[at][0].module is not Module.LINEAR_ATTENTION:
+            return rows
+        (op, form), tp = rows[at], self.server.plan.tp
+        heads, gate = (model.linear_heads or 0) // tp, model.linear_values // tp
+        apart = self.server.engine.gates_apart
+        wide = [op.n - gate - 2 * heads, gate] if apart else [op.n - 2 * heads]
+        made = [(_cut_product(op, n), form) for n in wide]
+        made += [(_cut_product(op, n)._replace(dtype=code_of("bf16")), "bf16") for n in ([heads, heads] if apart else [2 * heads])]
+        moved = 4.0 * op.m * (2 * heads if apart else op.n)
+        kept = Op("gates layout", Kind.COPY, op.phase, op.module, bytes=moved, launches=2 if apart else 1)
+        return [*rows[:at], *made, (kept, "bf16"), *rows[at + 1 :]]
+
+    def _absorb(self, rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:
+        """Latent attention with its product of keys and values absorbed, as all three engines decode: one product of each head's
+        queries before attention, one of its result after it, in 16 bits (vLLM's mla/common.py: W_UK_T, W_UV)."""
+        model = self.server.model
+        rows = [row for row in rows if row[0].name != "kv up quantise"]
+        at = next((place for place, (op, _) in enumerate(rows) if op.role is Role.KV_UP), None)
+        if at is None:
+            return rows
+        op, heads = rows[at][0], max(1, model.heads // self.server.plan.tp)
+        rank, sides = op.k, (model.qk_nope_dim, model.v_dim)
+        made = [
+            op._replace(batch=heads, n=n, k=k, dtype=code_of("bf16"), bytes=2.0 * heads * (op.m * k + k * n + op.m * n), launches=1)
+            for n, k in ((rank, sides[0]), (sides[1], rank))
+        ]
+        return [*rows[:at], *((product, "bf16") for product in made), *rows[at + 1 :]]
 
     def _format(self, op: Op, expert: bool) -> str:
         """Number format of a row's weights."""
@@ -242,7 +279,8 @@ class PassGraph:
 
     def _quantise(self, op: Op, narrow: str) -> list[Op]:
         """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so; a
-        weight-only one takes its input in 16 bits."""
+        weight-only one takes its input in 16 bits. Scales for blocks are a kernel of their own in all three engines (TensorRT-LLM's
+        FP8BlockScalesLinearMethod and SGLang's fp8_utils call one before each product; vllm-project/vllm pull request 39758)."""
         width = FORMATS[narrow].width
         taken = 2.0 if FORMATS[narrow].weight_only else width
         moved = op.batch * (taken * op.m * op.k + width * op.k * op.n + 2.0 * op.m * op.n)
@@ -250,7 +288,7 @@ class PassGraph:
         if FORMATS[narrow].weight_only:
             return [product]
         engine = self.server.engine
-        fuses = engine.fuses_quantising and (narrow != "nvfp4" or engine.fuses_reduction)
+        fuses = engine.fuses_quantising and narrow != "fp8_block" and (narrow != "nvfp4" or engine.fuses_reduction)
         if fuses and op.role is not Role.ATTENTION_OUT:
             return [product]
         read = float(op.batch * op.m * op.k) * (2.0 + width)
@@ -258,6 +296,12 @@ class PassGraph:
             op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
             product,
         ]
+
+
+def _cut_product(op: Op, columns: int) -> Op:
+    """The product with so many of its columns of weights."""
+    share = columns / op.n
+    return op._replace(n=columns, flops=op.flops * share, bytes=op.bytes * share)
 
 
 def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:

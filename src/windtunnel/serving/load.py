@@ -24,7 +24,7 @@ class ServeLoad:
     when the last one has ended (closed loop). `blocks`: names of the blocks of `block` tokens at the start of each prompt, for the
     prefix cache; with `outputs_named` they go on through the output. `after[r]`: the request at whose end request r is sent,
     `pause` seconds later, such as the next turn of a conversation, or `pauses[r]`; -1 for one with an arrival. `notes`: what was
-    done to a trace.
+    done to a trace. `tokenise`: seconds in which a token of prompts is tokenised; None: those of text (`simulate.TOKENISE`).
     """
 
     prompt: Int64s
@@ -38,6 +38,7 @@ class ServeLoad:
     after: Int64s | None = None
     pause: float = 0.0
     pauses: Floats | None = None
+    tokenise: float | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -64,7 +65,7 @@ class ServeLoad:
             after = places[self.after[mine]]
         return ServeLoad(
             self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes, self.outputs_named, after,
-            self.pause, pauses,
+            self.pause, pauses, self.tokenise,
         )  # fmt: skip
 
     def mask_judged(self, sent: Floats) -> Bools:

@@ -161,6 +161,8 @@ def server_of(
     check_plan(probe.model, probe.cluster, chosen)
     settings = EngineSettings(step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release)
     limits = settings.engine(engine, probe.cluster.gpu, chosen.tp)
+    if speculation is not None:
+        limits = ENGINES.find(engine).with_drafts(limits, release)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""
     if weights is None:

@@ -70,6 +70,11 @@ them two A100s serve 76 requests a second of 220 + 198 tokens of a 1B model, wit
 13 ms a request, most of them for its tokens (`engine.ServeEngine.sent`); assumed."""
 
 
+def tokenise_of(load: ServeLoad) -> float:
+    """Seconds in which a token of the load's prompts is tokenised."""
+    return TOKENISE if load.tokenise is None else load.tokenise
+
+
 class LaneClock:
     """Time, arrivals and what is counted while a lane runs. `coming`: (moment at which the scheduler sees it, request)."""
 
@@ -97,7 +102,7 @@ class LaneClock:
         """A user sends `request`; the scheduler sees it soon after, or when those before it are through the front end."""
         self.sent[request] = moment
         free = self.free if moment >= self.came else 0.0  # arrivals are known ahead, and what follows on others comes between them
-        begin, tokens, self.came = max(moment, free), TOKENISE * float(self.load.prompt[request]), moment
+        begin, tokens, self.came = max(moment, free), tokenise_of(self.load) * float(self.load.prompt[request]), moment
         self.free = begin + HANDLE + tokens
         heapq.heappush(self.coming, (begin + FRONT + tokens, request))
 
@@ -178,7 +183,7 @@ def run_ranks(
                 "load", f"a request of {longest} tokens", f"at most {most}, which the cache of a lane holds",
                 more_room(times.server),
             )  # fmt: skip
-    limits = {"front": FRONT, "handle": HANDLE, "tokenise": TOKENISE, "run": RUN, "record": record}
+    limits = {"front": FRONT, "handle": HANDLE, "tokenise": tokenise_of(loads[0]), "run": RUN, "record": record}
     ran = run_on_core(times, loads, tokens // times.server.engine.block, counts, limits)
     return run_ranks_here(times, loads, tokens, counts, record) if ran is None else [_core_result(lane) for lane in ran]
 

@@ -192,12 +192,14 @@ class StepTimes:
 
     @cached_property
     def calls(self) -> int:
-        """Operators of a pass that the host calls: a layer's rows, what mixes its tokens, and the four of its experts (sorting
-        tokens, two products, the sum)."""
+        """Operators of a pass that the host calls: a layer's rows, what mixes its tokens (a recurrence over a prompt is several
+        kernels), and the four of its experts (sorting tokens, two products, the sum)."""
         total = 0
-        for kind, count, _ in self.kinds:
+        for kind, count, mixing in self.kinds:
             block = self.graph.layer(kind, max(self.server.engine.graph_tokens, 1))
-            total += count * (sum(row.launches for row in block.rows) + 1 + 4 * len(block.experts))
+            scan = scan_row(self.server, kind, 1) if mixing.scan else None
+            mixes = 1 if scan is None else scan.launches
+            total += count * (sum(row.launches for row in block.rows) + mixes + 4 * len(block.experts))
         return total
 
     def pass_parts(self, one: Passing, sampled: int) -> dict[str, float]:

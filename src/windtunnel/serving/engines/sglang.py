@@ -11,13 +11,13 @@ rejected ones are free after it (speculative/eagle_info.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine
+from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -157,6 +157,11 @@ class SglangEngine(InferenceEngine):
     schedules_ahead = (0, 4)
     """The overlap scheduler is the default from 0.4 on (lmsys.org/blog/2024-12-04-sglang-v0-4)."""
 
+    drafts_ahead = (0, 5, 11)
+    """Speculative decoding is scheduled ahead by default from 0.5.11 on (environ.py: SGLANG_ENABLE_SPEC_V2, False in 0.5.10)."""
+    joins_gates = (0, 5, 10)
+    """Qwen3.5 has one product for both small gates from 0.5.10 on (models/qwen3_5.py)."""
+
     promised = START * FLOOR  # where the ratio is after 600 passes
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
@@ -164,6 +169,15 @@ class SglangEngine(InferenceEngine):
         chunk = next((tokens for below, tokens in ((35, 2048), (60, 4096), (160, 8192)) if gigabytes < below), 16384)
         graphs = 256 if tp < 4 else 512
         return ServeEngine("sglang", 16384, chunk, 2048, 1, 0.88, graphs, False, False, host_task=HOST_TASK)
+
+    def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
+        """Before `joins_gates`, gates of linear attention have a product each."""
+        return replace(super().at_release(limits, release), gates_apart=release_numbers(release) < self.joins_gates)
+
+    def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
+        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended."""
+        late = release is not None and release_numbers(release) < self.drafts_ahead
+        return self.without_ahead(limits) if late else limits
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Its share is of weights and cache; passes and graphs lie in the rest."""
