@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.spec.machine.cluster import Cluster
 
-EXAMPLES = """\b
-Examples:
-  windtunnel collective --cluster h100-ib --gpus 64 --op all_reduce --bytes 1M:1G:4
-  windtunnel collective -c h100-ib -n 64 -e NCCL_ALGO=Ring -b 256M --network packet
-"""
-
-
 ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
 
 

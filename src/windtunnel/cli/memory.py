@@ -17,13 +17,6 @@ from windtunnel.memory.options import MemoryCommandOptions
 if TYPE_CHECKING:
     from windtunnel.api.memory import MemoryReport
 
-EXAMPLES = """\b
-Examples:
-  windtunnel memory llama3-8b-8xh100 --set plan.seq=32768
-  windtunnel memory config.json --on h100-ib --set cluster.gpus=64 --json -
-  windtunnel memory llama3-8b-8xh100 --picture memory.svg
-"""
-
 
 @command_of(MemoryCommandOptions, loads=False)
 def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:

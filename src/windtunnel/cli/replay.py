@@ -11,13 +11,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.replay.options import ReplayCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel replay traces/step.*.et --comm-groups traces/comm_group.json --on h100-ib --network flow
-  windtunnel replay traces/step.*.et --on h100-ib --compute roofline --json -
-  windtunnel replay all_reduce.*.et --astra-sim system.json --astra-network network.yml
-  windtunnel replay schedule.goal --loggops L=2500,o=1500,g=1000,G=6,S=65535
-"""
 MOST_SPANS = 4_000_000
 
 

@@ -1,4 +1,4 @@
-"""`windtunnel serve-predict MODEL --on CLUSTER`."""
+"""`windtunnel serve-predict`, `serve-search` and `serve-fleet`: a model behind an inference engine on a cluster."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from windtunnel.api.serving import answer_serve
+from windtunnel.api.serving import answer_fleet_question, answer_search, answer_serve, take_line
 from windtunnel.cli.shared.common import notes, writable
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
+from windtunnel.cli.shared.progress import bar
 from windtunnel.serving.engine import ENGINES
-from windtunnel.serving.options import ServeOptions, settings_words
+from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSearchOptions, settings_words
 
-EXAMPLES = """\b
-Examples:
-  windtunnel serve-predict llama3.1-70b --on h100-ib --tp 4 --weights fp8 --concurrency 64
-  windtunnel serve-predict deepseek-v3 --on b200-ib --engine sglang --tp 8 --weights fp8 --isl 8192 --osl 1024 --concurrency 32
-  windtunnel serve-predict llama3.1-70b --on h100-ib --gpus 8 --tp 4 --prefill gpus=4,tp=2 --weights fp8 --isl 8192 --rate 2
-  windtunnel serve-predict llama3.1-8b --on h100-ib --gpus 2 --tp 1 --trace azure.csv --ttft 1 --tpot 0.05
-"""
 _KEPT = 0.9
 """Share of requests that have to keep the limits."""
 
 
 @command_of(ServeOptions)
-def command(options: ServeOptions, outputs: Outputs) -> None:
+def predict(options: ServeOptions, outputs: Outputs) -> None:
     writable(("--requests-out", options.requests_out))
     answer = answer_serve(replace(options, record=outputs.wants_detail))
     from windtunnel.serving.sheet import server_sheet
@@ -55,3 +49,26 @@ def suggest_search(options: ServeOptions) -> None:
     said += [("--speculate", options.speculate), *(("--set", text) for text in options.overrides)]
     words += [*(str(word) for pair in said if pair[1] is not None for word in pair), *settings_words(options)]
     notes().print(f"Next: windtunnel serve-search {shlex.join(words)}", markup=False, soft_wrap=True)
+
+
+@command_of(ServeSearchOptions)
+def search(options: ServeSearchOptions, outputs: Outputs) -> None:
+    from windtunnel.serving.front_sheet import front_sheet
+
+    options = take_line(options)
+    with bar(f"serving {options.model}") as progress:
+        found = answer_search(replace(options, progress=progress))
+    shared = [str(options.model), "--on", str(options.on), "--isl", str(options.isl), "--osl", str(options.osl)]
+    shared += settings_words(options)
+    sets = [word for text in options.overrides for word in ("--set", text)]
+    asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
+    outputs.show(front_sheet(found, asked), found.as_dict)
+
+
+@command_of(ServeFleetOptions)
+def fleet(options: ServeFleetOptions, outputs: Outputs) -> None:
+    from windtunnel.serving.replicas.sheet import fleet_sheet
+
+    writable(("--requests-out", options.requests_out))
+    answer = answer_fleet_question(options)
+    outputs.show(fleet_sheet(answer), answer.as_dict)

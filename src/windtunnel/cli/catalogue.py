@@ -1,24 +1,30 @@
-"""`windtunnel catalog [KIND] [NAME]`."""
+"""`windtunnel catalog`: what comes with windtunnel, and entries of one's own."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.common import writable, write
+from windtunnel.cli.shared.options import bare_command_of, command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.jobs.options import CatalogOptions
+from windtunnel.cli.shared.verbs import Verbs
+from windtunnel.jobs.options import CatalogAddCommandOptions, CatalogOptions
 from windtunnel.spec import names
 from windtunnel.spec.loading.catalog import KINDS, entry
 
-EXAMPLES = """\b
-Examples:
-  windtunnel catalog models
-  windtunnel catalog gpus h100-sxm-80gb
-  windtunnel catalog formats
-"""
+VERBS: Verbs = {
+    "FILE...": ("catalogue:show", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
+    "add": ("catalogue:add", "An entry of one's own, from a config.json or the numbers of a data sheet, as a file."),
+}
+OTHERWISE = "FILE..."
+SHOWN = "[KIND] [NAME]"
+"""What the help calls it: it takes no file."""
 
 
 @command_of(CatalogOptions)
-def command(asked: CatalogOptions, outputs: Outputs) -> None:
+def show(asked: CatalogOptions, outputs: Outputs) -> None:
     from windtunnel.jobs import catalog_sheet as shown
 
     kind, name = asked.kind, asked.name
@@ -54,3 +60,17 @@ def _full_name(kind: str, name: str) -> str:
     if len(begin) > 1:
         raise SpecError(kind, name, "one entry", f"Did you mean {', '.join(map(repr, begin[:8]))}?")
     return begin[0] if begin else name
+
+
+@bare_command_of(CatalogAddCommandOptions)
+def add(asked: CatalogAddCommandOptions) -> None:
+    from windtunnel.jobs.entries import make_entry
+
+    entry = make_entry(asked, sys.stdin.read)
+    target = asked.out or entry.file
+    writable(("--out", target))
+    write(entry.text, target, "--out")
+    if target == "-":
+        return
+    lines = [f"{entry.kind} {entry.name} -> {Path(target)}", *(f"assumed: {line}" for line in entry.assumed)]
+    sys.stdout.write("\n".join([*lines, f"next: {entry.next_command(target)}"]) + "\n")
