@@ -12,9 +12,8 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
-from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
-from windtunnel.formats.jobs.megatron.layout import layers_of
+from windtunnel.formats.jobs.megatron.layout import cuts_of, hybrid_of, layers_of, pattern_of
 from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, precision_of
 from windtunnel.formats.jobs.megatron.optimizer import offload_of, optimizer_of
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated

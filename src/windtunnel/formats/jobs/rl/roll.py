@@ -12,8 +12,15 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import interpolate
-from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens, unread
-from windtunnel.formats.jobs.rl.update import update_of_full_recompute, update_on_fsdp, update_on_megatron
+from windtunnel.formats.jobs.rl.trainer import (
+    RLTrainer,
+    lengths_of,
+    mean_tokens,
+    unread,
+    update_of_full_recompute,
+    update_on_fsdp,
+    update_on_megatron,
+)
 from windtunnel.formats.jobs.rl_sections import is_roll
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 
