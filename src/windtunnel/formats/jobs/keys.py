@@ -157,6 +157,12 @@ def _table() -> dict[str, Any]:
     return read_table(ROOT / "harmless_keys.toml")
 
 
+def harmless_of_trainer(trainer: str) -> list[str]:
+    """Keys of a trainer of reinforcement learning that its update does not have, and that cost nothing."""
+    keys: list[str] = _table()["rl"][trainer]
+    return keys
+
+
 def is_harmless(key: str, form: str = "") -> bool:
     """Whether an ignored key of a format changes nothing that is predicted. A flag may have its value behind it."""
     path = key.partition(" ")[0].lstrip("-").replace("-", "_")

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse
 
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.log import SeenRequest, without_secrets
+from windtunnel.service.web.seen import SeenRequest, without_secrets
 from windtunnel.service.web.sign_on import ProxySignOn
 from windtunnel.service.web.tokens import LOCAL, Asker, BrowserSessions, Tokens
 

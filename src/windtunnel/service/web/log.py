@@ -1,8 +1,6 @@
 """The log of a service, on standard error: a line for each request and for whatever its libraries say, as text or as JSON.
 
 No line has a query, a header or a body; what looks like a token, or a password in a URL, is left out of every line.
-
-What is known of a request when it has its response.
 """
 
 from __future__ import annotations
@@ -12,10 +10,11 @@ import logging
 import re
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from urllib.parse import quote
 
 from windtunnel.service.web.guard import HEALTH_PATHS, METRICS, SOCKET, STATIC
+from windtunnel.service.web.seen import SeenRequest, without_secrets
 
 FORMATS, LEVELS = ("text", "json"), ("debug", "info", "warning", "error")
 ACCESS = logging.getLogger("windtunnel.access")
@@ -86,28 +85,3 @@ class LogFormatter(logging.Formatter):
 
 def _number(level: str) -> int:
     return {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}[level]
-
-
-_SECRET = re.compile(r"wt_[A-Za-z0-9_-]{16,}|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)|(?<=[Bb]earer )\S+")
-
-
-@dataclass(frozen=True)
-class SeenRequest:
-    """A request and its response. `who`: name of its token; `came_from`: address; `path`: without the query, which may have
-    secrets; `status`: 101 for a WebSocket, 499 where the client left first; `sent`: bytes of the response; `key`: of its
-    question, or ''."""
-
-    who: str
-    method: str
-    path: str
-    came_from: str
-    status: int
-    seconds: float
-    sent: int
-    key: str
-    is_stream: bool
-
-
-def without_secrets(text: str) -> str:
-    """The text without tokens, and without passwords in URLs."""
-    return _SECRET.sub("…", text)

@@ -5,10 +5,11 @@ The update of a policy as readers of training jobs take it: transformers' keys f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.formats.jobs.keys import harmless_of_trainer
 from windtunnel.formats.jobs.scripts.said import Said, without_none
 
 _SHOWN = 12
@@ -54,9 +55,9 @@ def mean_tokens(texts: Mapping[str, Any]) -> int:
     return sum(int(str(texts[name]).partition("~")[0]) for name in ("prompt", "response"))
 
 
-def unread(said: Said, costless: Collection[str]) -> list[str]:
-    """What is said of names that a reader of a trainer asked nothing of; nothing where there are none."""
-    left = said.left_over(costless)
+def unread(said: Said, trainer: str) -> list[str]:
+    """What is said of names that a reader of a trainer asked nothing of, and that cost something; nothing where there are none."""
+    left = said.left_over(harmless_of_trainer(trainer))
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
     return [f"not read: {shown}"] if left else []
 

@@ -4,26 +4,26 @@ Servers on a dragonfly or dragonfly+: one after the other on the ports of a swit
 
 A server whose NICs do not fit on one switch takes the next ones as well, and no server lies in two groups. Its ports that are left
 stay empty.
-
-What the closed form knows of a fabric: which nodes are near, how thin the links out of them are, and how far the others are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
+from windtunnel.network.fabrics.drawn.levels import Levels
 
 if TYPE_CHECKING:
     from windtunnel.network.fabrics.drawn.file_ports import FilePorts
     from windtunnel.spec.machine.cluster import Cluster, Fabric
+
+from dataclasses import dataclass
+
+import numpy as np
 
 PATH = "cluster.fabric.builder"
 _BUILDERS: tuple[type[Dragonfly] | type[DragonflyPlus], ...] = (Dragonfly, DragonflyPlus)
@@ -199,19 +199,3 @@ class GroupPorts:
             inside,
             far,
         )
-
-
-@dataclass(frozen=True)
-class Levels:
-    """Consecutive nodes that share their first switches, and those that share a pod or a group of switches."""
-
-    leaf_nodes: int
-    pod_nodes: int
-    oversubscription: float
-    """Rate of a leaf's NICs over that of its links to other switches."""
-    pod_oversubscription: float
-    """The same of a pod."""
-    near: float
-    """Seconds of links between switches, for a message that leaves a leaf."""
-    far: float
-    """The same for one that leaves a pod."""

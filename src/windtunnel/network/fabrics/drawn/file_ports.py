@@ -16,7 +16,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.routes import RouteOptions, route
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.network.fabrics.drawn.drawing import Levels
+from windtunnel.network.fabrics.drawn.levels import Levels
 
 _MOST_LEAVES = 256
 """Sets of leaf switches among which the farthest pair is looked for: of more, as many are taken, evenly spread."""
