@@ -138,7 +138,7 @@ def transfer(asked: TransferFitCommandOptions, outputs: Outputs) -> None:
     if asked.save is not None:
         write(study.curves(asked.save), asked.save, "--write")
     if asked.markdown is not None:
-        lines = [*_markdown(study.results, study.together), *(["", *_best_lines(study.bests)] if study.bests else [])]
+        lines = [*_lines(*_grid([*study.results, *study.together])), *(["", *_best_lines(study.bests)] if study.bests else [])]
         write("\n".join(lines) + "\n", asked.markdown, "--markdown")
     outputs = replace(outputs, quiet=outputs.quiet or asked.markdown == "-")
     outputs.show(transfer_sheet(study, bool(asked.data)), study.as_dict())
@@ -162,10 +162,6 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
-
-
-def _markdown(results: Sequence[Result], together: Sequence[Result]) -> list[str]:
-    return _lines(*_grid([*results, *together]))
 
 
 def _best_lines(bests: Sequence[Best]) -> list[str]:

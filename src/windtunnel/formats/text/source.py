@@ -22,7 +22,7 @@ def read_source(source: str | Path) -> tuple[str, str]:
     """
     if isinstance(source, str) and not source.strip():
         raise FileError("source", source, "a path, or the text of a configuration")
-    if isinstance(source, str) and _is_text(source):
+    if isinstance(source, str) and ("\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source):
         if len(source) > LARGEST:
             raise FileError("text", f"{len(source)} characters", _WANTED)
         return source, "text"
@@ -43,7 +43,3 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     if trouble:
         raise FileError(where, *trouble)
     return data
-
-
-def _is_text(source: str) -> bool:
-    return "\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source

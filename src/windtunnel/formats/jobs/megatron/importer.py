@@ -381,18 +381,14 @@ def _recompute(args: Arguments) -> dict[str, Any]:
         args.assumed.append(f"every layer recomputes (--recompute-num-layers {count} is how many share one checkpoint)")
     modules = args.words_of("recompute-modules")
     if granularity == "selective" and modules and modules != ["core_attn"]:
-        fields["recompute_modules"] = _modules(args, modules)
+        known = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
+        if "shared_experts" in modules:
+            args.assumed.append("shared experts are kept (--recompute-modules shared_experts)")
+        kept = [name for name in modules if name != "shared_experts"]
+        if unknown := [name for name in kept if name not in known]:
+            raise SpecError("--recompute-modules", unknown[0], ", ".join((*known, "shared_experts")))
+        fields["recompute_modules"] = list(dict.fromkeys(kept)) or ["core_attn"]
     return fields
-
-
-def _modules(args: Arguments, named: list[str]) -> list[str]:
-    known = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
-    if "shared_experts" in named:
-        args.assumed.append("shared experts are kept (--recompute-modules shared_experts)")
-    kept = [name for name in named if name != "shared_experts"]
-    if unknown := [name for name in kept if name not in known]:
-        raise SpecError("--recompute-modules", unknown[0], ", ".join((*known, "shared_experts")))
-    return list(dict.fromkeys(kept)) or ["core_attn"]
 
 
 def _runtime(args: Arguments) -> Runtime:

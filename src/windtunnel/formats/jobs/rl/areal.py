@@ -107,7 +107,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     if "rollout" not in roles or "actor" not in roles:
         return None
     prompts, samples, minis = _batches(said)
-    critic = _has_critic(said)
+    critic = ("critic.path" in said or "critic.backend" in said) and not said.is_on("ppo.disable_value")
     table_rl: dict[str, Any] = {"algorithm": "ppo" if critic else "grpo", "prompts": prompts, "samples": samples}
     table_rl["mini_batch"] = prompts // minis if prompts % minis == 0 else prompts
     strength = said.number("actor.kl_ctl", "ppo.kl_ctl")
@@ -146,10 +146,6 @@ def _lengths(said: Said) -> tuple[int, int]:
     """(longest response, longest prompt)."""
     response = said.count("gconfig.max_new_tokens", "ppo.gen.max_new_tokens") or _LONGEST_RESPONSE
     return response, said.count("train_dataset.max_length", "dataset.max_prompt_len") or _LONGEST_PROMPT
-
-
-def _has_critic(said: Said) -> bool:
-    return ("critic.path" in said or "critic.backend" in said) and not said.is_on("ppo.disable_value")
 
 
 def _engine(said: Said, placed: RoleAllocation, samples: int) -> dict[str, Any]:
