@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import windtunnel.cli as cli
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import VERBS, app, main
-from windtunnel.network.sizes import sizes_of
+from windtunnel.network.options import sizes_of
 
 JOB = "megatron-22b-8"
 CONFIG = {

@@ -26,7 +26,7 @@ ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "
 @command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     from windtunnel.network import api
-    from windtunnel.network.sizes import sizes_of
+    from windtunnel.network.options import sizes_of
 
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:

@@ -54,7 +54,7 @@ def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     if asked.series is not None:
-        from windtunnel.network.flows.series import series_text
+        from windtunnel.network.flows.as_json import series_text
 
         write(series_text(result, asked.series), asked.series, "--series")
     from windtunnel.network.flows.as_json import flows_json

@@ -10,8 +10,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.captured import answer_memory, is_capture
 from windtunnel.cli.shared.common import show_spinner, write
 from windtunnel.cli.shared.options import command_of
-from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.pages import said_command
+from windtunnel.cli.shared.outputs import Outputs, said_command
 from windtunnel.memory.options import MemoryCommandOptions
 
 if TYPE_CHECKING:

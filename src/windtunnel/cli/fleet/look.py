@@ -13,8 +13,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.fleet.saves import lost_save_notes
 from windtunnel.cli.shared.common import show_spinner
 from windtunnel.cli.shared.options import command_of
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
-from windtunnel.cli.shared.pages import said_command
+from windtunnel.cli.shared.outputs import Outputs, said_command, with_outputs
 from windtunnel.fleet.options import FleetCompareCommandOptions, FleetShowOptions
 
 if TYPE_CHECKING:

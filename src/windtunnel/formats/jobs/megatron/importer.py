@@ -7,18 +7,23 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
+from windtunnel.formats.jobs.hub_names import (
+    USUAL,
+    catalogue_model,
+    unknown_model,
+    vocabulary_of_name,
+    vocabulary_of_patch,
+    vocabulary_of_type,
+)
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import cuts_of, hybrid_of, layers_of, pattern_of
-from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, precision_of
-from windtunnel.formats.jobs.megatron.optimizer import offload_of, optimizer_of
+from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, offload_of, optimizer_of, precision_of
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
-from windtunnel.formats.jobs.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
 
