@@ -1,7 +1,4 @@
-"""`windtunnel replay TRACE...`: a trace graph on a cluster, or as ASTRA-sim runs it.
-
-`windtunnel replay SCHEDULE --loggops …`: a GOAL schedule as LogGOPSim runs it.
-"""
+"""`windtunnel replay TRACE...`: a trace graph on a cluster, or as ASTRA-sim runs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What `collective` takes.
-
-Sizes of messages as nccl-tests takes them.
-"""
+"""What `collective` takes."""
 
 from __future__ import annotations
 

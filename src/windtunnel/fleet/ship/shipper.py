@@ -3,10 +3,6 @@
 The node's clock, which tests of clock alignment can deliberately misadjust.
 
 Follows a ring: finds rows that are new, open rows that have ended, and rows that the ring has overwritten.
-
-How often and how much a shipper sends.
-
-State of a process from /proc.
 """
 
 from __future__ import annotations

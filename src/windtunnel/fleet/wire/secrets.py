@@ -1,7 +1,4 @@
-"""The driver's certificate and the token that agents present. Neither is ever on a command line.
-
-The shared secret of a collector without TLS.
-"""
+"""The driver's certificate and the token that agents present, and a collector's. None is ever on a command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reading from a stream socket, which returns what has arrived and not what was asked for.
-
-Free ports for servers that another process starts.
-"""
+"""Free ports for servers, and reading from a stream socket, which returns what has arrived and not what was asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Settings of a packet run: what a user may set, with checks, and the packet engine's options for it.
-
-Buffers of switches that are too small for their ports, as an error that says how large they have to be.
-"""
+"""Settings of a packet run: what a user may set, with checks, and the packet engine's options for it."""
 
 from __future__ import annotations
 

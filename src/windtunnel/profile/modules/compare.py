@@ -1,7 +1,4 @@
-"""Whether two implementations of a module compute the same: values and gradients, from the same weights and inputs.
-
-Random inputs and weights that depend only on a seed.
-"""
+"""Whether two implementations of a module compute the same: values and gradients, from the same weights and inputs."""
 
 from __future__ import annotations
 

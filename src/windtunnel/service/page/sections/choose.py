@@ -1,7 +1,4 @@
-"""The section `choose`: the best plan and why, what limits it, a run with failures, and what it costs.
-
-The sensitivity of `choose`: what 10 % more of each rate saves, and what every lever does.
-"""
+"""The section `choose`: the best plan and why, what limits it, a run with failures, and what it costs."""
 
 from __future__ import annotations
 
