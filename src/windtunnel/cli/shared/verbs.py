@@ -142,7 +142,7 @@ class _Commands(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         module, text = self._verbs_with(name)[name]
         module_found = verb_module(module)
-        if hasattr(module_found, "VERBS"):
+        if isinstance(module_found, ModuleType) and hasattr(module_found, "VERBS"):
             command = typer.main.get_command(
                 application(
                     module_found.VERBS, text, getattr(module_found, "OTHERWISE", None), getattr(module_found, "SHOWN", None)
