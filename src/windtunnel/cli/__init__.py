@@ -1,4 +1,4 @@
-"""The command line: one file per verb, imported when the verb is used."""
+"""The command line: a file for each verb, or for the short ones of a group, imported when the verb is used."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from importlib import import_module
@@ -127,6 +126,8 @@ class JobCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         if self.shown_as and self.epilog is None:
+            import tomllib
+
             examples = tomllib.loads(Path(__file__).with_name("examples.toml").read_text(encoding="utf-8")).get(self.shown_as)
             self.epilog = f"\b\nExamples:\n{examples}" if examples else None
         super().format_epilog(ctx, formatter)
