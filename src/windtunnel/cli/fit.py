@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VERBS: Verbs = {
     "kernels": ("fit:kernels", "Kernel constants of one GPU, from datasets of `windtunnel profile`."),
-    "published": ("fit:published", "The catalogue's kernel constants, from published kernel measurements."),
+    "published": ("fit:published_rows", "The catalogue's kernel constants, from published kernel measurements."),
     "engines": ("fit:engines", "Kernels of vLLM, SGLang and TensorRT-LLM by GPU, from aiconfigurator's tables."),
     "forward": ("fit:forward", "Recurrences, and rates of low precision, of training from aiconfigurator's tables."),
     "transfer": ("fit:transfer", "Curves that GPUs share; each measured GPU predicted from the others by three methods."),
@@ -79,7 +79,7 @@ def kernels(asked: KernelFitCommandOptions, outputs: Outputs) -> None:
 
 
 @command_of(PublishedFitCommandOptions)
-def published(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
+def published_rows(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.fit_sheet import held_out_sheet
     from windtunnel.calibrate.kernels.catalogue import build, error_lines, errors_of
     from windtunnel.compute.kernel_file import FOLDER, text
