@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "llm-foundry"
 KNOWN_BY = re.compile(r"\[batch=\d+/\d+\]:|Train throughput/(?:device/)?\w+_per_sec:")
@@ -20,7 +20,7 @@ _METRIC = re.compile(r"Train (\S+): (\S+)")
 _ARGUMENT = re.compile(r"^\s*(max_seq_len|global_train_batch_size|device_train_microbatch_size|n_gpus|run_name):\s*(\S+)")
 
 
-class ComposerLines(LogLines):
+class ComposerLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "DeepSpeed"
 KNOWN_BY = re.compile(
@@ -46,7 +46,7 @@ _KEPT = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumul
          "zero_optimization_stage", "zero_enabled", "fp16_enabled", "bfloat16_enabled", "steps_per_print", "pipeline")  # fmt: skip
 
 
-class DeepSpeedLines(LogLines):
+class DeepSpeedLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from statistics import median
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Trainer (dicts)"
 _SECONDS = (
@@ -58,7 +58,7 @@ _FIGURES = ("_time", "_tflops", "/generation", "/make_experience", "/ppo_train",
 """How the names of phases end that are kept beside the steps."""
 
 
-class DictLines(LogLines):
+class DictLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, epoch_seconds
 
 NAME = "DLRover"
 KNOWN_BY = re.compile(r"\[#(?:step|log|save)\] \[(?:BEGIN|END|INSTANT)\] \{")
@@ -16,7 +16,7 @@ _EVENT = re.compile(r"^\[([^\]]+)\] \[[^\]]*\] \[([^\]]*)\] \[[^\]]*\] \[#(\w+)\
 _OPEN_AT_MOST = 1000
 
 
-class DlroverLines(LogLines):
+class DlroverLines(StepLines):
     """Collects the events of one file."""
 
     def __init__(self) -> None:

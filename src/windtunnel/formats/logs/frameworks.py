@@ -21,7 +21,7 @@ from windtunnel.formats.logs import (
     torchtitan,
     verl,
 )
-from windtunnel.formats.logs.step_log import LogLines
+from windtunnel.formats.logs.step_log import StepLines
 
 
 class Framework(Protocol):
@@ -31,7 +31,7 @@ class Framework(Protocol):
     NAME: str
     KNOWN_BY: re.Pattern[str]
     WORDS: tuple[str, ...]
-    READER: Callable[[], LogLines]
+    READER: Callable[[], StepLines]
 
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, nemo_rl, levanter)

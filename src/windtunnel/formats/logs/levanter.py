@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Levanter"
 KNOWN_BY = re.compile(r"Progress on:train [\d.]+k?M?it/")
@@ -17,7 +17,7 @@ _LOSS = re.compile(r"loss=([-+\d.eE]{1,40})")
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6}
 
 
-class LevanterLines(LogLines):
+class LevanterLines(StepLines):
     """Collects the lines of one log. The rate is a mean over the last steps; steps above a thousand are rounded."""
 
     def line(self, text: str) -> None:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from windtunnel.base.files import table_beside
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{0,40}\.?\d{1,40}(?:[eE][-+]?\d{1,3})?)(?:[kKMBT](?![A-Za-z]))?|nan|inf"
 """A number with thousands between commas, or a scale behind it."""
@@ -69,7 +69,7 @@ class _Open:
     phases: dict[str, float] = field(default_factory=dict)
 
 
-class FormReader(LogLines):
+class FormReader(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self, form: LineForm) -> None:

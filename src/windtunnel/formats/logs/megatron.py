@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "Megatron-LM"
 KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10} arguments -{10}|Step Time : [\d.]+s GPU utilization")
@@ -36,7 +36,7 @@ _WRAPPED = 3
 """Lines that a terminal may have cut an iteration line into."""
 
 
-class MegatronLines(LogLines):
+class MegatronLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import StepLine, StepLines, as_number
 
 NAME = "NeMo"
 KNOWN_BY = re.compile(r"train_step_timing in s\s*[:=]|Training epoch \d+, iteration \d+/\d+ \|")
@@ -16,7 +16,7 @@ _FIELD = re.compile(r"([A-Za-z_][\w ]*?)\s*[:=]\s*([-+\d.eE]+)")
 _OF = re.compile(r"iteration (\d{1,18})/(\d{1,18})")
 
 
-class NemoLines(LogLines):
+class NemoLines(StepLines):
     """Collects the lines of one log."""
 
     def line(self, text: str) -> None:

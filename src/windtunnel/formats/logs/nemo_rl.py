@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from statistics import median
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "NeMo-RL"
 KNOWN_BY = re.compile(r"=====+ Step \d+/\d+ =====+|\u2022 Total step time: [\d.]+s")
@@ -22,7 +22,7 @@ _PHASE = re.compile(r"\u2022 ([\w/]{1,80}): ([\d.]{1,20})s \([\d.]+%\)")
 _RATE = re.compile(r"E2E \(Tokens/sec/gpu\): ([\d.,]{1,20})")
 
 
-class NemoRlLines(LogLines):
+class NemoRlLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Trainer (tqdm)"
 KNOWN_BY = re.compile(
@@ -31,7 +31,7 @@ _STEPS = re.compile(r"'train_steps_per_second': '?([\d.]{1,20})")
 _MOST = 10**6
 
 
-class ProgressLines(LogLines):
+class ProgressLines(StepLines):
     """Collects the lines of one log. Of several bars, the one that ran longest is that of the steps."""
 
     def __init__(self) -> None:

@@ -103,7 +103,7 @@ class StepLog:
         return Steps.of(-1, [step for _, step in keys], **columns)
 
 
-class LogLines:
+class StepLines:
     """Collects the lines of one framework in one log. `step_lines`: lines that said a step."""
 
     def __init__(self) -> None:

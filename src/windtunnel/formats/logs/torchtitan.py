@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-from windtunnel.formats.logs.step_log import NAN, LogLines, StepLine, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "torchtitan"
 KNOWN_BY = re.compile(
@@ -35,7 +35,7 @@ _MESH = re.compile(r"device mesh with \[(?P<names>[^\]]*)\], \[(?P<sizes>[\d, ]+
 _MODEL = re.compile(r"Model (\S+) (\S+) size: ([\d,]+) total parameters")
 
 
-class TorchtitanLines(LogLines):
+class TorchtitanLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
