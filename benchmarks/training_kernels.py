@@ -29,7 +29,7 @@ from windtunnel.calibrate.forward.fit import convolution_rows, scan_rows
 from windtunnel.compute import Estimate, estimate
 from windtunnel.compute.curves import PROVENANCES
 from windtunnel.compute.engines.seconds import padded_rows
-from windtunnel.formats.machines.kernels.measured.collectives_file import NODES
+from windtunnel.formats.machines.kernels.measured.calls import NODES
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
 from windtunnel.network import collective, flat_group
 from windtunnel.network.closed.deepep import SMS, choose_dispatch

@@ -47,7 +47,7 @@ class RankForge:
 
     def started(self, what: str, world: int, arguments: list[Any], options: Mapping[str, Any]) -> ForkedJob:
         """Forks `world` ranks that call `what`."""
-        from windtunnel.fleet.wire.ports import free_port
+        from windtunnel.fleet.wire.sockets import free_port
 
         self._jobs += 1
         files = [self._folder / f"job-{self._jobs}-{rank}" for rank in range(world)]

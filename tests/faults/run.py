@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tests.faults.training import Job
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 PATIENCE = 120.0
 """Seconds that a run may take: it is ended then, and the test with it."""

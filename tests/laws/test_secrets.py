@@ -8,7 +8,7 @@ import string
 import pytest
 
 from windtunnel.base.text import REDACTED, redact
-from windtunnel.fleet.agent.log_patterns import last_exception
+from windtunnel.fleet.agent.node_probes import last_exception
 from windtunnel.records.ends import EndKind, end_line
 
 _WORDS = string.ascii_letters + string.digits

@@ -13,7 +13,7 @@ import pytest
 from windtunnel.fleet.diagnose import collectives
 from windtunnel.fleet.diagnose.registry import run_test
 from windtunnel.fleet.diagnose.result import DiagnosedDevice, SelfTestOptions
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")

@@ -15,7 +15,7 @@ from windtunnel.fleet.api import find_hang
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.sources import read_run
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 from windtunnel.records.sections import Section
 
 pytest.importorskip("torch")

@@ -14,7 +14,7 @@ import pytest
 from tests.pytorch.watched_runs import EXAMPLE, LONG, ended, started, training
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.sources import alarms_of, read_run
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 from windtunnel.records.sections import Section
 
 torch = pytest.importorskip("torch")

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from typer.testing import CliRunner
 import windtunnel.cli as cli
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import VERBS, app, main
-from windtunnel.network.sizes import sizes_of
+from windtunnel.cli.shared.verbs import Verbs, verb_module
+from windtunnel.network.options import sizes_of
 
 JOB = "megatron-22b-8"
 CONFIG = {
@@ -62,6 +64,18 @@ def test_every_verb_explains_itself(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0, result.output
     assert " ".join(VERBS[verb][1].split()[:3]) in " ".join(result.output.split())
+
+
+def test_every_text_of_examples_is_shown_by_a_verb() -> None:
+    """A misspelled name in examples.toml would be shown nowhere."""
+
+    def named(verbs: Verbs) -> Iterator[str]:
+        for module, _ in verbs.values():
+            yield str(module)
+            yield from named(getattr(verb_module(module), "VERBS", {}))
+
+    assert {*tomllib.loads((Path(cli.__file__).parent / "shared" / "examples.toml").read_text(encoding="utf-8"))} <= {*named(VERBS)}
+    assert "windtunnel fit kernels kernels.parquet" in CliRunner().invoke(app, ["profile", "fit", "--help"]).output
 
 
 @pytest.mark.parametrize("verb", ["deploy"])

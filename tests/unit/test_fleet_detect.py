@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.fleet.agent.log_patterns import PATTERNS, last_exception, match_lines
-from windtunnel.fleet.agent.node_probes import LogTail
+from windtunnel.fleet.agent.node_probes import PATTERNS, LogTail, last_exception, match_lines
 from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, describe_exit, detect
 from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.wire.messages import LogFinding, RankReport

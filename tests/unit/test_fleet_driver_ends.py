@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.agent.agent import read_rank_status
 from windtunnel.fleet.agent.node_probes import RingProbe
-from windtunnel.fleet.agent.rank_status import read_rank_status
 from windtunnel.fleet.driver.detect import detect, errors_at_exit
 from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_stall_culprits

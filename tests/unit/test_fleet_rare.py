@@ -15,7 +15,7 @@ from windtunnel.fleet.findings.rare import rare_causes
 from windtunnel.fleet.findings.step_times import step_times
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections
-from windtunnel.runs.fleet.whole_run import alarm_lines
+from windtunnel.runs.fleet.show import alarm_lines
 
 PARTS = {
     None: "outside", Section.INFERENCE: "inference", Section.CHECKPOINT: "saves", Section.HOST_GAP: "gaps", Section.DATA: "data",

@@ -19,8 +19,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect import RunStore, open_run
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.ship import NodeShipper, ShipPolicy
-from windtunnel.fleet.ship.process_state import ProcessState
-from windtunnel.fleet.ship.shipper import RingFollower
+from windtunnel.fleet.ship.shipper import ProcessState, RingFollower
 from windtunnel.records.sections import Section
 
 QUICK = ShipPolicy(interval=0.05, linger=0.1, patience=5.0)

@@ -26,7 +26,7 @@ from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import COLLECTED
 from windtunnel.fleet.monitor import DiskWatch
 from windtunnel.fleet.sources import run_folder
-from windtunnel.fleet.wire.runtime_folder import runtime_folder
+from windtunnel.fleet.wire.local_tokens import runtime_folder
 from windtunnel.records.incidents import Incident
 
 FLEET = Path(fence.__file__).parent

@@ -10,7 +10,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.machines.hardware.host_lists import hosts_of
+from windtunnel.formats.machines.hardware.slurm_topology import hosts_of
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec.machine.cluster import Cluster
 

@@ -10,8 +10,8 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import format_of_table
-from windtunnel.formats.jobs.harmless_keys import split
 from windtunnel.formats.jobs.import_job import import_job
+from windtunnel.formats.jobs.keys import split
 from windtunnel.formats.jobs.nemo_yaml import import_table as from_nemo
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.trainer import import_table as from_trainer

@@ -19,7 +19,7 @@ from windtunnel.service.page.pasting import _read  # noqa: E402
 from windtunnel.service.page.sections.choose_search import plan_number, plan_words  # noqa: E402
 from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
 from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
-from windtunnel.service.page.sections.trust_own import are_tables, most_uploaded  # noqa: E402
+from windtunnel.service.page.sections.trust import are_tables, most_uploaded  # noqa: E402
 from windtunnel.service.page.state import Question  # noqa: E402
 from windtunnel.service.page.studies import machine_words  # noqa: E402
 from windtunnel.spec import load_job  # noqa: E402

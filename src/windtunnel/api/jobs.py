@@ -216,7 +216,7 @@ def add_entry(asked: CatalogAddOptions) -> CatalogEntry:
 
 def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:
     """Whether `spec.load_job` reads a source: a name of a job, a job file, or what is nothing at all, which it refuses."""
-    from windtunnel.formats.jobs.recipes.names import is_recipe
+    from windtunnel.formats.jobs.recipes.values import is_recipe
     from windtunnel.jobs.sources import format_of_source
     from windtunnel.spec import names
 

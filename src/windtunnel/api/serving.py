@@ -235,7 +235,7 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     launched = launched_server(options.model)
     if launched is None:
         return options, ()
-    from windtunnel.formats.jobs.servers.quantised import weights_of
+    from windtunnel.formats.jobs.servers.drafts import weights_of
     from windtunnel.jobs.imports import load_model_apart
 
     where = Path(str(options.model)).name if not any(letter.isspace() for letter in str(options.model)) else "the line"

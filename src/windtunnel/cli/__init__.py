@@ -1,4 +1,4 @@
-"""The command line: one file per verb, imported when the verb is used."""
+"""The command line: a file for each verb, or for the short ones of a group, imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ VERBS: Verbs = {
     "search": ("search", "The best plans and machines for a job, with a proof that none is better and the reasons."),
     "design": ("design", "Choose hardware from ranges: compare sampled designs, each with its best plan."),
     "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
-    "serve-predict": ("serve_predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
-    "serve-search": ("serve_search", "Plans, users and formats of a served model: throughput against interactivity, under limits."),
+    "serve-predict": ("served:predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
+    "serve-search": (
+        "served:search",
+        "Plans, users and formats of a served model: throughput against interactivity, under limits.",
+    ),
     "serve-fleet": (
-        "serve_fleet",
+        "served:fleet",
         "Replicas behind a router under a load: how many keep the limits, failures, autoscaling, dollars.",
     ),
     "rl-predict": (

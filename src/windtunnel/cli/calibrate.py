@@ -11,19 +11,11 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.runs.options import CalibrateCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel calibrate last-night --job job.toml -o calibration.toml
-  windtunnel predict job.toml --calibration calibration.toml
-  windtunnel calibrate bench-c16.txt bench-c64.txt --job start.sh --on h100-ib -o server.toml
-  windtunnel serve-predict start.sh --on h100-ib --concurrency 128 --calibration server.toml
-"""
-
 
 @command_of(CalibrateCommandOptions)
 def command(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from windtunnel.api.measured import server_results
-    from windtunnel.cli.runs.show import run_of
+    from windtunnel.cli.runs import run_of
     from windtunnel.records.run_file import is_run
     from windtunnel.runs.calibrate import calibrate
     from windtunnel.spec.loading.toml import toml_lines

@@ -7,12 +7,6 @@ from windtunnel.cli.shared.common import notes
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 
-EXAMPLES = """\b
-Examples:
-  windtunnel capture --on h100-ib --gpus 64 -- torchrun --nproc-per-node 8 train.py
-  windtunnel capture --on gb200-nvl72 --gpus 1024 --ranks 0,1023 -- torchrun -m torchtitan.train --module llama3
-"""
-
 
 @command_of(CaptureCommandOptions)
 def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:

@@ -20,20 +20,13 @@ if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.spec.machine.cluster import Cluster
 
-EXAMPLES = """\b
-Examples:
-  windtunnel collective --cluster h100-ib --gpus 64 --op all_reduce --bytes 1M:1G:4
-  windtunnel collective -c h100-ib -n 64 -e NCCL_ALGO=Ring -b 256M --network packet
-"""
-
-
 ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
 
 
 @command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     from windtunnel.network import api
-    from windtunnel.network.sizes import sizes_of
+    from windtunnel.network.options import sizes_of
 
     env, network, gpus, per_node = tuple(asked.settings or ()), asked.network, asked.gpus, asked.per_node
     if "help" in env:

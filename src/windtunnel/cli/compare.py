@@ -13,15 +13,6 @@ from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 
-EXAMPLES = """\b
-Examples:
-  windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
-  windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
-  windtunnel compare trace-rank*.json.gz job.toml
-  windtunnel compare captured job.toml                     what a framework does, beside our graph of the job
-  windtunnel compare bench.log start.sh --on h100-ib       what a server's benchmark printed, beside its prediction
-"""
-
 
 @command_of(CompareCommandOptions)
 def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
@@ -112,7 +103,7 @@ def _two_jobs(
 
 
 def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, outputs: Outputs) -> None:
-    from windtunnel.cli.runs.show import run_of
+    from windtunnel.cli.runs import run_of
     from windtunnel.runs.comparison import compare_run
     from windtunnel.runs.comparison_sheet import comparison_sheet
 

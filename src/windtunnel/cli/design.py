@@ -16,14 +16,6 @@ from windtunnel.search.options import DesignCommandOptions
 if TYPE_CHECKING:
     from windtunnel.search.design import DesignField, Premium
 
-EXAMPLES = """\b
-Examples:
-  windtunnel design llama2-70b-64xh100 --set cluster.node.gpu.memory_bandwidth=2TB/s..8TB/s --set cluster.node.scale_up.size=8,16,32
-  windtunnel design llama2-70b-64xh100 --set cluster.node.gpu.memory=80GiB..192GiB --premium cluster.node.gpu.memory=0.01 \\
-      --objective tokens,dollars --study sqlite:///design.db
-"""
-
-
 ORDER = ("sets", "on", "objective", "premiums")
 
 

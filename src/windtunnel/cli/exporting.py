@@ -18,13 +18,6 @@ from windtunnel.jobs.own import load_cluster_alone
 from windtunnel.records.capture_file import captured_files
 from windtunnel.serving.options import ServeOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel export toml llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
-  windtunnel export astra-sim h100-ib --set cluster.gpus=64 -o astra
-  windtunnel export vllm Qwen/Qwen3-30B-A3B --on h100-ib --tp 4 --ep 4 --option kv=fp8
-"""
-
 
 @job_command_of(ExportCommandOptions, order=("format", "job", "sets"))
 def command(asked: ExportCommandOptions, source: JobSource) -> None:

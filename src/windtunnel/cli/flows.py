@@ -15,13 +15,6 @@ from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.flows.options import FlowsCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel flows --fabric fat_tree:k=8,link=400Gb/s --flows permutation:seed=1,bytes=10MiB --network packet
-  windtunnel flows --fabric rail:servers=16 --flows flows.csv --network flow --json -
-"""
-
-
 ORDER = (
     "fabric", "flows", "network", "routing", "nic", "seed", "mtu", "until", "cc", "pfc", "credits", "recovery", "buffer",
     "xoff", "xon", "header", "ack_every", "threads",
@@ -61,7 +54,7 @@ def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     if asked.series is not None:
-        from windtunnel.network.flows.series import series_text
+        from windtunnel.network.flows.as_json import series_text
 
         write(series_text(result, asked.series), asked.series, "--series")
     from windtunnel.network.flows.as_json import flows_json

@@ -10,13 +10,6 @@ from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput.options import GoodputCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel goodput llama3.1-405b-16384 --set reliability=llama3-2024
-  windtunnel goodput llama3.1-405b-16384 --set reliability=rsc-1 --days 54 --closed
-  windtunnel goodput megascale-175b-12288 --set reliability=megascale --set reliability.spares=8 --json -
-"""
-
 DEFAULT = "llama3-2024"
 """Failures of a job that states none: the largest published run with counts by cause."""
 

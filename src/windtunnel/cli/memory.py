@@ -10,19 +10,11 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.captured import answer_memory, is_capture
 from windtunnel.cli.shared.common import show_spinner, write
 from windtunnel.cli.shared.options import command_of
-from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.pages import said_command
+from windtunnel.cli.shared.outputs import Outputs, said_command
 from windtunnel.memory.options import MemoryCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.api.memory import MemoryReport
-
-EXAMPLES = """\b
-Examples:
-  windtunnel memory llama3-8b-8xh100 --set plan.seq=32768
-  windtunnel memory config.json --on h100-ib --set cluster.gpus=64 --json -
-  windtunnel memory llama3-8b-8xh100 --picture memory.svg
-"""
 
 
 @command_of(MemoryCommandOptions, loads=False)

@@ -9,14 +9,6 @@ from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.search.options import PlanOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel plan --budget 2M --days 30
-  windtunnel plan --loss 2.0 --on h100-ib,b200-ib --days 60
-  windtunnel plan --model llama3.1-8b --tokens 2T --on h100-ib --gpus 256,512,1024
-  windtunnel plan --days 30 --tokens-per-parameter 20 --on a100-ib --gpus 3360 --set cluster.price_per_gpu_hour=1.8
-"""
-
 
 @command_of(PlanOptions)
 def command(asked: PlanOptions, outputs: Outputs) -> None:

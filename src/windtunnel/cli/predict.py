@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from windtunnel.predict.prediction import Prediction
     from windtunnel.sheet.blocks import Sheet
 
-EXAMPLES = """\b
-Examples:
-  windtunnel predict megascale-175b-12288 --html page.html
-  windtunnel predict llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=4 --set plan.pp=4
-  windtunnel predict config.json --on llama3-8b-8xh100 --json -
-  windtunnel predict llama2-70b-64xh100 --network flow --set cluster.fabric.oversubscription=2
-  windtunnel predict a.toml --network flow --beside 'b.toml cluster.placement=nodes:8-15'
-"""
-
-
 ORDER = (
     "network",
     "trace",

@@ -11,13 +11,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.replay.options import ReplayCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel replay traces/step.*.et --comm-groups traces/comm_group.json --on h100-ib --network flow
-  windtunnel replay traces/step.*.et --on h100-ib --compute roofline --json -
-  windtunnel replay all_reduce.*.et --astra-sim system.json --astra-network network.yml
-  windtunnel replay schedule.goal --loggops L=2500,o=1500,g=1000,G=6,S=65535
-"""
 MOST_SPANS = 4_000_000
 
 
@@ -29,8 +22,6 @@ ORDER = ("graph", "cluster", "sets", "network", "compute", "calls", "source", "p
 def command(asked: ReplayCommandOptions, outputs: Outputs) -> None:
     files, on, system, wires = names_of(asked.graph), asked.cluster, asked.system, asked.wires
     if asked.loggops is not None:
-        from windtunnel.cli.replay_loggops import replay_loggops
-
         replay_loggops(files, asked.loggops, outputs)
         return
     if (system is None) != (wires is None):
@@ -93,3 +84,29 @@ def _write_trace(result: Any, path: str) -> None:
     except OSError as error:
         raise FileError("--trace", path, "a file that can be written", f"{error.strerror}.") from error
     notes().print(f"wrote {path}", markup=False)
+
+
+MOST_HOSTS = 16
+"""Ranks up to which each one's time is printed, as LogGOPSim does."""
+
+
+def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
+    """Prints ns of each rank, or of the slowest. SpecError for several files and wrong parameters."""
+    from windtunnel_oracles.loggops import replay_loggops as run
+
+    if len(files) != 1:
+        raise SpecError("TRACE", f"{len(files)} files", "one GOAL schedule")
+    result = run(files[0], parameters)
+    stuck = (
+        f"{result.unfinished} operations never end: {result.unexpected} messages and {result.unmatched} receives meet nobody;"
+        " LogGOPSim prints no times here",
+    )
+    print_list(result.broken, "broken")
+    print_list(stuck if result.is_stuck else (), "never ended")
+    from windtunnel.replay.sheet import ends_sheet
+
+    lines = [f"Host {number}: {time}" for number, time in enumerate(result.hosts)]
+    if len(result.hosts) > MOST_HOSTS:
+        lines = [f"Maximum finishing time at host {result.hosts.index(result.end)}: {result.end} ({result.end / 1e9:g} s)"]
+    ends = [(number, (float(time),)) for number, time in enumerate(result.hosts)]
+    outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict)

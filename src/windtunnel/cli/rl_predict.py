@@ -9,14 +9,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.rl.options import RLPredictOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel rl-predict job.toml
-  windtunnel rl-predict job.toml --set rl.mode=async --set rl.rollout.gpus=32 --set cluster.gpus=64
-  windtunnel rl-predict run_grpo.sh --on h100-ib --log console.log
-  windtunnel rl-predict job.toml --set rl.mode=async --set rl.rollout.gpus=32 --splits
-"""
-
 
 def answer_rl(asked: RLPredictOptions, outputs: Outputs) -> None:
     """The answer for a job, where `outputs` wants it."""

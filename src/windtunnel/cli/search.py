@@ -19,15 +19,6 @@ from windtunnel.search.options import SearchCommandOptions
 if TYPE_CHECKING:
     from windtunnel.jobs.search_space import Question
 
-EXAMPLES = """\b
-Examples:
-  windtunnel search llama3.1-70b --on h100-ib --gpus 512
-  windtunnel search config.json --on h100-ib --gpus 512 --set plan.tp=4,8 --set runtime.overlap_tp=true,false
-  windtunnel search llama2-70b-64xh100 --gpus 64,128,256 --objective tokens,dollars
-  windtunnel search deepseek-v3-2048xh800 --out plans.parquet --limit 60
-"""
-
-
 ORDER = (
     "on",
     "gpus",

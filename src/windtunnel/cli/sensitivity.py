@@ -7,13 +7,6 @@ from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.progress import bar
 from windtunnel.search.options import SensitivityOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel sensitivity llama2-70b-64xh100
-  windtunnel sensitivity megascale-175b-12288 --html limits.html
-  windtunnel sensitivity llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=8 --json -
-"""
-
 
 @command_of(SensitivityOptions)
 def command(asked: SensitivityOptions, outputs: Outputs) -> None:

@@ -13,12 +13,6 @@ from windtunnel.replay.options import SimaiCommandOptions
 if TYPE_CHECKING:
     from windtunnel_oracles.simai.run import SimaiRun
 
-EXAMPLES = """\b
-Examples:
-  windtunnel simai workload.txt --gpus 9216 --nvlink 360 --nic 48.5
-  windtunnel simai workload.txt --gpus 128 --nvlink 150 --nic 23.5 --dp-overlap 0.5 --out EndToEnd.csv
-"""
-
 
 @bare_command_of(SimaiCommandOptions)
 def command(asked: SimaiCommandOptions) -> None:

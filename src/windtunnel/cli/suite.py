@@ -13,13 +13,6 @@ from windtunnel.cli.shared.progress import bar
 if TYPE_CHECKING:
     from windtunnel.sheet.blocks import Sheet
 
-EXAMPLES = """\b
-Examples:
-  windtunnel suite
-  windtunnel suite llama3.1-70b --on h100-ib,b200-ib --gpus 64 --html suite.html
-  windtunnel suite llama3-8b llama3-70b --on h100-ib --framework nemo,torchtitan --gpus 8,128
-"""
-
 
 @command_of(SuiteOptions)
 def command(asked: SuiteOptions, outputs: Outputs) -> None:

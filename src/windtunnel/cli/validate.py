@@ -17,13 +17,6 @@ from windtunnel.sheet.sentence import Sentence, join
 if TYPE_CHECKING:
     from windtunnel.sheet.blocks import Sheet
 
-EXAMPLES = """\b
-Examples:
-  windtunnel validate
-  windtunnel validate --family H100-NeMo
-  windtunnel validate my_runs.csv --html page.html
-"""
-
 
 @command_of(ValidateCommandOptions, order=("paths", "family", "markdown", "record", "gpu", "dtype", "kernels", "processes"))
 def command(asked: ValidateCommandOptions, outputs: Outputs) -> None:

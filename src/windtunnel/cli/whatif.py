@@ -8,13 +8,6 @@ from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.runs.options import WhatIfCommandOptions
 
-EXAMPLES = """\b
-Examples:
-  windtunnel whatif last-night --change no-stragglers --change no-host-gaps --change scale:attention=0.5
-  windtunnel whatif last-night --from a100-sxm-80gb --change gpu=h100-sxm-80gb --change fp8
-  windtunnel whatif last-night --job llama3-8b-8xh100 --change dp=16 --change pp=2
-"""
-
 
 def _of_capture(names: list[str], asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.api.capture import read_capture
@@ -31,7 +24,7 @@ def _of_capture(names: list[str], asked: WhatIfCommandOptions, outputs: Outputs)
 
 @command_of(WhatIfCommandOptions, order=("run", "changes", "gpu", "cluster", "job", "sets"))
 def command(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
-    from windtunnel.cli.runs.show import run_of
+    from windtunnel.cli.runs import run_of
     from windtunnel.cli.shared.job import job_of
     from windtunnel.records.capture_file import captured_files
     from windtunnel.runs.whatif import TracedMachine, what_if

@@ -33,8 +33,8 @@ from .recorded import Recorded as Recorded
 from .recorded import recorded_of_rings as recorded_of_rings
 from .recovery import RecoveryError as RecoveryError
 from .recovery import train_through_faults as train_through_faults
-from .ship.policy import ShipPolicy as ShipPolicy
 from .ship.shipper import NodeShipper as NodeShipper
+from .ship.shipper import ShipPolicy as ShipPolicy
 from .sources import read_run as read_run
 from .startup.groups import ProcessMesh as ProcessMesh
 from .startup.groups import init_mesh as init_mesh

@@ -66,10 +66,10 @@ def find_hang(run: str | Path) -> dict[str, Any]:
 
     Dumps of PyTorch's flight recorder say it too: `windtunnel.read(*dumps).facts["hang"]`. FileError where there is no run.
     """
+    from windtunnel.fleet.dumps import stacks_of
     from windtunnel.fleet.findings.liveness import HEARTBEAT, diagnose_failure, diagnose_stall
     from windtunnel.fleet.monitor import has_ended
     from windtunnel.fleet.sources import read_aligned_run
-    from windtunnel.fleet.stacks import stacks_of
 
     recorded, _ = read_aligned_run(run, HANG_STEPS)
     look = (recorded.sections, recorded.beats, recorded.now)

@@ -3,11 +3,15 @@
 The monitor writes `dumps/rank5.ask` with the number of the episode into the run's folder. The thread of the rank's heartbeat sees
 it and writes `1-rank5.stacks`, and `1-rank5.flight` where PyTorch has recorded calls. A process that is stopped, or holds Python's
 lock, cannot answer; py-spy says where it is, if it is installed.
+
+Python stacks of hanging processes, taken with py-spy where it is installed.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +20,6 @@ from pathlib import Path
 
 from windtunnel.base.text import clean, redact
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.stacks import MOST, stacks_of
 from windtunnel.fleet.starting import DUMPS, ask_path
 
 MOST_EPISODES = 16
@@ -93,3 +96,33 @@ def script_frame(stacks: str) -> str:
     first = stacks.split("\n\n")[0]
     frames = [match for match in _FRAME.finditer(first) if not _INSTALLED.search(match["path"])]
     return clean(f"{Path(frames[-1]['path']).name}:{frames[-1]['line']} in {frames[-1]['name']}") if frames else ""
+
+
+MOST = 4
+"""Largest number of processes to inspect."""
+PATIENCE = 20.0
+"""Timeout of py-spy for one process, in seconds."""
+
+
+def stacks_of(ranks: Sequence[int], pids: Mapping[int, int]) -> dict[str, str]:
+    """Stacks, by rank, of those `ranks` whose processes are on this machine; empty without py-spy. Works on stopped processes
+    too.
+    """
+    program = shutil.which("py-spy")
+    stacks = {}
+    for rank in ranks[:MOST]:
+        if program is None or rank not in pids:
+            continue
+        try:
+            dump = subprocess.run(
+                [program, "dump", "--nonblocking", "--pid", str(pids[rank])],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if dump.returncode == 0:
+            stacks[str(rank)] = dump.stdout
+    return stacks

@@ -19,8 +19,7 @@ from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import attempt_of, newest_run_of, open_rings, ring_sections, unrecorded_work
-from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.process_state import ProcessState
+from windtunnel.fleet.ship.shipper import ProcessState, ShipPolicy
 from windtunnel.fleet.starting import starting_ranks
 from windtunnel.records.sections import Sections, join_sections
 

@@ -397,7 +397,11 @@ def _run_generation(
             first = number
             while number < steps:
                 if seed is not None:
-                    _seed(seed, number, recovery)
+                    drawn = ((seed * 1_000_003 + number) * recovery.world + recovery.rank) % (1 << 63)
+                    random.seed(drawn)
+                    torch.manual_seed(drawn)
+                    if "numpy" in sys.modules:
+                        sys.modules["numpy"].random.seed(drawn % (1 << 32))
                 run_step(number)
                 number += 1
                 if number - first == 1:
@@ -428,11 +432,3 @@ def _tell_return(recovery: _Recovery, joined: list[HeldSteps], step: int, source
     why = f"started anew: rank {anew}" if anew else recovery.store.get(f"fault/{recovery.generation - 1}").decode()
     whence = "" if source is None else f", with the state of rank {source}"
     tell(f"{why}; rank {recovery.rank} goes on after step {step:,}{whence}, {time.monotonic() - began:.2f} s after all had come")
-
-
-def _seed(seed: int, step: int, recovery: _Recovery) -> None:
-    drawn = ((seed * 1_000_003 + step) * recovery.world + recovery.rank) % (1 << 63)
-    random.seed(drawn)
-    torch.manual_seed(drawn)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(drawn % (1 << 32))

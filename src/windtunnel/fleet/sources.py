@@ -35,7 +35,7 @@ FEWEST_ROWS = 2048
 def read_run(run: str, last: int | None = None, rows: int | None = None) -> Recorded:
     """What a run's folder or its collector has: of the last `last` steps; of rings, the last `rows` records of each."""
     if is_url(run):
-        from windtunnel.fleet.wire.token import token_of
+        from windtunnel.fleet.wire.secrets import token_of
 
         return recorded_of_url(run, token_of(None), last)
     folder = run_folder(Path(run))

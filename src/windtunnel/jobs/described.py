@@ -11,7 +11,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.hub_names import HubName, find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.recipes.names import is_recipe
+from windtunnel.formats.jobs.recipes.values import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
 from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import merge_texts

@@ -16,7 +16,7 @@ def summarise_ignored(ignored: Sequence[str], form: str) -> list[str]:
     """Ignored keys: first those that may matter, one a line; those without effect are in one line at the end."""
     if not ignored:
         return []
-    from windtunnel.formats.jobs.harmless_keys import split as split_ignored
+    from windtunnel.formats.jobs.keys import split as split_ignored
 
     matter, without = split_ignored(ignored, form)
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []

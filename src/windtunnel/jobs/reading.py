@@ -14,7 +14,7 @@ from windtunnel.base.files import without_gz
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
-from windtunnel.formats.jobs.recipes.names import is_recipe
+from windtunnel.formats.jobs.recipes.values import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, file_of, is_file
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec.loading.files import SUFFIXES

@@ -9,7 +9,7 @@ from windtunnel.base.errors import FileError, SpecError, nearest
 from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import MODEL_APART, OWN
 from windtunnel.formats.jobs.import_job import format_of_table
-from windtunnel.formats.jobs.recipes.names import split
+from windtunnel.formats.jobs.recipes.values import split
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.script_call import file_of
 from windtunnel.formats.text.source import read_source

@@ -10,8 +10,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, check_fidelity, check_threads
 from windtunnel.base.options import asks
 from windtunnel.network.closed.collective import sweep as closed_sweep
-from windtunnel.network.options import OPS, CollectiveOptions
-from windtunnel.network.sizes import sizes_of
+from windtunnel.network.options import OPS, CollectiveOptions, sizes_of
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm

@@ -15,43 +15,7 @@ from windtunnel.records import About, read
 
 CARD = "DATA_CARD.md"
 
-TEXT = """# {device}: times of kernels and layers
-
-## What
-{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel profile` (plan `{plan}`). A row of level
-kernel is one operator (usually one kernel) at one shape: its median time with spread, what the host needs to enqueue it, memory,
-clock, power where the board tells, and the name of the longest kernel. Rows of the other levels are modules of a layer, layers of a
-model and steps on one GPU, each pass apart.
-
-| level | op | dtype | mode | rows | did not fit | shortest | longest |
-|---|---|---|---|---:|---:|---:|---:|
-{table}
-
-## How
-Random normal operands. 10 warm-ups and 20 repetitions (fewer, down to 3, where one takes over 50 ms; 2 and 7 on a CPU). Before
-each repetition twice the last cache is overwritten and the device is kept busy until the host has enqueued the work, so a time is
-the device's alone. Executions under 20 µs are timed several in a row (the row's note says how many), so all but the first find a
-warm cache. Kernel names come from a second run under the profiler. Layers run as in training, over whatever the cache holds; their
-kernels, sub-modules and steps must add up to them within the stated tolerance, or the row is marked open and not used.
-
-## Conditions
-| | |
-|---|---|
-{conditions}
-
-SM clock while measuring: {clock}. Rows with throttling: {throttled}.
-Where and when: <the machine, its cooling and power cap, the date>.
-
-## Licence and source
-{licence}. {source}.
-
-## Limits
-* One board of one kind: boards differ by a few per cent, and clocks move with temperature. Repeated on: <boards, their spread>.
-* {skipped}
-* Isolated kernels: no communication beside them, no allocator traffic, a cold cache before most of them.
-* FLOP and bytes are what must be computed and moved once (masked pairs not counted), not what a profiler counted.
-* Not to be used for: <anything known>.
-"""
+TEXT = Path(__file__).with_name("data_card.md").read_text(encoding="utf-8")
 
 
 def write_card(folder: Path, plan: str, template: str = TEXT) -> Path:

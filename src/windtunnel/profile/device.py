@@ -82,7 +82,7 @@ class Device:
     def l2(self) -> int:
         """Size of the last-level cache, B."""
         if not self.cuda:
-            return _cpu_cache()
+            return min(max(_cache_sizes(CACHES), default=CPU_CACHE), 4 * CPU_CACHE)
         properties = self.torch.cuda.get_device_properties(self.index)
         return int(getattr(properties, "L2_cache_size", 0)) or 64 * 2**20
 
@@ -218,10 +218,6 @@ def _cpu_cores() -> int:
     import os
 
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cpu_cache() -> int:
-    return min(max(_cache_sizes(CACHES), default=CPU_CACHE), 4 * CPU_CACHE)
 
 
 def own_cache(caches: Path) -> int:

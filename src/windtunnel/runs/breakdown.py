@@ -73,7 +73,9 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
     busy = union(events.begin[device], end[device])
     waits = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
     waiting = union(events.begin[waits], end[waits])
-    first = _first_after(events, device)
+    rows = np.flatnonzero(device)
+    order = np.argsort(events.begin[rows], kind="stable")
+    first = events.begin[rows][order], rows[order]
     launches = launch_of(events)
     classes, streams = _Classes(events), _Streams(events, device)
     for window in windows_of(run, trace):
@@ -108,12 +110,6 @@ def _idle_seconds(
     host = float(np.sum(sizes[by_host])) - sync
     queued = (launch >= 0) & ~late
     return host, sync, float(np.sum(sizes[queued])), float(np.sum(sizes[known & (launch < 0)]))
-
-
-def _first_after(events: Events, device: Bools) -> tuple[Floats, Int64s]:
-    rows = np.flatnonzero(device)
-    order = np.argsort(events.begin[rows], kind="stable")
-    return events.begin[rows][order], rows[order]
 
 
 class _Classes:

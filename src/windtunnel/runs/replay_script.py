@@ -24,66 +24,7 @@ TYPES = {
 }  # fmt: skip
 """The profiler's names of number formats -> PyTorch's."""
 
-SCRIPT = '''"""{op} as {source} has it: {number} calls of {micros:.1f} us in the mean."""
-
-import time
-from statistics import median
-
-import torch
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def tensor(sizes, strides, dtype):
-    """Random numbers of these sizes and strides; whole numbers are zeros and ones."""
-    if dtype.is_floating_point:
-        made = torch.randn(sizes, device=DEVICE).to(dtype)
-    else:
-        made = torch.randint(0, 2, sizes, device=DEVICE).to(dtype)
-    return made if strides is None else torch.empty_strided(sizes, strides, dtype=dtype, device=DEVICE).copy_(made)
-
-
-INPUTS = [
-{inputs}
-]
-
-
-def find_overload():
-    """The overload that takes these inputs, and its arguments by place and by name."""
-    for overload in (getattr(torch.ops.{path}, name) for name in torch.ops.{path}.overloads()):
-        pairs = list(zip(overload._schema.arguments, INPUTS))
-        given = [value for argument, value in pairs if not argument.kwarg_only]
-        named = {{argument.name: value for argument, value in pairs if argument.kwarg_only and value is not None}}
-        try:
-            overload(*given, **named)
-        except (RuntimeError, TypeError):
-            continue
-        if len(overload._schema.arguments) >= len(INPUTS):
-            return lambda: overload(*given, **named)
-    raise SystemExit("{op} takes no such inputs here")
-
-
-RUN = find_overload()
-
-
-def seconds():
-    """One call, by the device's own clock."""
-    if DEVICE == "cpu":
-        began = time.perf_counter()
-        RUN()
-        return time.perf_counter() - began
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    RUN()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3
-
-
-for _ in range(10):
-    seconds()
-print(f"{op}: {{1e6 * median(seconds() for _ in range(20)):.1f}} us; the trace has {micros:.1f} us")
-'''
+SCRIPT = Path(__file__).with_name("replay_script.txt").read_text(encoding="utf-8")
 
 
 def write_replay(files: Sequence[str | Path], op: str) -> str:

@@ -159,7 +159,11 @@ def change_of(text: str, machine: TracedMachine) -> TraceChange:
             text, "gemm", ratio, f"matrix products by the ratio of the peaks, {ratio:g}; casts to fp8 are not added"
         )
     if head == "gpu":
-        return _other_gpu(text, value, machine)
+        from windtunnel.spec.loading.load import load_gpu
+
+        ratios = kernel_ratios(machine.job, _gpu(machine, text), load_gpu(value))
+        kept = "calls (the scale-up links and NICs of the trace stay: cluster=CLUSTER changes them too), launches and gaps"
+        return TraceChange(text, partial(_by_class, ratios), kept, _describe_ratios(ratios, machine.job))
     if head == "network":
         return _other_network(text, value, machine)
     if head == "cluster":
@@ -217,14 +221,6 @@ def _choose_kernels(graph: TraceGraph, which: str) -> Bools:
 
 def _kernels(graph: TraceGraph) -> Bools:
     return np.asarray((graph.kind == TaskKind.COMPUTE) & ~graph.on_host)
-
-
-def _other_gpu(text: str, name: str, machine: TracedMachine) -> TraceChange:
-    from windtunnel.spec.loading.load import load_gpu
-
-    ratios = kernel_ratios(machine.job, _gpu(machine, text), load_gpu(name))
-    kept = "calls (the scale-up links and NICs of the trace stay: cluster=CLUSTER changes them too), launches and gaps"
-    return TraceChange(text, partial(_by_class, ratios), kept, _describe_ratios(ratios, machine.job))
 
 
 def _by_class(ratios: dict[str, float], graph: TraceGraph, seconds: Floats) -> Floats:

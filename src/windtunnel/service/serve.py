@@ -1,4 +1,7 @@
-"""Runs a service until SIGTERM or SIGINT."""
+"""Runs a service until SIGTERM or SIGINT.
+
+uvicorn behind a door that drops slow strangers, with the start and end of the application.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.fleet.collect.door import GuardedServer
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.service.settings import ServiceSettings
 
@@ -55,7 +59,6 @@ def serve(
     from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard
     from windtunnel.service.web.log import log_request, set_up_log
     from windtunnel.service.web.seen import SeenRequest
-    from windtunnel.service.web.server import ServiceServer
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None
@@ -132,3 +135,21 @@ def open_listener(place: ServePlace) -> tuple[socket.socket, str]:
         raise FileError(where, error.strerror or str(error), "an address that is free", "Name another --port.") from error
     shown = f"[{host}]" if ":" in host else host
     return listener, f"{'https' if place.certificate else 'http'}://{shown}:{listener.getsockname()[1]}"
+
+
+class ServiceServer(GuardedServer):
+    """Runs the application's own start and end too, which a mounted page needs."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """The application first, then the door."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.should_exit = True
+            return
+        await super().startup(sockets)
+
+    async def main_sweep(self) -> None:
+        """Ends connections that are too slow, once a second."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.door.sweep()

@@ -20,7 +20,7 @@ from tests.faults.checkpoints.points import STAGE, die, patch_stage
 from windtunnel.fleet.checkpoint import flush_process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.commit import LostSaveError
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 STEPS = 6
 TENSORS, NUMBERS = 6, 1 << 15

@@ -22,7 +22,7 @@ from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 from windtunnel.records.incidents import Incident, read_incidents
 
 ROOT = Path(__file__).parents[3]

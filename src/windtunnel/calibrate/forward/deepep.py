@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.calibrate.engines.columns import held_out
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
-from windtunnel.formats.machines.kernels.measured.collectives_file import NODES
+from windtunnel.formats.machines.kernels.measured.calls import NODES
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
 from windtunnel.network.closed.deepep import SCALED, DispatchCurve, dispatch_seconds
 from windtunnel.spec import load_cluster

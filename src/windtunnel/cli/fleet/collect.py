@@ -9,13 +9,6 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet collect --dir run1
-  windtunnel fleet collect --dir run1 --host 10.0.0.5 --secrets run1/secrets
-  windtunnel fleet collect --dir run1 --db postgresql://wt@db/fleet --otlp http://otel:4318
-"""
-
 
 def command(
     dir: Annotated[str, typer.Option("--dir", "-d", metavar="FOLDER", help="Where the run is stored; made if missing.")],
@@ -47,8 +40,8 @@ def command(
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
     from windtunnel.fleet.wire.local_tokens import local_token
+    from windtunnel.fleet.wire.secrets import token_of
     from windtunnel.fleet.wire.timers import apply_timers
-    from windtunnel.fleet.wire.token import token_of
 
     try:
         ranks = [int(part) for part in otlp_ranks.split(",") if part]

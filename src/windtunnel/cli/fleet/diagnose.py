@@ -10,13 +10,6 @@ from windtunnel.cli.shared import complete
 from windtunnel.cli.shared.common import Sets, show_spinner, write_json
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet diagnose
-  windtunnel fleet diagnose memory-copy gpu-burn --expect h100-ib
-  windtunnel fleet diagnose --expect h100-ib --plan --json tests.json
-"""
-
 
 @with_outputs
 def command(

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
     from windtunnel.records.incidents import Incident
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet driver out/fleet/tutorial/driver
-"""
 ENGINES = ("local", "slurm", "ray", "waiting")
 ERRORS = 2.0
 """Times the prediction's stated error that a step may be off before it is told."""
@@ -254,7 +250,7 @@ def engine_of(name: str) -> MakeEngine:
         return RayEngine(command, command.folder.name if command.folder else "job")
 
     def waiting(command: AgentCommand, folder: Path) -> Engine:
-        from windtunnel.fleet.engines.waiting import WaitingEngine
+        from windtunnel.fleet.engines.engine import WaitingEngine
 
         return WaitingEngine()
 

@@ -11,15 +11,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import print_list
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet hang out/fleet
-  windtunnel fleet hang http://10.0.0.5:8470
-  windtunnel fleet hang dumps/nccl_trace_rank_*
-  windtunnel fleet hang slurm-1234.out
-"""
-
-
 EVIDENCE = (
     "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras, CUDA out of memory, "
     "torchrun's table of failures, Xid or other lines of the kernel, of a scheduler, or what torchfrtrace prints"

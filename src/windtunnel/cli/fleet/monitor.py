@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
     from windtunnel.fleet.recorded import Recorded
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet monitor out/fleet
-  windtunnel fleet monitor out/fleet --json alarms.jsonl
-  windtunnel fleet monitor http://10.0.0.5:8470
-  windtunnel fleet monitor out/fleet --job job.toml
-"""
-
 
 def command(
     run: Annotated[str, typer.Argument(metavar="RUN|URL", help="A watched run's folder, or the address of its collector.")],

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
     from windtunnel.goodput.measured import FleetRun
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet replay out/fleet/tutorial
-  windtunnel fleet replay llama3-8b-8xh100 --faults out/fleet/tutorial --nodes 2
-  windtunnel fleet replay llama3.1-405b-16384 --faults 0.004 --days 30
-"""
-
 FAILURES = "llama3-2024"
 """Kinds of failures where a rate alone is given, and the job states none."""
 

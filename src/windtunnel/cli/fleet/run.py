@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
     from windtunnel.fleet.launch.sidecars import Sidecars
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
-  windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
-  windtunnel fleet run --run job --collect --listen 0.0.0.0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
-  windtunnel fleet run --run job --collector https://node0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
-  windtunnel fleet run --nodes 2 --nproc-per-node 4 --spares 1 -- python train.py
-"""
-
 SUMMARY_STEPS = 200
 """Steps that the last lines read from a collector; its monitor has kept what is known of earlier ones."""
 SUMMARY_ROWS = 400_000

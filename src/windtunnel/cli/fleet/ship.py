@@ -7,13 +7,6 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet ship rings --collector https://10.0.0.5:8470 --secrets run1/secrets
-  windtunnel fleet ship rings --collector unix:run1.sock --detail summary
-  windtunnel fleet ship rings --collector http://10.0.0.5:8470 --kib-per-second 64
-"""
-
 
 def command(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where the ranks of this node write their rings.")],
@@ -41,7 +34,7 @@ def command(
     ] = None,
 ) -> None:
     from windtunnel.fleet.ship import ShipPolicy, ship
-    from windtunnel.fleet.wire.token import token_of
+    from windtunnel.fleet.wire.secrets import token_of
 
     policy = ShipPolicy(interval=interval, detail=detail, bytes_per_second=kib_per_second * 1024)
     done = ship(Path(folder), collector, policy, token_of(token_file), secrets)

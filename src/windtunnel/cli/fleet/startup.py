@@ -10,13 +10,6 @@ from windtunnel.fleet.startup.layout import parse_mesh
 from windtunnel.fleet.startup.options import StartCostCommandOptions
 from windtunnel.fleet.startup.start_costs import start_costs_of
 
-EXAMPLES = """\b
-Examples:
-  windtunnel fleet startup --mesh dp=8,pp=4,tp=2
-  windtunnel fleet startup --mesh dp=192,pp=8,tp=8 --store hierarchical --bare
-  windtunnel fleet startup --mesh dp=2,pp=2,tp=2 --measure --json -
-"""
-
 
 @bare_command_of(StartCostCommandOptions)
 def command(asked: StartCostCommandOptions) -> None:

@@ -28,13 +28,6 @@ TIP = (
 )
 
 
-EXAMPLES = """\b
-Examples:
-  windtunnel profile run llama3-8b-8xh100 -o layers.parquet
-  windtunnel profile run --model llama3.2-1b --seq 2048 -o layers.parquet --quick
-"""
-
-
 def command(  # long: one option a line
     job: Annotated[
         str | None, typer.Argument(metavar="JOB", help="Catalogue name or job file: its model, shard shapes and number format.")

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 DRY_GPU = "h100-sxm-80gb"
 
 
-EXAMPLES = """\b
-Examples:
-  windtunnel profile sweep llama3-8b-8xh100 -o kernels.parquet --budget 8m
-  windtunnel profile sweep --dry-run
-"""
-
-
 def command(  # long: one option a line
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="Catalogue name or job file: the kernels of its shard, and neighbours.")

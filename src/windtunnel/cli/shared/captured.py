@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import show_spinner, write
-from windtunnel.cli.shared.pages import said_command
+from windtunnel.cli.shared.outputs import said_command
 
 if TYPE_CHECKING:
     from windtunnel.api.capture import Captured

@@ -1,8 +1,13 @@
-"""Where an answer goes: the terminal, JSON, a page, CSV, or its sheet as data. Every verb that has a sheet has these options."""
+"""Where an answer goes: the terminal, JSON, a page, CSV, or its sheet as data. Every verb that has a sheet has these options.
+
+Shared by verbs that write a page: the option, checks before any work is done, and the command that is shown on it.
+"""
 
 from __future__ import annotations
 
 import inspect
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -11,7 +16,6 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write, write_json
-from windtunnel.cli.shared.pages import Html, check_html, said_command
 
 if TYPE_CHECKING:
     from windtunnel.cli.shared.job import JobSource
@@ -140,3 +144,19 @@ def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *more)}
     run.__doc__ = command.__doc__
     return run
+
+
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with drawings.")]
+
+
+def check_html(html: str | None) -> None:
+    """FileError for a page whose name does not end in .html, before anything is simulated."""
+    if html is not None:
+        from windtunnel.draw.page.frame import check_page
+
+        check_page(html)
+
+
+def said_command() -> str:
+    """The command line, to repeat it."""
+    return shlex.join(["windtunnel", *sys.argv[1:]])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,15 +18,24 @@ from windtunnel.base.units import parse_whole
 from windtunnel.cli.shared.machines import check_one_machine, name_machine
 
 Verbs = dict[str, tuple[str | ModuleType, str]]
-"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help. A room above the
-command line states its module in full: `windtunnel.service.command`."""
+"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), or `module:function` where a file has the
+commands of several verbs; and its line in the help. A room above the command line states its module in full:
+`windtunnel.service.command`. Examples of a verb stand in `examples.toml` by the first of these, or are the module's `EXAMPLES`."""
 
 
-def verb_module(name: str | ModuleType) -> ModuleType:
-    """The module of a verb, as `Verbs` names it."""
+class Command(NamedTuple):
+    """The command of a verb whose file has those of several."""
+
+    command: Callable[..., None]
+
+
+def verb_module(name: str | ModuleType) -> ModuleType | Command:
+    """The module of a verb, or its command, as `Verbs` names it."""
     if not isinstance(name, str):
         return name
-    return import_module(name if name.startswith("windtunnel.") else f"windtunnel.cli.{name}")
+    path, _, function = name.partition(":")
+    module = import_module(path if path.startswith("windtunnel.") else f"windtunnel.cli.{path}")
+    return Command(getattr(module, function)) if function else module
 
 
 def with_packages(verbs: Verbs, group: str) -> Verbs:
@@ -88,6 +98,9 @@ def spell_whole_numbers(words: list[str], options: Collection[str]) -> list[str]
 class JobCommand(TyperCommand):
     """A verb; one with a JOB and --set also takes the options of SHORT."""
 
+    shown_as = ""
+    """What `examples.toml` calls it."""
+
     @property
     def takes_short(self) -> bool:
         names = {parameter.name for parameter in self.params}
@@ -111,6 +124,14 @@ class JobCommand(TyperCommand):
             with formatter.section("Short for --set"):
                 formatter.write_dl([(option, path) for option, path in SHORT.items() if option not in own])
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self.shown_as and self.epilog is None:
+            import tomllib
+
+            examples = tomllib.loads(Path(__file__).with_name("examples.toml").read_text(encoding="utf-8")).get(self.shown_as)
+            self.epilog = f"\b\nExamples:\n{examples}" if examples else None
+        super().format_epilog(ctx, formatter)
+
 
 class _Commands(dict[str, Any]):
     """Commands by name, each built on first use."""
@@ -122,7 +143,7 @@ class _Commands(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         module, text = self._verbs_with(name)[name]
         module_found = verb_module(module)
-        if hasattr(module_found, "VERBS"):
+        if isinstance(module_found, ModuleType) and hasattr(module_found, "VERBS"):
             command = typer.main.get_command(
                 application(
                     module_found.VERBS, text, getattr(module_found, "OTHERWISE", None), getattr(module_found, "SHOWN", None)
@@ -132,6 +153,7 @@ class _Commands(dict[str, Any]):
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             one.command(name, cls=JobCommand, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
             command = typer.main.get_command(one)
+            command.shown_as = module if isinstance(module, str) else ""  # type: ignore[attr-defined]
         command.name = name
         self[name] = command
         return command

@@ -1,18 +1,29 @@
-"""The agent of a node: executes the driver's commands through the keeper, and reports the state of the ranks."""
+"""The agent of a node: executes the driver's commands through the keeper, and reports the state of the ranks.
+
+State of each rank of a node, read from its ring, to diagnose a stalled job.
+
+Runs a self-test of `fleet.diagnose` as a subprocess with a time limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from windtunnel.base.addresses import host_port
+from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS as GPU_SECONDS
 from windtunnel.fleet.agent.gpu_health import node_gpus
 from windtunnel.fleet.agent.keeper import is_python
@@ -26,29 +37,36 @@ from windtunnel.fleet.agent.node_probes import (
     own_addresses,
     process_state,
 )
-from windtunnel.fleet.agent.rank_status import read_rank_status
+from windtunnel.fleet.findings.hang import NO_LIFE, RankState
+from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
 from windtunnel.fleet.memory_groups import memory_kills
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import ring_path, ring_sections
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
     AskRankStatus,
+    CallReport,
     Command,
     FromDriver,
     Hello,
     Kill,
     Leave,
     OrderAnswer,
+    PendingReport,
     Pick,
     RankReport,
+    RankStatus,
     RunTest,
     StartRanks,
     Warm,
     Welcome,
-)  # fmt: skip
-from windtunnel.fleet.wire.ports import free_port
+)
 from windtunnel.fleet.wire.secrets import Secrets
+from windtunnel.fleet.wire.sockets import free_port
+from windtunnel.records.sections import Section, Sections, join_sections
 
 BEAT_SECONDS = 1.0
 LOOK_SECONDS = 0.1
@@ -288,8 +306,6 @@ class Agent:
         self._send_answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
 
     async def _run_test(self, command: RunTest) -> None:
-        from windtunnel.fleet.agent.diagnosis import run_diagnosis
-
         self._send_answer(await run_diagnosis(command))
 
     async def _report_rank_status(self, order: int) -> None:
@@ -350,3 +366,85 @@ def _own_address(driver: str) -> str:
         except OSError:
             return socket.gethostbyname(socket.gethostname())
         return str(probe.getsockname()[0])
+
+
+MOST_CALLS = 32
+"""Last collectives of each group that a rank's status holds."""
+
+
+def read_rank_status(
+    folder: Path, pids: Mapping[int, int], states: Mapping[int, str], codes: Mapping[int, int] | None = None
+) -> tuple[tuple[RankStatus, ...], dict[str, tuple[int, ...]]]:
+    """Status of each rank in `pids` (rank → process id) that has a ring of that process, and the groups by label.
+
+    `states`: state letter in /proc of each process that runs. `codes`: exit status of each that has ended.
+    """
+    now, parts, beats = time.time(), [], {}
+    for rank, pid in pids.items():
+        try:
+            reader = RingReader(ring_path(folder, rank))
+        except FileError:
+            continue
+        if reader.meta.pid == pid:
+            tail = reader.read(0)
+            parts.append(ring_sections(reader, tail.rows))
+            process = NO_LIFE[0] if states.get(rank) == "T" else ""
+            silent = max(0.0, now - tail.beat_ns * 1e-9)
+            ended = tail.ended if tail.ended is not None else (codes or {}).get(rank)
+            beats[rank] = Beat(rank, silent, tail.first + len(tail.rows), tail.step, process, ended)
+        reader.close()
+    sections = join_sections(parts)
+    found, _ = rank_states(sections, beats, now)
+    groups = dict(zip(group_labels(sections), sections.groups, strict=True))
+    return tuple(_to_message(state, _last_calls(sections, state.rank)) for state in found.values()), groups
+
+
+def _last_calls(sections: Sections, rank: int) -> tuple[CallReport, ...]:
+    """The last collectives of a rank in each of its groups."""
+    labels = group_labels(sections)
+    mine = (sections.rank == rank) & (sections.section == Section.CALL) & (sections.peer < 0) & (sections.call >= 0)
+    found = []
+    for group, label in enumerate(labels):
+        rows = np.flatnonzero(mine & (sections.group == group))
+        for row in rows[np.argsort(sections.call[rows], kind="stable")][-MOST_CALLS:].tolist():
+            name, size = int(sections.name[row]), sections.bytes[row]
+            text = sections.names[name] if 0 <= name < len(sections.names) else ""
+            known = int(size) if np.isfinite(size) else -1
+            found.append(CallReport(label, int(sections.call[row]), int(sections.comm[row]), text, known))
+    return tuple(found)
+
+
+def _to_message(state: RankState, calls: tuple[CallReport, ...]) -> RankStatus:
+    pending = tuple(
+        PendingReport(call.group, call.number, int(call.comm), call.name, call.peer, call.sends) for call in state.pending
+    )
+    since = state.since if state.since == state.since else -1.0
+    return RankStatus(
+        state.rank, pending, dict(state.begun), dict(state.finished), state.silent, state.process, state.doing, since,
+        state.threads, calls,
+    )  # fmt: skip
+
+
+async def run_diagnosis(command: RunTest) -> OrderAnswer:
+    """Runs the test and returns the answer to `command`. A test that exceeds its limit or prints no result counts as failed."""
+    began = time.monotonic()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "windtunnel.fleet.diagnose", command.name, "--json", *command.options,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        said, complained = await asyncio.wait_for(child.communicate(), command.limit)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        return OrderAnswer(command.order, passed=False, seconds=time.monotonic() - began, why=f"no end within {command.limit:g} s")
+    seconds = time.monotonic() - began
+    try:
+        line = json.loads(said.decode().strip().splitlines()[-1])
+        return OrderAnswer(
+            command.order, passed=line["passed"], seconds=seconds, why=f"{command.name}: {line.get('why') or ''}".strip()
+        )
+    except (ValueError, IndexError, KeyError):
+        last = (complained.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1]
+        return OrderAnswer(command.order, passed=False, seconds=seconds, why=f"{command.name} says {last[:200]}")

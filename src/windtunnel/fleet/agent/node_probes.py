@@ -1,4 +1,7 @@
-"""Readings of a node: process states, rings, logs, NIC counters, out-of-memory kills."""
+"""Readings of a node: process states, rings, logs, NIC counters, out-of-memory kills.
+
+Error patterns in training logs, from the most to the least specific.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.log_patterns import last_exception, match_lines
+from windtunnel.base.text import redact
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.children import note_exit_in
-from windtunnel.fleet.wire.messages import EndReport, LogFinding
+from windtunnel.fleet.wire.messages import EXCEPTION_LINE, EndReport, LogFinding
 from windtunnel.records.sections import Section
 
 READ_AT_ONCE = 1 << 18
@@ -184,3 +187,44 @@ def _read_int(path: Path) -> int:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
+
+
+PATTERNS: tuple[tuple[str, str], ...] = (
+    ("oom", r"CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
+    ("nccl", r"NCCL (error|failure)|ncclSystemError|ncclInternalError|ncclUnhandled|ncclRemoteError|Watchdog caught collective"),
+    ("cuda", r"CUDA error|CUDA driver error|cudaError|CUBLAS_STATUS_|CUDNN_STATUS_(?!SUCCESS)|device-side assert|\bXid\b"),
+    ("storage", r"No space left on device|Input/output error|Read-only file system|Stale file handle|Disk quota exceeded"),
+    ("data", r"DataLoader worker|UnpicklingError|BadZipFile|zlib\.error|JSONDecodeError|corrupt(ed)? (record|sample|shard)"),
+    ("nan", r"(?i:\b(loss|grad[a-z_]*|norm)\b[^\n]{0,24}[\s=:]-?(nan|inf)\b)|FloatingPointError|contains (NaN|inf)"),
+    ("segfault", r"Segmentation fault|SIGSEGV"),
+    ("port", r"EADDRINUSE|[Aa]ddress already in use"),
+    (
+        "peer",
+        r"Connection (reset|closed|refused)|DistNetworkError(?![^\n]{0,400}EADDRINUSE)|DistStoreError|"
+        r"Broken pipe|failed to connect|\[gloo/|recvValue",
+    ),
+)
+"""(kind, expression). "peer": the rank ended because another one did; "port": another process already listens on its port."""
+_ALL = re.compile("|".join(f"(?P<{kind}>{expression})" for kind, expression in PATTERNS))
+KINDS = frozenset(kind for kind, _ in PATTERNS)
+_RAISED = re.compile(r"^(?:\[\w+\]:\s?)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::[^\n]*)?)$", re.M)
+LINE = 400
+"""Longest line that is reported, in characters."""
+
+
+def match_lines(text: str) -> list[LogFinding]:
+    """The first matching line of each kind in `text`, in the order of the text."""
+    seen: dict[str, LogFinding] = {}
+    for match in _ALL.finditer(text):
+        kind = match.lastgroup if match.lastgroup in KINDS else next(k for k, v in match.groupdict().items() if v and k in KINDS)
+        if kind not in seen:
+            start = text.rfind("\n", 0, match.start()) + 1
+            end = text.find("\n", match.end())
+            seen[kind] = LogFinding(kind, redact(text[start : end if end >= 0 else len(text)].strip())[:LINE])
+    return list(seen.values())
+
+
+def last_exception(text: str) -> LogFinding | None:
+    """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's prefix `[rank0]: `."""
+    lines = _RAISED.findall(text)
+    return LogFinding(EXCEPTION_LINE, redact(lines[-1].strip())[:LINE]) if lines else None

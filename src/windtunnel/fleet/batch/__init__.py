@@ -4,10 +4,9 @@ body.
 
 from __future__ import annotations
 
-from windtunnel.fleet.batch.columns import OPEN_ROWS, ROWS, SUMMARIES, BatchTable
+from windtunnel.fleet.batch.columns import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, summarise, table_of_rows
 from windtunnel.fleet.batch.message import Batch, BatchHead, decode, encode, head_of
 from windtunnel.fleet.batch.meta import BatchMeta, RankBeat, RingIdentity, Stamps
-from windtunnel.fleet.batch.rows import summarise, table_of_rows
 
 __all__ = [
     "OPEN_ROWS",

@@ -200,7 +200,7 @@ class RankLoadPlan:
     """
 
     def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
-        self.keys = {key: _saved_key(key, value, rank, world) for key, value in state.items()}
+        self.keys = {key: (rank_key(key, rank % world) if isinstance(value, PerRank) else key) for key, value in state.items()}
         self.state = {self.keys[key]: value for key, value in zip(state, collect_state(state, rank).values(), strict=True)}
         for key, value in self.state.items():
             if isinstance(value, NamedOptions):
@@ -236,10 +236,6 @@ class RankLoadPlan:
             target = self.planner.resolve_tensor(item).detach()
             target.copy_(tensor)
             self.planner.commit_tensor(item, target)
-
-
-def _saved_key(key: str, value: Any, rank: int, world: int) -> str:
-    return rank_key(key, rank % world) if isinstance(value, PerRank) else key
 
 
 def read_step(

@@ -12,8 +12,8 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat
+from windtunnel.fleet.batch.columns import group_rows
 from windtunnel.fleet.batch.message import decode_meta, decode_tables
-from windtunnel.fleet.batch.rows import group_rows
 from windtunnel.fleet.collect.log import FRAME, DamagedSpan, Frame, frames
 from windtunnel.fleet.collect.registry import Rings, RunNumbers
 

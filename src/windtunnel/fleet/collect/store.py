@@ -20,7 +20,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import Stamps
-from windtunnel.fleet.batch.rows import group_rows
+from windtunnel.fleet.batch.columns import group_rows
 from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
 from windtunnel.fleet.collect.decode import chunks, frames_from, newest_frames, open_columns, read_segment_meta, summarise_rows
 from windtunnel.fleet.collect.index import RunIndex, default_url

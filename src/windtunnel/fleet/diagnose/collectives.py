@@ -17,7 +17,7 @@ from typing import Any
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 CPU_RANKS = 4
 """Ranks within a node that is tested on its CPU."""

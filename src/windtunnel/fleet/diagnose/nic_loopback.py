@@ -13,7 +13,7 @@ from pathlib import Path
 
 from windtunnel.fleet.diagnose import tcp
 from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 DEVICES = Path("/sys/class/infiniband")
 PROGRAM = "ib_write_bw"

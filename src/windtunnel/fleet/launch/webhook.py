@@ -65,10 +65,6 @@ def _event_of(alarm: Alarm) -> _Event:
     return _Event(str(alarm.verdict), alarm.text, alarm.hosts, alarm.cleared, key, alarm.verdict == "hang", alarm.as_dict())
 
 
-def _without_secrets(event: _Event) -> _Event:
-    return replace(event, text=redact(event.text), told=_redact_values(event.told))
-
-
 def _redact_values(told: Any) -> Any:
     """Plain data whose texts hold no secrets."""
     if isinstance(told, dict):
@@ -142,7 +138,7 @@ class AlarmWebhook:
 
     def _send_all(self) -> None:
         while (event := self._queue.get()) is not None:
-            body = json.dumps(self._body(_without_secrets(event))).encode()
+            body = json.dumps(self._body(replace(event, text=redact(event.text), told=_redact_values(event.told)))).encode()
             why = ""
             for number in range(self._limits.tries):
                 if number:

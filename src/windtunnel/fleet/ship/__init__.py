@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.shipper import NodeShipper, ship
+from windtunnel.fleet.ship.shipper import NodeShipper, ShipPolicy, ship
 
 __all__ = ["NodeShipper", "ShipPolicy", "ship"]

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.shipper import ship
+from windtunnel.fleet.ship.shipper import ShipPolicy, ship
 from windtunnel.fleet.wire.timers import apply_timers
 
 

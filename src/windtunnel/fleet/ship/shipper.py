@@ -24,9 +24,7 @@ from windtunnel.fleet.batch import SUMMARIES, Batch, BatchMeta, BatchTable, Stam
 from windtunnel.fleet.batch.columns import MOST_ROWS
 from windtunnel.fleet.batch.meta import MOST_RINGS, RankBeat, identity_of
 from windtunnel.fleet.ring import ROW, RingReader, RowState
-from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.post import Poster
-from windtunnel.fleet.ship.process_state import ProcessState
 
 _BACKOFF = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _FIRST_ROW_BYTES = 10.0
@@ -367,3 +365,59 @@ def _rows_to_show(rows: Any, open_now: Any) -> Any:
     inside = np.flatnonzero(open_now & (rows["state"] == RowState.OPEN))[-_OPEN_SHOWN:]
     issued = np.flatnonzero(open_now & (rows["state"] == RowState.ISSUED))[:_ISSUED_SHOWN]
     return np.concatenate([inside, issued])
+
+
+RANKS_A_SECOND = 2500
+"""Ranks that send in each second by default: a rank of a 10,000-rank job sends every 4 s."""
+
+
+@dataclass(frozen=True)
+class ShipPolicy:
+    """How often a node sends, and how much."""
+
+    interval: float = 0.0
+    """Seconds between batches; 0: by the job's size, 1 s up to 2,500 ranks."""
+    detail: str = "full"
+    """"full": every row; "summary": only counts and durations by step and section."""
+    bytes_per_second: float = 0.0
+    """Limit of the node; beyond it whole steps are sent as summaries; 0: no limit."""
+    linger: float = 5.0
+    """Seconds to wait for new rings after all ranks have ended."""
+    patience: float = 30.0
+    """Seconds to retry the last rows if the collector does not answer, after all ranks have ended."""
+    timeout: float = 20.0
+    """Timeout of one request in seconds."""
+
+    def seconds(self, world: int) -> float:
+        """Interval between two batches of a job of `world` ranks."""
+        return self.interval or min(10.0, max(1.0, world / RANKS_A_SECOND))
+
+
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "sleeping",
+    "I": "sleeping",
+    "T": "stopped",
+    "t": "stopped",
+    "Z": "zombie",
+    "X": "gone",
+}
+
+
+class ProcessState:
+    """State of a process by its id. A later process with the same id is another one, and this one is gone."""
+
+    def __init__(self, pid: int) -> None:
+        self._path = Path("/proc") / str(pid) / "stat"
+        self._started = ""
+
+    def state(self) -> str:
+        """running, sleeping, stopped, zombie or gone."""
+        try:
+            words = self._path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            letter, started = words[0], words[19]
+        except (OSError, IndexError):
+            return "gone"
+        self._started = self._started or started
+        return _STATES.get(letter, "running") if started == self._started else "gone"

@@ -24,7 +24,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.startup.layout import parse_mesh
 from windtunnel.fleet.startup.operation_counts import Operations, StartCounts, World
-from windtunnel.fleet.wire.ports import free_port
+from windtunnel.fleet.wire.sockets import free_port
 
 LIMIT = timedelta(seconds=300)
 

@@ -1,4 +1,4 @@
-"""The driver's certificate and the token that agents present. Neither is ever on a command line."""
+"""The driver's certificate and the token that agents present, and a collector's. None is ever on a command line."""
 
 from __future__ import annotations
 
@@ -97,3 +97,16 @@ def _certificate() -> tuple[str, str]:
     )  # fmt: skip
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return made.public_bytes(serialization.Encoding.PEM).decode(), pem.decode()
+
+
+def token_of(file: str | None) -> str | None:
+    """The shared secret of a file or of the environment."""
+    if file is None:
+        return os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(file, str(error), "a file with the token in its first line") from error
+    if not token or "\n" in token or not token.isascii():
+        raise FileError(file, "nothing, several lines or letters beyond ASCII", "one line of ASCII")
+    return token

@@ -7,10 +7,13 @@ What is left must be a name of the catalogue or of `catalog/hub.toml`, number fo
 Names that are like one that is not known.
 
 Words of names on a hub: what they say of a model's weights and tuning, and how a name is cut into them.
+
+The size of a vocabulary from a tokenizer's name (`catalog/tokenizers.toml`); tokenizers themselves are not read.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.base.files import CATALOG
 from windtunnel.spec import Model, load_model, names
+from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.loading.resolve import merge
 from windtunnel.spec.model import Checkpoint
@@ -332,3 +336,30 @@ def spellings(key: str) -> set[str]:
     """A canonical name as identifiers have it: versions without their point ("qwen-25-7b"), points as further dashes."""
     versions = re.sub(r"(\d)\.(\d+)(?![\d.]*[bm](?:-|$))", r"\1\2", key)
     return {versions, key.replace(".", "-"), versions.replace(".", "-")} - {key}
+
+
+USUAL = 131072
+"""Assumed where neither type nor name tells: 2^17, what recent tokenizers come to."""
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return read_table(ROOT / "tokenizers.toml")
+
+
+def vocabulary_of_type(kind: str) -> int | None:
+    """The vocabulary that a tokenizer type of Megatron-LM brings with it."""
+    size: int | None = _table()["types"].get(kind)
+    return size
+
+
+def vocabulary_of_patch(kind: str) -> int | None:
+    """The same of a type that Pai-Megatron-Patch adds, before its extra words."""
+    size: int | None = _table()["patched"].get(kind)
+    return size
+
+
+def vocabulary_of_name(name: str) -> int | None:
+    """The vocabulary of the model or tokenizer that a name or path speaks of."""
+    wanted = name.lower().replace("_", "-")
+    return next((int(row["size"]) for row in _table()["names"] if row["part"] in wanted), None)

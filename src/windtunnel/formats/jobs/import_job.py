@@ -12,14 +12,14 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import IMPORTERS, Importer, module_of
-from windtunnel.formats.jobs.deepspeed.named_files import open_named_files
+from windtunnel.formats.jobs.deepspeed.configuration import open_named_files
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.primus import files as primus_files
+from windtunnel.formats.jobs.primus import experiment as primus_files
 from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
-from windtunnel.formats.jobs.recipes.names import is_recipe
+from windtunnel.formats.jobs.recipes.values import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, ScriptCommands
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of

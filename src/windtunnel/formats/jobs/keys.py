@@ -4,17 +4,23 @@ OmegaConf's interpolations `${a.b}` in a table, replaced by the values that they
 
 `${mul:2,3}`, `div`, `max` and `min` of whole numbers are calculated, as NeMo RL's configurations have them. Those that point
 nowhere, or to a resolver such as `${oc.env:NAME}`, stay as written.
+
+Keys of each format that change neither the time nor the memory of a step (`catalog/harmless_keys.toml`); what else is ignored
+may matter.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import read_table
 
 COUNT = "a whole number of 1 or more"
 
@@ -141,3 +147,35 @@ def _at(path: str, written: str, table: Mapping[str, Any], depth: int, room: lis
         value = value[part]
     room[0] -= 1
     return _fill_value(value, table, depth + 1, room) if room[0] > 0 and not isinstance(value, (Mapping, list)) else written
+
+
+_TRAINERS = ("accelerate", "trainer", "axolotl")
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return read_table(ROOT / "harmless_keys.toml")
+
+
+def harmless_of_trainer(trainer: str) -> list[str]:
+    """Keys of a trainer of reinforcement learning that its update does not have, and that cost nothing."""
+    keys: list[str] = _table()["rl"][trainer]
+    return keys
+
+
+def is_harmless(key: str, form: str = "") -> bool:
+    """Whether an ignored key of a format changes nothing that is predicted. A flag may have its value behind it."""
+    path = key.partition(" ")[0].lstrip("-").replace("-", "_")
+    first, last = path.partition(".")[0], path.rpartition(".")[2]
+    if form in ("huggingface", ""):
+        return last in _table()["huggingface"]
+    if any(one in form for one in _TRAINERS):
+        return first in _table()["trainer"] or last in _table()["trainer"]
+    sections = _table()["sections"].get(form, [])
+    return any(path == one or path.startswith(f"{one}.") for one in sections) or last in _table()["training"]
+
+
+def split(ignored: Sequence[str], form: str) -> tuple[list[str], list[str]]:
+    """(keys that may matter, keys without effect)."""
+    matter = [key for key in ignored if not is_harmless(key, form)]
+    return matter, [key for key in ignored if is_harmless(key, form)]

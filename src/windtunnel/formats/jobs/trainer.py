@@ -18,8 +18,7 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs import trainer_keys
-from windtunnel.formats.jobs.deepspeed.configuration import sharding_fields
-from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, precision_of
+from windtunnel.formats.jobs.deepspeed.configuration import fields_of, left_in, precision_of, sharding_fields
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "llm-foundry"
 KNOWN_BY = re.compile(r"\[batch=\d+/\d+\]:|Train throughput/(?:device/)?\w+_per_sec:")
@@ -20,14 +20,11 @@ _METRIC = re.compile(r"Train (\S+): (\S+)")
 _ARGUMENT = re.compile(r"^\s*(max_seq_len|global_train_batch_size|device_train_microbatch_size|n_gpus|run_name):\s*(\S+)")
 
 
-class ComposerLines:
+class ComposerLines(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._open: tuple[int, dict[str, float]] | None = None
 
     def line(self, text: str) -> None:
@@ -53,8 +50,7 @@ class ComposerLines:
         batch = self.log.number("global_train_batch_size")
         loss = next((value for name, value in metrics.items() if name.startswith(("loss/", "languagecrossentropy"))), NAN)
         gigabytes = metrics.get("memory/peak_allocated_mem", metrics.get("memory/peak_active_mem", NAN))
-        self.step_lines += 1
-        self.log.add(
+        self.add(
             StepLine(
                 step, seconds, tokens if tokens == tokens else batch * self.log.number("max_seq_len"),
                 metrics.get("throughput/device/flops_per_sec", NAN) * 1e-12, loss, gigabytes * 1e9, samples=batch,

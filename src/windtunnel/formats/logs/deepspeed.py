@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "DeepSpeed"
 KNOWN_BY = re.compile(
@@ -46,14 +46,11 @@ _KEPT = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumul
          "zero_optimization_stage", "zero_enabled", "fp16_enabled", "bfloat16_enabled", "steps_per_print", "pipeline")  # fmt: skip
 
 
-class DeepSpeedLines:
+class DeepSpeedLines(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self.summaries: list[dict[str, float]] = []
         self._printed: list[float] = []
         self._breakdowns: list[float] = []

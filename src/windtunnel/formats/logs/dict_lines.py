@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from statistics import median
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Trainer (dicts)"
 _SECONDS = (
@@ -58,14 +58,11 @@ _FIGURES = ("_time", "_tflops", "/generation", "/make_experience", "/ppo_train",
 """How the names of phases end that are kept beside the steps."""
 
 
-class DictLines:
+class DictLines(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._next = 1
         self._figures: dict[str, list[float]] = defaultdict(list)
         self._before: tuple[int, float] | None = None
@@ -100,8 +97,7 @@ class DictLines:
             if not any(name in said for name in _LOSSES):
                 return  # metrics of the machine or of an evaluation
             seconds = self._since(step, clock)
-        self.step_lines += 1
-        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first_number(said, _LOSSES), memory=memory))
+        self.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first_number(said, _LOSSES), memory=memory))
 
     def _since(self, step: int, clock: float) -> float:
         """Seconds a step since the last line of metrics; NaN for the first one, and behind a restart."""

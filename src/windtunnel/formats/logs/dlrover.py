@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, epoch_seconds
 
 NAME = "DLRover"
 KNOWN_BY = re.compile(r"\[#(?:step|log|save)\] \[(?:BEGIN|END|INSTANT)\] \{")
@@ -16,14 +16,11 @@ _EVENT = re.compile(r"^\[([^\]]+)\] \[[^\]]*\] \[([^\]]*)\] \[[^\]]*\] \[#(\w+)\
 _OPEN_AT_MOST = 1000
 
 
-class DlroverLines:
+class DlroverLines(StepLines):
     """Collects the events of one file."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._begun: dict[str, float] = {}
 
     def line(self, text: str) -> None:
@@ -43,11 +40,7 @@ class DlroverLines:
         elif kind == "step" and turn == "END":
             begin, step = self._begun.pop(identity, NAN), table.get("global_step")
             if isinstance(step, int) and 0 <= step < 2**62:
-                self.step_lines += 1
-                self.log.add(StepLine(step, epoch_seconds(time) - begin, begin=begin))
-
-    def close(self) -> None:
-        """Steps without an end are left out."""
+                self.add(StepLine(step, epoch_seconds(time) - begin, begin=begin))
 
 
 READER = DlroverLines

@@ -21,24 +21,7 @@ from windtunnel.formats.logs import (
     torchtitan,
     verl,
 )
-from windtunnel.formats.logs.step_log import StepLog
-
-
-class FrameworkReader(Protocol):
-    """Collects the lines of one framework in one log."""
-
-    log: StepLog
-    step_lines: int
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the next line is wanted, whatever it holds."""
-
-    def line(self, text: str) -> None:
-        """Takes one line of the log that holds a word, or that it waits for."""
-
-    def close(self) -> None:
-        """The log has ended."""
+from windtunnel.formats.logs.step_log import StepLines
 
 
 class Framework(Protocol):
@@ -48,7 +31,7 @@ class Framework(Protocol):
     NAME: str
     KNOWN_BY: re.Pattern[str]
     WORDS: tuple[str, ...]
-    READER: Callable[[], FrameworkReader]
+    READER: Callable[[], StepLines]
 
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, nemo_rl, levanter)

@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
+from windtunnel.formats.text.source import load_json
 from windtunnel.records.run import Run, Steps
 
 _WANTED = "golden values of Megatron-LM: lm loss, iteration-time or mem-max-allocated-bytes, by step"

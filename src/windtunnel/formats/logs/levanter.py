@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Levanter"
 KNOWN_BY = re.compile(r"Progress on:train [\d.]+k?M?it/")
@@ -17,14 +17,8 @@ _LOSS = re.compile(r"loss=([-+\d.eE]{1,40})")
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6}
 
 
-class LevanterLines:
+class LevanterLines(StepLines):
     """Collects the lines of one log. The rate is a mean over the last steps; steps above a thousand are rounded."""
-
-    waiting = False
-
-    def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
 
     def line(self, text: str) -> None:
         """Takes one line with a word."""
@@ -35,13 +29,9 @@ class LevanterLines:
             return
         loss = _LOSS.search(text)
         self.log.total_steps = round(of)
-        self.step_lines += 1
-        self.log.add(
+        self.add(
             StepLine(round(at), 1.0 / rate if found["unit"] == "it/s" else rate, loss=as_number(loss[1]) if loss else NAN)
         )  # fmt: skip
-
-    def close(self) -> None:
-        """Nothing stays open between lines."""
 
 
 READER = LevanterLines

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from windtunnel.base.files import table_beside
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{0,40}\.?\d{1,40}(?:[eE][-+]?\d{1,3})?)(?:[kKMBT](?![A-Za-z]))?|nan|inf"
 """A number with thousands between commas, or a scale behind it."""
@@ -69,14 +69,11 @@ class _Open:
     phases: dict[str, float] = field(default_factory=dict)
 
 
-class FormReader:
+class FormReader(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self, form: LineForm) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._form = form
         self._open: _Open | None = None
         self._printed: list[float] = []

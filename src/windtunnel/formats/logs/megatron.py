@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "Megatron-LM"
 KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10} arguments -{10}|Step Time : [\d.]+s GPU utilization")
@@ -36,12 +36,11 @@ _WRAPPED = 3
 """Lines that a terminal may have cut an iteration line into."""
 
 
-class MegatronLines:
+class MegatronLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self.timer_lines = 0
         self.units: set[str] = set()
         self.tflops_logged: list[float] = []
@@ -144,8 +143,7 @@ class MegatronLines:
         line.begin = printed - line.seconds
         if line.tflops == line.tflops:
             self.tflops_logged.append(line.tflops)
-        self.step_lines += 1
-        self.log.add(line)
+        self.add(line)
 
     def _memory(self, text: str) -> None:
         for step, megabytes in _MEMORY.findall(text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import StepLine, StepLines, as_number
 
 NAME = "NeMo"
 KNOWN_BY = re.compile(r"train_step_timing in s\s*[:=]|Training epoch \d+, iteration \d+/\d+ \|")
@@ -16,14 +16,8 @@ _FIELD = re.compile(r"([A-Za-z_][\w ]*?)\s*[:=]\s*([-+\d.eE]+)")
 _OF = re.compile(r"iteration (\d{1,18})/(\d{1,18})")
 
 
-class NemoLines:
+class NemoLines(StepLines):
     """Collects the lines of one log."""
-
-    waiting = False
-
-    def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
 
     def line(self, text: str) -> None:
         """Takes one line."""
@@ -38,16 +32,12 @@ class NemoLines:
             self.log.total_steps = int(of[2]) + 1
         if batch == batch:
             self.log.arguments["global_batch_size"] = f"{batch:.0f}"
-        self.step_lines += 1
-        self.log.add(
+        self.add(
             StepLine(
                 int(step), seconds, batch * self.log.number("seq_length"), fields.get("tflops_per_gpu", float("nan")),
                 fields.get("reduced_train_loss", float("nan")), samples=batch,
             )
         )  # fmt: skip
-
-    def close(self) -> None:
-        """Nothing stays open between lines."""
 
 
 READER = NemoLines

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from statistics import median
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "NeMo-RL"
 KNOWN_BY = re.compile(r"=====+ Step \d+/\d+ =====+|\u2022 Total step time: [\d.]+s")
@@ -22,14 +22,11 @@ _PHASE = re.compile(r"\u2022 ([\w/]{1,80}): ([\d.]{1,20})s \([\d.]+%\)")
 _RATE = re.compile(r"E2E \(Tokens/sec/gpu\): ([\d.,]{1,20})")
 
 
-class NemoRlLines:
+class NemoRlLines(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._step = 0
         self._loss = NAN
         self._phases: dict[str, list[float]] = defaultdict(list)
@@ -40,8 +37,7 @@ class NemoRlLines:
             self._step, self._loss = int(head[1]), NAN
             self.log.total_steps = int(head[2])
         elif (total := _TOTAL.search(text)) is not None:
-            self.step_lines += 1
-            self.log.add(StepLine(self._step, as_number(total[1]), loss=self._loss))
+            self.add(StepLine(self._step, as_number(total[1]), loss=self._loss))
             self._step += 1  # a log whose headings were filtered out
         elif (loss := _LOSS.search(text)) is not None:
             self._loss = as_number(loss[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "Trainer (tqdm)"
 KNOWN_BY = re.compile(
@@ -31,14 +31,11 @@ _STEPS = re.compile(r"'train_steps_per_second': '?([\d.]{1,20})")
 _MOST = 10**6
 
 
-class ProgressLines:
+class ProgressLines(StepLines):
     """Collects the lines of one log. Of several bars, the one that ran longest is that of the steps."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._bars: dict[int, dict[int, tuple[float, float]]] = {}  # by length: (seconds a step, loss) by step
         self._clock: dict[int, float] = {}
         self._last: tuple[int, int] | None = None

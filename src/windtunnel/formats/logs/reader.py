@@ -14,8 +14,8 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
-from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
-from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
+from windtunnel.formats.logs.frameworks import FRAMEWORKS
+from windtunnel.formats.logs.step_log import StepLines, StepLog, parse_numbers, summarise
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
@@ -74,7 +74,7 @@ def _hint(path: Path) -> str:
     )
 
 
-def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:
+def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLines | None, dict[str, Any]]:
     """The framework with most steps in one log, its reader, and the counts of the log."""
     readers = [(framework.NAME, framework.READER()) for framework in FRAMEWORKS]
     takers = [(reader, framework.WORDS) for (_, reader), framework in zip(readers, FRAMEWORKS, strict=True)]
@@ -110,7 +110,7 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, Framewor
     return name, best, _count_facts(lines.count, best, debug)
 
 
-def _count_facts(count: int, reader: FrameworkReader, debug: DebugLines) -> dict[str, Any]:
+def _count_facts(count: int, reader: StepLines, debug: DebugLines) -> dict[str, Any]:
     log = reader.log
     facts: dict[str, Any] = {"lines": count, "iteration_lines": reader.step_lines}
     seconds = [line.seconds for line in log.lines]

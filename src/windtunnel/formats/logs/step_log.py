@@ -103,6 +103,31 @@ class StepLog:
         return Steps.of(-1, [step for _, step in keys], **columns)
 
 
+class StepLines:
+    """Collects the lines of one framework in one log. `step_lines`: lines that said a step."""
+
+    def __init__(self) -> None:
+        self.log = StepLog()
+        self.step_lines = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next line is wanted, whatever it holds."""
+        return False
+
+    def line(self, text: str) -> None:
+        """Takes one line of the log that holds a word, or that it waits for."""
+        raise NotImplementedError
+
+    def add(self, line: StepLine) -> None:
+        """A step that a line said."""
+        self.step_lines += 1
+        self.log.add(line)
+
+    def close(self) -> None:
+        """The log has ended."""
+
+
 def as_number(text: str) -> float:
     """A number as logs print it, thousands with commas; NaN for anything else."""
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 
 NAME = "torchtitan"
 KNOWN_BY = re.compile(
@@ -35,14 +35,11 @@ _MESH = re.compile(r"device mesh with \[(?P<names>[^\]]*)\], \[(?P<sizes>[\d, ]+
 _MODEL = re.compile(r"Model (\S+) (\S+) size: ([\d,]+) total parameters")
 
 
-class TorchtitanLines:
+class TorchtitanLines(StepLines):
     """Collects the lines of one log."""
 
-    waiting = False
-
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._tps: list[float] = []
         self._printed: list[float] = []
 

@@ -17,8 +17,8 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.accounting.values import seconds_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
 from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.source import load_json
 from windtunnel.records.run import Run, Steps
 
 _WANTED = "trainer_state.json of Hugging Face's Trainer, or trainer_log.jsonl"

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number
 
 NAME = "verl"
 _NUMBER = r"(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)"
@@ -77,12 +77,11 @@ class VerlSteps:
         self._text, self._listed, self.line_open = "", {}, False
 
 
-class VerlLines:
+class VerlLines(StepLines):
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
-        self.log = StepLog()
-        self.step_lines = 0
+        super().__init__()
         self._steps = VerlSteps()
         self._phases: dict[str, list[float]] = defaultdict(list)
 

@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
+from windtunnel.formats.text.source import load_json
 from windtunnel.spec import Cluster, load_cluster
 
 BASE = "a100-ib"

@@ -1,9 +1,16 @@
-"""Reads a source file or text; size, encoding and nesting are checked before anything is parsed."""
+"""Reads a source file or text; size, encoding and nesting are checked before anything is parsed.
+
+A JSON file as a value: plain or gzip, with a limit on what it unpacks to.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from windtunnel.base.errors import FileError
 from windtunnel.spec.loading.files import parse_json as spec_json
@@ -22,7 +29,7 @@ def read_source(source: str | Path) -> tuple[str, str]:
     """
     if isinstance(source, str) and not source.strip():
         raise FileError("source", source, "a path, or the text of a configuration")
-    if isinstance(source, str) and _is_text(source):
+    if isinstance(source, str) and ("\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source):
         if len(source) > LARGEST:
             raise FileError("text", f"{len(source)} characters", _WANTED)
         return source, "text"
@@ -45,5 +52,19 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     return data
 
 
-def _is_text(source: str) -> bool:
-    return "\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source
+LARGEST_JSON = 256 * 1024 * 1024
+"""Bytes, unpacked."""
+
+
+def load_json(path: Path, wanted: str, limit: int = LARGEST_JSON) -> Any:
+    """The value. FileError for a file that cannot be read, is larger than `limit`, or is no JSON."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise FileError(str(path), f"more than {limit} bytes", wanted)
+        return msgspec.json.decode(data)
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise FileError(str(path), " ".join(str(error).split())[:120], wanted) from None

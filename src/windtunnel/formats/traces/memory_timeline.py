@@ -15,8 +15,8 @@ import numpy as np
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
 from windtunnel.formats.text.lines import add_facts
+from windtunnel.formats.text.source import load_json
 
 CATEGORIES = ("parameters", "optimizer", "inputs", "temporaries", "activations", "gradients", "autograd", "unknown")
 _START = re.compile(r"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]\s*[,\]]")

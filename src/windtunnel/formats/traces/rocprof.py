@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Context, Reading
-from windtunnel.formats.text.json_file import load_json
+from windtunnel.formats.text.source import load_json
 from windtunnel.formats.traces.timelines import Activity, DeviceTimeline, reading_of
 
 ROOT = "rocprofiler-sdk-tool"

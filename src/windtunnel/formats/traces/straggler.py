@@ -19,7 +19,7 @@ from windtunnel.base.files import MIB, read_text
 from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
+from windtunnel.formats.text.source import load_json
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 

@@ -1,7 +1,11 @@
-"""Flows over a fabric as JSON. A million flows are written without an object for each."""
+"""Flows over a fabric as JSON. A million flows are written without an object for each.
+
+Queues and rates of a packet run over time, as CSV or JSON.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -9,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.json_text import json_text
+from windtunnel.engine.packet import PacketSeries
 from windtunnel.network.flows.run import FlowsResult
 from windtunnel.network.simulate.collisions import EDGES, Collisions
 
@@ -52,3 +57,40 @@ def _rows(result: FlowsResult) -> Iterator[str]:
     times = fct if not np.isnan(result.fct).any() else (value if value != "nan" else "null" for value in fct)
     columns = (flows.src.tolist(), flows.dst.tolist(), flows.bytes.tolist(), map(repr, flows.start.tolist()), times)
     return (_ROW % row for row in zip(*columns, strict=True))
+
+
+SERIES_SCHEMA = "windtunnel.series/1"
+"""Version; increases when a key changes its meaning or is removed."""
+Column = tuple[str, str, list[float]]
+
+
+def series_text(result: FlowsResult, name: str) -> str:
+    """Text for a file `name`: JSON for .json, else CSV `time_s,of,quantity,value`, a row per time, link or flow, and quantity.
+
+    Of links `queue_B` (waiting), `sent_B` and `pfc_pauses` (so far); of flows `rate_Bps` (that congestion control permits),
+    `acked_B` and `cnps` (so far). `of` is `leaf0->spine3`, or `flow 7`, the number of its row. Nothing where no flow needed a link.
+    """
+    series = result.series
+    columns = [] if series is None else list(_columns(result, series))
+    times = [] if series is None else [round(time, 12) for time in series.time.tolist()]
+    if name.endswith(".json"):
+        by_time: dict[str, dict[str, list[float]]] = {}
+        for of, quantity, values in columns:
+            by_time.setdefault(of, {})[quantity] = values
+        return json.dumps(
+            {"schema": SERIES_SCHEMA, "time_s": times, "series": [{"of": of, **values} for of, values in by_time.items()]}
+        )
+    rows = (
+        f"{time!r},{of},{quantity},{value!r}"
+        for of, quantity, values in columns for time, value in zip(times, values, strict=True)
+    )  # fmt: skip
+    return "\n".join(["time_s,of,quantity,value", *rows])
+
+
+def _columns(result: FlowsResult, series: PacketSeries) -> Iterator[Column]:
+    for at, link in enumerate(series.links):
+        for quantity, table in (("queue_B", series.queue), ("sent_B", series.sent), ("pfc_pauses", series.pauses)):
+            yield link_name(result, link), quantity, table[at].tolist()
+    for at, flow in enumerate(series.lanes):
+        for quantity, values in (("rate_Bps", series.rate), ("acked_B", series.acknowledged), ("cnps", series.cnps)):
+            yield f"flow {flow}", quantity, values[at].tolist()

@@ -28,8 +28,7 @@ from windtunnel.network.congestion import Congestion
 from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
 from windtunnel.network.simulate.collisions import Collisions, collisions, loads
-from windtunnel.network.simulate.packet_settings import PacketSettings
-from windtunnel.network.simulate.small_buffers import small_buffers_named
+from windtunnel.network.simulate.packet_settings import PacketSettings, small_buffers_named
 
 ACK = 64.0
 """Bytes of an ACK on the wire, for completion times at the sender."""

@@ -35,7 +35,12 @@ def grid_group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     """
     machine = machine_under(job.cluster)
     if axis in (Axis.PP, Axis.EMBEDDING):
-        return _of_messages(job, machine, axis, stage)
+        plan = job.plan
+        if plan.pp == 1:
+            return Group(1, 1, 1, 1, machine.accelerators, "device", 1.0, 1.0)
+        stages = [stage] if stage is not None or axis == Axis.EMBEDDING else list(range(plan.pp - 1))
+        pairs = [grid_points(machine, axes_of(job), members(job, axis, one)) for one in stages]
+        return _pairs(machine, pairs)
     rows = members(job, axis, None if axis == Axis.WORLD else stage or 0)
     chosen = GridGroup((), order=job.runtime.dimension_order, chunks=job.runtime.dimension_chunks)
     try:
@@ -63,15 +68,6 @@ def _list_fitting(job: Job, machine: GridMachine, rows: Int64s) -> str:
     inner = np.diff(rows[0]).min(initial=1)
     which = f"Consecutive ranks fit in groups of {', '.join(map(str, sizes[:16]))}."
     return which if inner == 1 else f"{which} These ranks are {inner} apart: divide those by {inner}."
-
-
-def _of_messages(job: Job, machine: GridMachine, axis: Axis, stage: int | None) -> Group:
-    plan = job.plan
-    if plan.pp == 1:
-        return Group(1, 1, 1, 1, machine.accelerators, "device", 1.0, 1.0)
-    stages = [stage] if stage is not None or axis == Axis.EMBEDDING else list(range(plan.pp - 1))
-    pairs = [grid_points(machine, axes_of(job), members(job, axis, one)) for one in stages]
-    return _pairs(machine, pairs)
 
 
 def _pairs(machine: GridMachine, pairs: list[Int64s]) -> Group:

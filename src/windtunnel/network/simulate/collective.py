@@ -25,6 +25,7 @@ from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.simulate.fabric_faults import check_faults, faults_of, packet_faults, timer_changes, without_faults
 from windtunnel.network.simulate.fluid import at_once, fluid
+from windtunnel.network.simulate.packet_settings import small_buffers_named
 from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     PlacedRanks,
@@ -37,7 +38,6 @@ from windtunnel.network.simulate.paths import (
     planes_apart,
     route_options,
 )
-from windtunnel.network.simulate.small_buffers import small_buffers_named
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm

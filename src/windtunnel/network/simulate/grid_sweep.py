@@ -21,8 +21,8 @@ from windtunnel.network.groups.shape import flat_group
 from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
 from windtunnel.network.simulate.collective import Watch, count_packets, find_sent, name_pairs
 from windtunnel.network.simulate.grid_calls import AxisCall
+from windtunnel.network.simulate.packet_settings import small_buffers_named
 from windtunnel.network.simulate.packets import packet_size, settle_delays
-from windtunnel.network.simulate.small_buffers import small_buffers_named
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.engine.packet import Loss, LossRecovery, Marking, PacketOptions, Spread
+from windtunnel.engine.graph import Graph, NodeKind
+from windtunnel.engine.packet import Loss, LossRecovery, Marking, PacketOptions, SmallBuffer, Spread
 from windtunnel.network.congestion import Congestion, load_congestion
 from windtunnel.network.fabrics.faults import CableFlap
 
@@ -67,3 +70,20 @@ class PacketSettings:
             parameters=control.parameters, ecn=[Marking(row.rate, row.kmin, row.kmax, row.pmax) for row in control.ecn],
         )  # fmt: skip
         return options, control
+
+
+@contextmanager
+def small_buffers_named(graph: Graph, path: str) -> Iterator[None]:
+    """Raises SpecError at `path` for a switch whose buffer is smaller than the reserves and headroom of its ports."""
+    try:
+        yield
+    except SmallBuffer as error:
+        if graph.node_kind[error.node] != NodeKind.SWITCH:
+            raise
+        raise SpecError(
+            path,
+            f"{error.buffer} B",
+            f"at least {error.buffer + error.lacks} B",
+            f"{graph.name(error.node)} lacks {error.lacks} B: each port keeps a reserve, and headroom for what its cable holds "
+            "while a pause travels.",
+        ) from None

@@ -18,8 +18,8 @@ from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.packet import packet_network
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
 from windtunnel.network.simulate.fabric_faults import packet_faults
+from windtunnel.network.simulate.packet_settings import small_buffers_named
 from windtunnel.network.simulate.packets import packet_size, settle_delays
-from windtunnel.network.simulate.small_buffers import small_buffers_named
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collision_ratios, demands_of, names_of, plans, sent_by, slowed_calls
 from windtunnel.predict.price.calls import CallBook

@@ -14,7 +14,6 @@ from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Angles, tables
-from windtunnel.profile.random_tensors import random_tensor
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
 """Tolerance relative to the largest expected number; 16-bit rounding differs if one side multiplies before it rounds."""
@@ -135,3 +134,8 @@ def _differs(
 
 def _gradients(module: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+def random_tensor(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
+    """Normal random numbers that depend only on the seed."""
+    return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

@@ -39,40 +39,7 @@ SHARE = 2.0
 ROOM = 0.9
 """Share of a vocabulary from which ids are drawn: its last ids may be none of the tokenizer's."""
 
-CARD = """# {device}: forward passes of a running server
-
-## What
-{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel measure run` (server's model
-`{plan}`). A row is a forward pass of an engine: its median time as the server's client sees it, the engine's host time after it
-included, with spread. Its shape says what it computed: tokens of prompts in so many chunks, pairs of a prompt token and a token
-that it sees, requests that decode, and cached tokens that these read.
-
-| level | op | dtype | mode | rows | did not fit | shortest | longest |
-|---|---|---|---|---:|---:|---:|---:|
-{table}
-
-## How
-Prompts are random token ids, so that no prefix is cached, sent together over HTTP and streamed. Decoding passes: time between
-tokens while all requests of a load decode, over eight at a time. Prompts: sent while a full pass runs, from its token to theirs.
-Prompts beside decoding requests: the time between two tokens of these that the prompt's token ends. `host_seconds`: what a first
-token takes beside its pass. No pass is inferred from a sum of several. Of several rounds the quickest is kept.
-
-## Conditions
-| | |
-|---|---|
-{conditions}
-
-SM clock while measuring: {clock}. Rows with throttling: {throttled}.
-Where and when: <the machine, its GPUs, the line that started the server, the date>.
-
-## Licence and source
-{licence}. {source}.
-
-## Limits
-* One server: its release, flags and machine. Mode says nothing: passes run as the server runs them.
-* Requests of others on the server, or other work on the client's machine, make passes longer; measured alone: <yes or no>.
-* Not to be used for: <anything known>.
-"""
+CARD = Path(__file__).with_name("data_card.md").read_text(encoding="utf-8")
 """The data card of a server's passes."""
 
 Tell = Callable[[str], None]

@@ -18,15 +18,16 @@ from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.runs.fleet.show import (
     UNEXPLAINED,
+    alarm_lines,
     fleet_notes,
     longest_waits,
+    routine_lines,
     rows_of_a_step,
     run_line,
     settled_means,
     without_findings,
 )
 from windtunnel.runs.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
-from windtunnel.runs.fleet.whole_run import alarm_lines, routine_lines
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Figure, Lines, Picture, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote

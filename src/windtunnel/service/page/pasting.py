@@ -12,7 +12,7 @@ from nicegui import events, ui
 
 from windtunnel.base.units import parse_whole
 from windtunnel.cli.importing.content import SENTENCES, format_fact
-from windtunnel.formats.jobs.servers.quantised import weights_of
+from windtunnel.formats.jobs.servers.drafts import weights_of
 from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext

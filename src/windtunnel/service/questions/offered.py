@@ -11,76 +11,18 @@ from typing import Any
 import typer
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.base.files import table_beside
 from windtunnel.cli.shared.verbs import SHORT
 
-NOT_OFFERED = {
-    "serve": "it is the service itself",
-    "measure plan": "it plans for the machine that it runs on, and may time it",
-    "measure run": "it measures the machine that it runs on",
-    "measure check": "it measures a step on the machine that it runs on",
-    "measure use": "it writes files of the machine that it runs on",
-    "measure list": "it reads folders of the machine that it runs on",
-    "measure from": "it writes a file of the machine that it runs on",
-    "profile run": "it measures the machine that it runs on",
-    "profile sweep": "it measures the machine that it runs on",
-    "profile host": "it measures the machine that it runs on",
-    "capture": "it runs the script that it is given",
-    "fleet run": "it starts a training command",
-    "fleet trace": "it asks a job of the machine that it runs on",
-    "fleet driver": "it goes on as the driver of a job, in a process of its own",
-    "fleet collect": "it is a server of its own",
-    "fleet ship": "it sends records of the machine that it runs on",
-    "fleet monitor": "it watches a run that grows, and has no end of its own",
-    "fleet diagnose": "it tests the machine that it runs on",
-    "fleet checkpoints ls": "it reads a folder or an object store that the service may not reach",
-    "fleet checkpoints verify": "it reads a folder or an object store that the service may not reach",
-    "fleet checkpoints rm": "it deletes in a folder or an object store that the service may not reach",
-    "fleet checkpoints export": "it reads a folder or an object store that the service may not reach",
-    "catalog add": "it writes a file of the machine that it runs on",
-    "import torch": "it runs the code that it is given",
-    "import aiconfigurator": "it reads the tables of a package of this machine, and writes a folder of datasets",
-}
+_TABLE = table_beside(__file__)
+
+NOT_OFFERED: dict[str, str] = _TABLE["not_offered"]
 """Verb -> why the service does not offer it."""
 
-WITHHELD = {
-    "json": "the answer is what --json - prints",
-    "quiet": "the answer has no report beside it",
-    "write": "it changes the catalogue",
-    "design --study": "it names a database",
-    "fleet show --follow": "it has no end of its own",
-    "fleet show --every": "it belongs to --follow",
-    "fleet startup --measure": "it measures the machine that it runs on",
-}
+WITHHELD: dict[str, str] = _TABLE["withheld"]
 """Option, of every verb or of one -> why a request may not say it."""
 
-OUTPUTS = {
-    "calibrate --out": "calibration.toml",
-    "export --out": "exported",
-    "fit collectives --record": "record.json",
-    "serve-fleet --requests-out": "requests.csv",
-    "serve-predict --requests-out": "requests.csv",
-    "fit host --record": "record.json",
-    "fit kernels --out": "constants.json",
-    "fit power --record": "record.json",
-    "fit training --record": "record.json",
-    "fit transfer --markdown": "tables.md",
-    "fleet jobset --out": "jobset.yaml",
-    "fleet show --trace": "trace.pftrace",
-    "flows --series": "series.csv",
-    "import --out": "imported",
-    "memory --picture": "picture.svg",
-    "memory --snapshot": "snapshot.pickle",
-    "predict --trace": "trace.pftrace",
-    "profile export --csv": "dataset.csv",
-    "profile fit --out": "constants.json",
-    "profile import --out": "dataset.parquet",
-    "profile transfer --markdown": "tables.md",
-    "replay --trace": "trace.pftrace",
-    "search --out": "plans.parquet",
-    "simai --out": "EndToEnd.csv",
-    "validate --markdown": "accuracy.md",
-    "validate --record": "errors.toml",
-}
+OUTPUTS: dict[str, str] = _TABLE["outputs"]
 """Option of a verb that writes a file -> the name of the file; a request names the option in `artefacts`."""
 
 SHARED_OUTPUTS = {"--html": "page.html", "--sheet": "sheet.json", "--csv": "figures.csv"}

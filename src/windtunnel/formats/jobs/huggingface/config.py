@@ -20,6 +20,7 @@ from windtunnel.formats.jobs.huggingface.families import (
     EXPERT_KEYS,
     FAMILIES,
     NOT_DECODERS,
+    OF_CONFIG,
     UNKNOWN,
     UNKNOWN_WITH_LAYERNORM,
     Family,
@@ -40,98 +41,18 @@ FORMAT = "huggingface"
 KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 """Keys of a config.json, of which each has at least one."""
 
-TEXT = {
-    "qwen2_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen2_5_omni_text": "qwen2",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
-    "glm4v_text": "glm4",
-    "glm4v_moe_text": "glm4_moe",
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_unified_text",
-    "phi3_v": "phi3",
-    "kimi_k25_text": "deepseek_v3",
-    "kimi_k3": "kimi_linear",
-    "glm5_next": "glm5_next_text",
-    "minimax_m3_vl": "minimax_m3",
-    "minimax_m3_vl_text": "minimax_m3",
-}
+TEXT: dict[str, str] = OF_CONFIG["text"]
 """Decoders that multimodal types name after themselves."""
 _FLAT = ("qwen2_vl", "qwen2_5_vl", "phi3_v")
 """Multimodal types whose older files keep the decoder's keys at the top."""
 
-_INTEGERS = (
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "global_kv_heads",
-    "global_head_dim",
-    "ffn",
-    "vocab",
-    "max_seq",
-    "window",
-    "experts",
-    "top_k",
-    "expert_ffn",
-    "router_groups",
-    "router_top_groups",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_dim",
-    "qk_rope_dim",
-    "v_dim",
-    "moe_latent",
-    "ssm_heads",
-    "ssm_head_dim",
-    "ssm_groups",
-    "ssm_state",
-    "ssm_chunk",
-    "linear_heads",
-    "linear_key_heads",
-    "linear_key_dim",
-    "linear_value_dim",
-    "conv_width",
-    "sparse_keys",
-    "index_heads",
-    "index_dim",
-    "index_pool",
-    "o_lora_rank",
-    "o_groups",
-    "residual_streams",
-)
-_OF_EXPERTS = (
-    "experts",
-    "top_k",
-    "expert_ffn",
-    "shared_ffn",
-    "layer_pattern",
-    "router",
-    "balance",
-    "router_groups",
-    "router_top_groups",
-)
+_INTEGERS: list[str] = OF_CONFIG["whole_numbers"]
+_OF_EXPERTS: list[str] = OF_CONFIG["of_experts"]
 _SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm", "global_shared_kv")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _LAYERNORM = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon")
 """Keys of LayerNorm's constant."""
-_RECURRENT = (
-    "mamba_",
-    "ssm_",
-    "linear_num_",
-    "linear_attn",
-    "hybrid_",
-    "rwkv",
-    "conv_L_cache",
-    "time_",
-    "attn_type_list",
-    "is_encoder_decoder",
-)
+_RECURRENT: tuple[str, ...] = tuple(OF_CONFIG["recurrent"])
 """How keys begin that a decoder of attention alone does not have."""
 
 

@@ -64,14 +64,8 @@ UNKNOWN_WITH_LAYERNORM = _read_family(_TABLE["unknown_with_layernorm"], _TABLE["
 NOT_DECODERS: dict[str, str] = {name: why for why, names in _TABLE["not_decoders"].items() for name in names}
 """Types that are known and not modelled, with what they have that is missing here."""
 
-EXPERT_KEYS = (
-    "n_routed_experts",
-    "num_experts",
-    "num_local_experts",
-    "moe_num_experts",
-    "num_routed_experts",
-    "kv_lora_rank",
-    "moe_intermediate_size",
-    "ssm_cfg",
-)
+OF_CONFIG: dict[str, Any] = _TABLE["config"]
+"""What a config.json has beside the spellings of a type."""
+
+EXPERT_KEYS: list[str] = OF_CONFIG["expert_keys"]
 """Keys of experts, latent attention and scans, which a dense type does not have."""

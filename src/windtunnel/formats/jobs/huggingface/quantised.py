@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from windtunnel.base.files import table_beside
 from windtunnel.spec.common import CacheFormat
 from windtunnel.spec.model import Checkpoint
 
@@ -147,27 +148,8 @@ def _read_modelopt(table: Mapping[str, Any]) -> Quantisation | None:
     return None if not form else Quantisation(form, f"ModelOpt, {name}", skipped, (), kv, note)
 
 
-_ALGORITHMS = {
-    "FP8": ("fp8", ""),
-    "FP8_PER_CHANNEL_PER_TOKEN": ("fp8", ""),
-    "FP8_PB_WO": ("fp8_block", ""),
-    "FP8_PB": ("fp8_block", ""),
-    "FP8_BLOCK_SCALES": ("fp8_block", ""),
-    "NVFP4": ("nvfp4", ""),
-    "NVFP4_AWQ": ("nvfp4", ""),
-    "W4A16_NVFP4": ("mxfp4", "weight-only NVFP4 as mxfp4, whose kernels widen 4-bit floats too"),
-    "MXFP4": ("mxfp4", ""),
-    "W4A8_MXFP4_FP8": ("mxfp4", "MXFP4 with inputs in FP8 as weight-only mxfp4"),
-    "W4A8_NVFP4_FP8": ("nvfp4", "NVFP4 with inputs in FP8 as nvfp4"),
-    "MXFP8": ("fp8_block", "MXFP8 as FP8 in blocks"),
-    "INT4_AWQ": ("int4", ""),
-    "W4A16": ("int4", ""),
-    "W4A16_AWQ": ("int4", ""),
-    "W4A16_GPTQ": ("int4", ""),
-    "W4A8_AWQ": ("int4", "4-bit weights with inputs in FP8 as weight-only int4"),
-    "W8A16": ("int8", ""),
-    "W8A8_SQ_PER_CHANNEL": ("w8a8", ""),
-    "INT8_SQ": ("w8a8", ""),
+_ALGORITHMS: dict[str, tuple[str, str]] = {
+    name: (form, note) for name, (form, note) in table_beside(__file__)["algorithms"].items()
 }
 """ModelOpt's and TensorRT-LLM's algorithms -> format, and what must be said."""
 

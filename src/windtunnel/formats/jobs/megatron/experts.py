@@ -39,17 +39,13 @@ def mixture_of(args: Arguments, layers: int) -> dict[str, Any]:
     if groups := args.integer("moe-router-num-groups"):
         table |= {"router_groups": groups, "router_top_groups": args.integer("moe-router-group-topk") or groups}
     table["router"] = _one_of(args, "moe-router-score-function", {"softmax": "softmax", "sigmoid": "sigmoid"}, "softmax")
-    balance = _balance(args)
-    table["balance"] = "bias" if args.switch("moe-router-enable-expert-bias") else balance
-    return table
-
-
-def _balance(args: Arguments) -> str:
     kinds = {"aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "global_aux_loss": "aux_loss", "sinkhorn": "none", "none": "none"}
     kind = (args.words_of("moe-router-load-balancing-type") or ["aux_loss"])[0]
     if kind not in kinds:
         raise SpecError("--moe-router-load-balancing-type", kind, ", ".join(kinds))
-    return kinds[kind]
+    balance = kinds[kind]
+    table["balance"] = "bias" if args.switch("moe-router-enable-expert-bias") else balance
+    return table
 
 
 def latent_of(args: Arguments) -> dict[str, Any]:

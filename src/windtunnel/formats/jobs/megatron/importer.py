@@ -7,19 +7,23 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
+from windtunnel.formats.jobs.hub_names import (
+    USUAL,
+    catalogue_model,
+    unknown_model,
+    vocabulary_of_name,
+    vocabulary_of_patch,
+    vocabulary_of_type,
+)
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
-from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
-from windtunnel.formats.jobs.megatron.layout import layers_of
-from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, precision_of
-from windtunnel.formats.jobs.megatron.optimizer import offload_of, optimizer_of
+from windtunnel.formats.jobs.megatron.layout import cuts_of, hybrid_of, layers_of, pattern_of
+from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, offload_of, optimizer_of, precision_of
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
-from windtunnel.formats.jobs.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
 
@@ -382,18 +386,14 @@ def _recompute(args: Arguments) -> dict[str, Any]:
         args.assumed.append(f"every layer recomputes (--recompute-num-layers {count} is how many share one checkpoint)")
     modules = args.words_of("recompute-modules")
     if granularity == "selective" and modules and modules != ["core_attn"]:
-        fields["recompute_modules"] = _modules(args, modules)
+        known = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
+        if "shared_experts" in modules:
+            args.assumed.append("shared experts are kept (--recompute-modules shared_experts)")
+        kept = [name for name in modules if name != "shared_experts"]
+        if unknown := [name for name in kept if name not in known]:
+            raise SpecError("--recompute-modules", unknown[0], ", ".join((*known, "shared_experts")))
+        fields["recompute_modules"] = list(dict.fromkeys(kept)) or ["core_attn"]
     return fields
-
-
-def _modules(args: Arguments, named: list[str]) -> list[str]:
-    known = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
-    if "shared_experts" in named:
-        args.assumed.append("shared experts are kept (--recompute-modules shared_experts)")
-    kept = [name for name in named if name != "shared_experts"]
-    if unknown := [name for name in kept if name not in known]:
-        raise SpecError("--recompute-modules", unknown[0], ", ".join((*known, "shared_experts")))
-    return list(dict.fromkeys(kept)) or ["core_attn"]
 
 
 def _runtime(args: Arguments) -> Runtime:

@@ -12,8 +12,8 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
 from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
 from windtunnel.formats.jobs.recipes import torchtitan as torchtitan_recipe
-from windtunnel.formats.jobs.recipes.names import split
 from windtunnel.formats.jobs.recipes.reader import module_of, read_recipe, recipes_of
+from windtunnel.formats.jobs.recipes.values import split
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import read_source
 from windtunnel.spec import Job

@@ -1,10 +1,15 @@
-"""Values of a Python recipe: settings by dotted path, calls that are not followed, and what is not known."""
+"""Values of a Python recipe: settings by dotted path, calls that are not followed, and what is not known.
+
+How a Python recipe is named: `FILE.py`, or `FILE.py:FUNCTION` where a file has several.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 MOST_LEAVES = 10_000
@@ -62,3 +67,17 @@ class Made:
             yield path, value
             if isinstance(value, Made) and id(value) not in within:
                 yield from value._leaves(path, within)
+
+
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+
+
+def split(source: str) -> tuple[str, str | None]:
+    """(file, function) of `FILE.py:FUNCTION`; (source, None) of anything else."""
+    match = _NAMED.fullmatch(source)
+    return (match["file"], match["name"]) if match else (source, None)
+
+
+def is_recipe(source: str | Path) -> bool:
+    """Whether a source names a Python file."""
+    return split(str(source))[0].endswith(".py")

@@ -14,8 +14,15 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import interpolate
-from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens, unread
-from windtunnel.formats.jobs.rl.update import update_of_full_recompute, update_on_fsdp, update_on_megatron
+from windtunnel.formats.jobs.rl.trainer import (
+    RLTrainer,
+    lengths_of,
+    mean_tokens,
+    unread,
+    update_of_full_recompute,
+    update_on_fsdp,
+    update_on_megatron,
+)
 from windtunnel.formats.jobs.rl_sections import is_areal
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 
@@ -30,21 +37,6 @@ _LONGEST_RESPONSE, _LONGEST_PROMPT, _MINI_BATCHES, _KL, _MEMORY = 16384, 1024, 4
 """Defaults of max_new_tokens, ppo_n_minibatches, kl_ctl and both engines' share of memory; the longest prompt, which AReaL does not
 limit, is assumed."""
 _MOST_STALE = 16
-_COSTLESS = (
-    "actor.attn_impl", "actor.dtype", "actor.max_new_tokens", "actor.type", "adv_norm", "behav_imp_weight_cap",
-    "behave_imp_weight_cap", "c_clip", "cluster_name", "consumer_batch_size", "context_length", "critic", "dataset.path",
-    "disable_dropout", "discount", "dump_to_file", "enable_rollout_tracing", "eps_clip", "eps_clip_higher", "eval_gconfig",
-    "evaluator", "exp_ctrl", "experiment_name", "fileroot", "gae_lambda", "gconfig.stop_token_ids", "granularity", "greedy",
-    "importance_sampling_level", "init_from_scratch", "kl_estimator", "log_agent_stats", "lora_alpha", "max_model_len",
-    "min_new_tokens", "mode", "model", "model_path", "n_mbs_divisor", "name_resolve", "optimizer", "overlong_penalty_factor",
-    "overlong_reward_penalty", "overlong_tokens", "packing_algorithm", "peft_type", "perf_tracer", "queue_size", "random_seed",
-    "recompute_method", "recompute_num_layers", "recover", "ref", "rejection_sampling", "request_retries", "request_timeout",
-    "reward_bias", "reward_clip", "reward_norm", "reward_scaling", "saver", "scheduler", "scheduling_spec", "seed",
-    "setup_timeout", "sglang.dtype", "skip_tokenizer_init", "stats_logger", "task_type", "temperature", "tokenizer_path", "top_k",
-    "top_p", "total_train_epochs", "total_train_steps", "train_dataset", "trial_name", "use_decoupled_loss",
-    "use_deterministic_algorithms", "valid_dataset", "vllm.dtype", "wandb", "weight_update_mode",
-)  # fmt: skip
-"""Keys about reports, data, the loss and the optimizer's numbers, and roles whose plan is taken to be the actor's."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     if "rollout" not in roles or "actor" not in roles:
         return None
     prompts, samples, minis = _batches(said)
-    critic = _has_critic(said)
+    critic = ("critic.path" in said or "critic.backend" in said) and not said.is_on("ppo.disable_value")
     table_rl: dict[str, Any] = {"algorithm": "ppo" if critic else "grpo", "prompts": prompts, "samples": samples}
     table_rl["mini_batch"] = prompts // minis if prompts % minis == 0 else prompts
     strength = said.number("actor.kl_ctl", "ppo.kl_ctl")
@@ -139,7 +131,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     if actor.backend == "archon":
         assumed.append("Archon trains: priced as PyTorch's FSDP, or Megatron-Core's with pipeline or expert parallelism")
     _update(said, actor, samples * table_rl["mini_batch"], prompt + response)  # asks for the keys of the update
-    assumed += unread(said, _COSTLESS)
+    assumed += unread(said, "areal")
     return RLTrainer("AReaL", table_rl, total, assumed)
 
 
@@ -154,10 +146,6 @@ def _lengths(said: Said) -> tuple[int, int]:
     """(longest response, longest prompt)."""
     response = said.count("gconfig.max_new_tokens", "ppo.gen.max_new_tokens") or _LONGEST_RESPONSE
     return response, said.count("train_dataset.max_length", "dataset.max_prompt_len") or _LONGEST_PROMPT
-
-
-def _has_critic(said: Said) -> bool:
-    return ("critic.path" in said or "critic.backend" in said) and not said.is_on("ppo.disable_value")
 
 
 def _engine(said: Said, placed: RoleAllocation, samples: int) -> dict[str, Any]:

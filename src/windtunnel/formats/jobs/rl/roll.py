@@ -12,8 +12,15 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import interpolate
-from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens, unread
-from windtunnel.formats.jobs.rl.update import update_of_full_recompute, update_on_fsdp, update_on_megatron
+from windtunnel.formats.jobs.rl.trainer import (
+    RLTrainer,
+    lengths_of,
+    mean_tokens,
+    unread,
+    update_of_full_recompute,
+    update_on_fsdp,
+    update_on_megatron,
+)
 from windtunnel.formats.jobs.rl_sections import is_roll
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 
@@ -28,27 +35,6 @@ _DEGREES = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "expert_tensor_parallel_size",
 )  # fmt: skip
-_COSTLESS = (
-    "actor_infer.data_args", "actor_infer.generating_args", "actor_infer.infer_batch_size", "actor_infer.model_args",
-    "actor_train.data_args", "actor_train.infer_batch_size", "actor_train.model_args.dtype", "actor_train.model_args.model_type",
-    "actor_train.training_args.learning_rate", "actor_train.training_args.num_train_epochs",
-    "actor_train.training_args.warmup_steps", "actor_train.training_args.weight_decay", "add_token_level_kl", "advantage_clip",
-    "agent_system_template", "apply_rope_fusion", "attn_implementation", "bias_activation_fusion", "block_size",
-    "checkpoint_config", "critic.data_args", "critic.infer_batch_size", "critic.model_args", "critic.strategy_args",
-    "critic.training_args", "custom_env", "custom_envs", "difficulty_high_threshold", "difficulty_loss_weight",
-    "difficulty_low_threshold", "difficulty_mask", "disable_gradient_checkpointing", "dual_clip_loss", "entropy_loss_coef",
-    "error_max_len_clip", "eval_steps", "exp_name", "flash_attn", "gamma", "hydra", "kl_horizon", "kl_loss_coef", "kl_penalty",
-    "lambd", "length_loss_weight", "load_format", "logging_dir", "logging_steps", "loss_agg_mode", "lr_scheduler_type",
-    "max_grad_norm", "max_len_mask", "max_model_len", "max_steps", "moe_grouped_gemm", "moe_token_dispatcher_type",
-    "norm_mean_type", "norm_std_type", "num_gpus_per_node", "output_dir", "param_dtype", "pg_variant", "reduce_dtype",
-    "reference.data_args", "reference.infer_batch_size", "reference.model_args", "reference.strategy_args",
-    "reshard_after_forward", "resume_from_checkpoint", "reward_clip", "reward_normalization", "reward_pretrain", "rewards",
-    "rpc_timeout", "save_steps", "seed", "sleep_level", "system_envs", "track_with", "tracker_kwargs", "train_env_manager",
-    "use_distributed_optimizer", "val_batch_size", "val_env_manager", "validation", "value_clip", "whiten_advantages",
-    "whiten_rewards", "worker_cls",
-    *(f"{role}.device_mapping" for role in (_TRAIN, _INFER, "reference", "critic")),
-)  # fmt: skip
-"""Sections about data, reports, weights of the loss, and roles whose plan is taken to be the actor's."""
 
 
 def devices_of(value: object, path: str = "device_mapping") -> frozenset[int]:
@@ -102,7 +88,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
         assumed.append("environments answer at once, in one turn (--set rl.turns=N --set rl.tool_seconds=S)")
     _update(said, filled)  # asks for the keys of the update
     group = said.count(f"{_TRAIN}{_STRATEGY}fsdp_size")
-    assumed += unread(said, _COSTLESS)
+    assumed += unread(said, "roll")
     return RLTrainer("ROLL", table_rl, total, assumed, group)
 
 

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.formats.jobs.keys import interpolate
-from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens, unread
-from windtunnel.formats.jobs.rl.update import update_of_full_recompute, update_on_fsdp, update_on_megatron
+from windtunnel.formats.jobs.rl.trainer import (
+    RLTrainer,
+    lengths_of,
+    mean_tokens,
+    unread,
+    update_of_full_recompute,
+    update_on_fsdp,
+    update_on_megatron,
+)
 from windtunnel.formats.jobs.rl_sections import ENTRY, is_skyrl
 from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
 
@@ -20,24 +27,6 @@ _MEGATRON = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "expert_tensor_parallel_size",
 )  # fmt: skip
-_COSTLESS = (
-    "data", "environment", "optimizer_config", "ref", "critic", "sampling_params", "eval_sampling_params", "logger", "project_name",
-    "run_name", "resume_mode", "resume_path", "ckpt_path", "ckpt_interval", "export_path", "log_path", "epochs", "eval_batch_size",
-    "eval_before_train", "eval_interval", "hf_save_interval", "max_ckpts_to_keep", "dump_data_batch", "dump_eval_results", "seed",
-    "weight_sync_backend", "run_engines_locally", "async_engine", "batched", "max_turns", "max_input_length", "chat_template",
-    "max_env_workers", "kl_loss_coef", "eps_clip_low", "eps_clip_high", "loss_reduction", "lambd", "gamma", "policy_loss_type",
-    "grpo_norm_by_std", "kl_estimator_type", "use_conversation_multi_turn", "eval_n_samples_per_prompt", "flash_attn",
-    "micro_forward_batch_size_per_gpu", "critic_mini_batch_size", "enable_prefix_caching", "enable_chunked_prefill", "model_dtype",
-    "max_training_steps", "zero_reward_on_non_stop", "apply_overlong_filtering", "enable_http_endpoint", "off_policy_correction",
-    "use_tis", "tis_imp_ratio_cap", "clip_ratio_c", "value_clip", "alpha", "logprobs_chunk_size", "config", "policy_num_nodes",
-    "gradient_checkpointing_use_reentrant", "ref_num_gpus_per_node", "ref_num_nodes", "critic_num_gpus_per_node",
-    "critic_num_nodes",
-    "overlong_buffer_len", "overlong_buffer_penalty_factor", "distributed_executor_backend", "torch_profiler_config", "init_method",
-    "cispo", "clip_cov", "kl_cov", "sapo", "dppo", "colocate_policy_ref", "overlap_cpu_optimizer_d2h_h2d",
-    "use_precision_aware_optimizer",
-    "merge_lora", "append_eos_token_after_stop_str_in_multi_turn", "delta_weight_sync",
-)  # fmt: skip
-"""Keys about reports, data, the loss, the optimizer's numbers, and roles whose plan is taken to be the policy's."""
 
 
 def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer | None:
@@ -69,7 +58,7 @@ def read_table(table: Mapping[str, Any], gpus: int | None = None) -> RLTrainer |
     total = _place(said, table_rl, assumed)
     _update(said, mini * samples, prompt + response)  # asks for the keys of the update
     said.count(f"{_POLICY}fsdp_config.fsdp_size")
-    assumed += unread(said, _COSTLESS)
+    assumed += unread(said, "skyrl")
     return RLTrainer("SkyRL", table_rl, total, assumed, said.count(f"{_POLICY}fsdp_config.fsdp_size"))
 
 

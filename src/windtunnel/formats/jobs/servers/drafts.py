@@ -1,9 +1,15 @@
-"""What a server's flags say of drafted tokens; how many are right stands in none of them."""
+"""What a server's flags say of drafted tokens; how many are right stands in none of them.
+
+Which passes of TensorRT-LLM a captured graph has, and whether prompts are cut, from its options.
+
+Words by which servers quantise a checkpoint themselves.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windtunnel.base.errors import SpecError
@@ -59,3 +65,44 @@ def drafts_of(read: Mapping[str, Any]) -> Drafts:
         ignored.append(f"not modelled: a tree of {read.get('draft_tokens', 'several')} drafts, priced as a chain of {drafts}")
     assumed.append("tokens of a pass as published for such drafts (accepted= in --speculate states them)")
     return Drafts(f"{word},drafts={drafts}", assumed, ignored)
+
+
+MOST = 128
+"""The largest batch that it captures where nothing is stated (llmapi/llm_args.py, CudaGraphConfig)."""
+
+
+def trtllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Fields of a served job from `cuda_graph_config` and `enable_chunked_prefill`, and what they assume, in words.
+
+    Where nothing is stated, batches of 1 to 32, 64 and 128 are captured, others are not padded to these
+    (`_generate_cuda_graph_batch_sizes`), and no prompt is cut. SpecError for batches that are no numbers."""
+    fields: dict[str, Any] = {} if read.get("chunked") else {"whole_prompts": True}
+    if read.get("eager"):
+        return fields, []
+    sizes = read.get("graph_sizes") or []
+    if not isinstance(sizes, Sequence) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise SpecError("cuda_graph_config.batch_sizes", sizes, "numbers of requests, such as [1, 2, 4, 8]")
+    most = max(sizes, default=read.get("graph_most") or MOST)
+    if read.get("graph_padding"):
+        return fields | {"graphs": f"{most}+"}, []
+    usual = [*range(1, 33), *(2**power for power in range(6, most.bit_length())), most]
+    graphs = ",".join(map(str, sorted({size for size in sizes or usual if size <= most})))
+    return fields | {"graphs": graphs}, ["no graph for batches between the captured ones: enable_padding is not set"]
+
+
+def weights_of(quantization: str) -> str | None:
+    """The number format that a server's own quantising makes of a 16-bit checkpoint; None for a word that is not known."""
+    return next((form for words, form in _QUANTISED if re.fullmatch(words, quantization)), None)
+
+
+_QUANTISED = (
+    (r"fp8|ptpc_fp8|w8a8_fp8|fbgemm_fp8|fp8_pb|modelopt(_fp8)?|fp8_per_(tensor|channel).*|eetq_fp8", "fp8"),
+    (r"fp8_block.*|blockwise_fp8|deepseek_fp8|mxfp8|fp8_per_block", "fp8_block"),
+    (r"modelopt_fp4|nvfp4.*|petit_nvfp4|w4a4.*", "nvfp4"),
+    (r"mxfp4|quark|w4afp8_mx", "mxfp4"),
+    (r"awq.*|gptq.*|moe_wna16|w4a16.*|w4afp8|int4.*|auto-round|hqq|w4a8.*|compressed-tensors|gguf|torchao", "int4"),
+    (r"w8a8_int8|int8|smooth_?quant|w8a8.*", "w8a8"),
+    (r"experts_int8|eetq|w8a16.*|tpu_int8", "int8"),
+    (r"bitsandbytes|bitsandbytes-nf4|bnb.*", "nf4"),
+)
+"""Words of --quantization -> number format."""

@@ -18,8 +18,7 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
-from windtunnel.formats.jobs.servers.drafts import drafts_of
-from windtunnel.formats.jobs.servers.graphs import trtllm_passes_of
+from windtunnel.formats.jobs.servers.drafts import drafts_of, trtllm_passes_of
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source

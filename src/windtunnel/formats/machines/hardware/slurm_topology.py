@@ -1,12 +1,14 @@
 """Slurm's topology: `topology.conf` (`SwitchName=leaf1 Nodes=n[1-8]`, `BlockName=b1 Nodes=n[1-8]`) and `topology.yaml`.
 
 Keys: Slurm's topology.conf(5) and topology.yaml(5).
+
+Lists of hosts as Slurm writes them: `srv[01-08,11],login1` is nine and one names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ import yaml
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.hardware.host_lists import hosts_of
 from windtunnel.formats.machines.hardware.switch_tree import SwitchTree, reading_of
 from windtunnel.formats.reading import Context, Reading
 
@@ -96,3 +97,51 @@ def _table(part: Mapping[str, Any], kind: str, tree: SwitchTree) -> None:
             continue
         tree.switches.setdefault(name, []).extend(hosts_of(str(entry.get("children") or "")))
         tree.nodes.setdefault(name, []).extend(nodes)
+
+
+MOST = 1_000_000
+"""Names of a list at most; more are a mistake."""
+_BRACKETS = re.compile(r"\[([0-9,\-\s]*)\]")
+
+
+def hosts_of(text: str) -> list[str]:
+    """Names in their order. ValueError for a list without end, for brackets that do not close, and for more than `MOST` names."""
+    names: list[str] = []
+    for part in _parts(text):
+        for name in _expand_piece(part):
+            names.append(name)
+            if len(names) > MOST:
+                raise ValueError(f"more than {MOST} names")
+    return names
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Pieces between the commas that stand outside of brackets."""
+    depth, begin = 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]")
+        if depth not in (0, 1):
+            raise ValueError("brackets that do not close")
+        if sign == "," and depth == 0:
+            yield text[begin:at]
+            begin = at + 1
+    if depth:
+        raise ValueError("brackets that do not close")
+    yield text[begin:]
+
+
+def _expand_piece(part: str) -> Iterator[str]:
+    """The names of one piece, whose first pair of brackets is written out, then the next."""
+    part = part.strip()
+    match = _BRACKETS.search(part)
+    if match is None:
+        if "[" in part:
+            raise ValueError(f"{part[:40]!r}")
+        yield from [part] if part else []
+        return
+    for span in match[1].split(","):
+        first, _, last = (word.strip() for word in span.partition("-"))
+        if not (first.isdigit() and (last.isdigit() or not last)) or len(first) > 12 or len(last) > 12:
+            raise ValueError(f"{span[:40]!r} in brackets")
+        for number in range(int(first), int(last or first) + 1):
+            yield from _expand_piece(f"{part[: match.start()]}{number:0{len(first)}d}{part[match.end() :]}")

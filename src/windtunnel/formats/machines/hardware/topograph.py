@@ -12,7 +12,7 @@ import yaml
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.hardware.host_lists import hosts_of
+from windtunnel.formats.machines.hardware.slurm_topology import hosts_of
 from windtunnel.formats.machines.hardware.switch_tree import SwitchTree, reading_of
 from windtunnel.formats.reading import Context, Reading
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.importers import IMPORTERS, module_of
-from windtunnel.formats.machines.kernels.file_checks import checked_head
-from windtunnel.formats.machines.kernels.found import Found, KernelTimes, is_dataset, label
+from windtunnel.formats.machines.kernels.found import Found, KernelTimes, checked_head, is_dataset, label
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records import About, dataset, read_any
 from windtunnel.records.schema import DTYPES

@@ -14,8 +14,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.kernels.file_checks import document_of
-from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, document_of, label
 from windtunnel.formats.machines.kernels.measurements import read_dataset
 from windtunnel.formats.reading import Context, Reading
 from windtunnel.records.work import with_work

@@ -11,8 +11,8 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
 from windtunnel.formats.text.lines import LogLines, facts_of_logs
+from windtunnel.formats.text.source import load_json
 
 _TITLE = re.compile(r"^(.*(?:Bandwidth|bandwidth|Latency).*\((?:GB/s|us)\))\s*$")
 _ROW = re.compile(r"^\s*\d{1,3}\s+((?:[\d.]+|N/A)(?:\s+(?:[\d.]+|N/A))*)\s*$")

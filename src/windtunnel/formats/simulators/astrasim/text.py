@@ -76,17 +76,13 @@ def _layer(row: Sequence[str]) -> Layer | None:
     if len(row) < COLUMNS:
         return None
     numbers = [row[at] for at in (2, 4, 5, 7, 8, 10, 11)]
-    if not all(_is_number(one) for one in numbers):
+    if not all((len(one) < 19 and one.lstrip("-").replace(".", "", 1).isdigit() and float(one) >= 0) for one in numbers):
         return None
     value = [float(one) for one in numbers]
     return Layer(
         row[0], (value[0] * 1e-9, value[2] * 1e-9, value[4] * 1e-9), (row[3], row[6], row[9]),
         (int(value[1]), int(value[3]), int(value[5])), value[6] * 1e-9,
     )  # fmt: skip
-
-
-def _is_number(text: str) -> bool:
-    return len(text) < 19 and text.lstrip("-").replace(".", "", 1).isdigit() and float(text) >= 0
 
 
 def _facts(head: str, declared: int, rows: Sequence[Sequence[str]], layers: Sequence[Layer]) -> dict[str, Any]:

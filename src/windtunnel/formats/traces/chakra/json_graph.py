@@ -15,7 +15,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.json_file import load_json
+from windtunnel.formats.text.source import load_json
 from windtunnel.formats.traces.task_columns import NAN, TaskColumns
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.trace_graph import TaskKind

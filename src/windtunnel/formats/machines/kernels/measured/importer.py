@@ -11,7 +11,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats.machines.kernels.file_checks import checked_head
+from windtunnel.formats.machines.kernels.found import checked_head
 from windtunnel.formats.machines.kernels.measured.calls import InnerCall
 from windtunnel.formats.machines.kernels.measured.cells import Cells, Converted
 from windtunnel.formats.machines.kernels.measured.tables import KINDS, SYSTEMS, TableFile, TableKind, data_folder, find_tables
