@@ -14,7 +14,7 @@ from windtunnel.spec import load_job
 from windtunnel.spec.shapes import SHAPES
 
 FLAGS = (False, True)
-PLANS = 15
+PLANS = 40
 """Plans of each space that are drawn once, with their bounds."""
 
 COMMON = {
