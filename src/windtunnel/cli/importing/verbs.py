@@ -103,7 +103,8 @@ def save_engine(one: MeasuredEngine, folder: Path) -> list[str]:
         write(one.data, folder / f"{one.stem}.parquet")
         names.append(f"{one.stem}.parquet")
     if one.calls:
-        (folder / f"{one.stem}-calls.csv").write_text(calls_text(one), encoding="utf-8")
+        text = calls_text(one.gpu, one.engine, one.release, one.calls)
+        (folder / f"{one.stem}-calls.csv").write_text(text, encoding="utf-8")
         names.append(f"{one.stem}-calls.csv")
     return names
 

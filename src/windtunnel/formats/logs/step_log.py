@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -103,7 +104,7 @@ class StepLog:
         return Steps.of(-1, [step for _, step in keys], **columns)
 
 
-class StepLines:
+class StepLines(ABC):
     """Collects the lines of one framework in one log. `step_lines`: lines that said a step."""
 
     def __init__(self) -> None:
@@ -115,9 +116,9 @@ class StepLines:
         """Whether the next line is wanted, whatever it holds."""
         return False
 
+    @abstractmethod
     def line(self, text: str) -> None:
         """Takes one line of the log that holds a word, or that it waits for."""
-        raise NotImplementedError
 
     def add(self, line: StepLine) -> None:
         """A step that a line said."""
