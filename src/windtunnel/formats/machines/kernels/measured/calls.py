@@ -111,8 +111,8 @@ NODES = {"gb200-nvl72": (4, 72), "gb300-nvl72": (4, 72)}
 
 
 def calls_text(gpu: str, engine: str, release: str, calls: Sequence[InnerCall]) -> str:
-    """The CSV of what one release of an engine measured. NCCL's rows are a family of their own; kernels of engines and of DeepEP are
-    named as such, and no prediction of NCCL is meant for them."""
+    """The CSV of what one release of an engine measured. NCCL's rows are a family of their own; kernels of engines and of DeepEP
+    are named as such, and no prediction of NCCL is meant for them."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
