@@ -14,10 +14,7 @@ Engine::Engine(const Program& program, net::Network& network) : Book(program, ne
   for (const TemplateInfo& t : layout_.templates) longest = std::max(longest, t.size);
   ends_.assign(static_cast<std::size_t>(longest) + 1, -1.0);
   recalls_ = window_ == 0 && layout_.grid.unit() > 0.0;
-  if (program.options.outcomes) {
-    outcome_.assign(program.instances.tmpl.size(), -1);
-    least_ = 1;
-  }
+  if (program.options.outcomes) outcome_.assign(program.instances.tmpl.size(), -1);
   shapes_.resize(layout_.templates.size());
 }
 

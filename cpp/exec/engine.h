@@ -83,6 +83,7 @@ class Engine final : Book {
   struct Shape {
     bool anchored = true;                // every operator begins behind the first one
     std::vector<std::int32_t> accounts;  // of busy time, in the rank's row
+    std::int64_t tried = 0, spared = 0;  // instances that were looked up, and operators that were recalled
   };
   // What a walk that is learned from leaves, beside the state that it changes.
   struct Lesson {
@@ -100,7 +101,8 @@ class Engine final : Book {
   void name_outcome(std::int32_t i, std::int32_t number) {
     if (!outcome_.empty()) outcome_[static_cast<std::size_t>(i)] = number;
   }
-  [[nodiscard]] const Shape& shape_of(std::int32_t i);
+  [[nodiscard]] bool recalls(const Rank& rank, std::int32_t i) const;
+  [[nodiscard]] Shape& shape_of(std::int32_t i);
   [[nodiscard]] bool recall(Rank& rank, std::int32_t i);
   void replay(Rank& rank, std::int32_t i, const Recalled& known, const Gate& gate);
   void charge_first(Rank& rank, const State& self, const FirstOnCompute& first, const Gate& gate);
@@ -122,7 +124,6 @@ class Engine final : Book {
   std::vector<Edge> edges_;
   std::vector<std::int32_t> queue_;
   bool recalls_;
-  std::int32_t least_ = 8;  // operators: a walk through fewer is as fast
   std::vector<std::int32_t> outcome_;
   std::int64_t recalled_ = 0;
   Recall recall_;

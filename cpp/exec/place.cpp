@@ -159,7 +159,7 @@ void Engine::place(Rank& rank, std::int32_t i) {
     post(rank, i);
     return;
   }
-  if (!recalls_ || rank.trail.before || state(i).events < least_)
+  if (!recalls(rank, i))
     walk(rank, i);
   else if (!recall(rank, i))
     learn(rank, i);
@@ -168,7 +168,15 @@ void Engine::place(Rank& rank, std::int32_t i) {
 
 // -- instances that begin as another one did
 
-const Engine::Shape& Engine::shape_of(std::int32_t i) {
+// To look an instance up takes as long as to walk through some 24 operators; templates that do not gain that are left to the walk.
+bool Engine::recalls(const Rank& rank, std::int32_t i) const {
+  if (!recalls_ || rank.trail.before) return false;
+  if (!outcome_.empty()) return true;
+  const Shape& shape = shapes_[static_cast<std::size_t>(program_.instances.tmpl[static_cast<std::size_t>(i)])];
+  return shape.tried < 64 || shape.spared > 24 * shape.tried;
+}
+
+Engine::Shape& Engine::shape_of(std::int32_t i) {
   const auto tmpl = static_cast<std::size_t>(program_.instances.tmpl[static_cast<std::size_t>(i)]);
   Shape& shape = shapes_[tmpl];
   if (!shape.accounts.empty()) return shape;
@@ -191,7 +199,7 @@ const Engine::Shape& Engine::shape_of(std::int32_t i) {
 
 bool Engine::recall(Rank& rank, std::int32_t i) {
   const TemplateInfo& tmpl = info(i);
-  const Shape& shape = shape_of(i);
+  Shape& shape = shape_of(i);
   const Op& first = layout_.ops[static_cast<std::size_t>(tmpl.first)];
   const State& self = state(i);
   const auto at = static_cast<std::size_t>(i);
@@ -216,7 +224,9 @@ bool Engine::recall(Rank& rank, std::int32_t i) {
       recall_.add(end - anchor);
     });
   const std::int32_t known = recall_.find(self.host.at - anchor);
+  ++shape.tried;
   if (known < 0) return false;
+  shape.spared += self.events;
   name_outcome(i, known);
   replay(rank, i, recall_.outcome(known), gate);
   return true;
