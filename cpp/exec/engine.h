@@ -108,6 +108,7 @@ class Engine final : Book {
   void charge_first(Rank& rank, const State& self, const FirstOnCompute& first, const Gate& gate);
   void learn_first(const Rank& rank, const Op* ops, std::int32_t k, double start, double host, bool held);
   void learn(Rank& rank, std::int32_t i);
+  [[nodiscard]] Recalled outcome_of(const Rank& rank, std::int32_t i, double host_begin);
 
   // scheduling
   void enqueue(Rank& rank);
