@@ -378,7 +378,7 @@ def server_record(answer: Served) -> list[str]:
     if answer.paced:
         said.append("Requests come at stated moments and the server keeps up: throughput and price are those of the arrivals.")
     if answer.server.speculation is not None:
-        said.append("No measured server is known to draft tokens: the stated acceptance has an error of its own.")
+        said.append("Few measured servers are known to draft, and none states its acceptance, which has an error of its own.")
     return said
 
 
