@@ -39,14 +39,11 @@ struct Recalled {
   double begin = 0.0, end = 0.0;  // of the instance
   bool felt = false;              // the host made an operator wait
   double host = 0.0;              // the host's begin: the latest that is not felt, or the one that was
-  std::uint32_t last_event = 0;   // from the instance's first
   std::int32_t category = 0;
-  bool held = false;  // of a template whose operators hold up the host: whether one did, the last one, and until when
-  std::uint32_t held_by = 0;
+  bool held = false;  // of a template whose operators hold up the host: whether one did, and until when
   double held_until = 0.0, host_end = 0.0;
   FirstOnCompute first;
   Stretch streams;  // of `numbers`: when each stream is free, in order of streams
-  Stretch last;     // of `events`: the last event on each
   Stretch busy, idle, stretch;
   Stretch flights;          // of `numbers`: begin and end
   Stretch times;            // of `numbers`: start of each event, then end of each; empty if they are not kept
@@ -74,7 +71,6 @@ class Recall {
   [[nodiscard]] std::span<const Entry> entries_of(Stretch at) const { return {entries.data() + at.first, at.count}; }
 
   std::vector<double> numbers;
-  std::vector<std::uint32_t> events;
   std::vector<Entry> entries;
 
  private:

@@ -1,4 +1,5 @@
-// Instances that begin as another one did: looked up, given the times of that one, or learned from.
+// Instances that begin as another one did: looked up, given the times of that one, or learned from. Nobody asks for the critical
+// path then, and events that bound others are not noted.
 #include <algorithm>
 #include <bit>
 
@@ -76,12 +77,8 @@ void Engine::replay(Rank& rank, std::int32_t i, const Recalled& known, const Gat
   Stream* const streams = streams_of_rank(rank);
   if (known.first.op >= 0) charge_first(rank, self, known.first, gate);
   const auto frees = recall_.numbers_of(known.streams);
-  std::size_t place = 0;
-  for (std::uint64_t mask = info(i).streams; mask != 0; mask &= mask - 1, ++place) {
-    Stream& stream = streams[std::countr_zero(mask)];
-    stream.free = anchor + frees[place];
-    stream.last_event = self.first_event + recall_.events[known.last.first + place];
-  }
+  const double* free = frees.data();
+  for (std::uint64_t mask = info(i).streams; mask != 0; mask &= mask - 1) streams[std::countr_zero(mask)].free = anchor + *free++;
   Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
   for (const Entry& entry : recall_.entries_of(known.busy)) busy_rank[entry.place].add(entry.seconds);
   for (const Entry& entry : recall_.entries_of(known.idle)) idle(rank, static_cast<std::size_t>(entry.place)).add(entry.seconds);
@@ -100,12 +97,11 @@ void Engine::replay(Rank& rank, std::int32_t i, const Recalled& known, const Gat
   recalled_ += self.events;
   self.begin = anchor + known.begin;
   self.end = anchor + known.end;
-  self.last_event = self.first_event + known.last_event;
   self.category = known.category;
   if (rank.host_unknown != i) return;
   rank.host = self.host;
   rank.host.at = anchor + known.host_end;
-  if (known.held) rank.host = Host{rank.host.at, anchor + known.held_until, self.first_event + known.held_by, -1, Cause::kHost};
+  if (known.held) rank.host = Host{rank.host.at, anchor + known.held_until};
   rank.host_unknown = -1;
 }
 
@@ -145,12 +141,11 @@ Recalled Engine::outcome_of(const Rank& rank, std::int32_t i, double host_begin)
   out.begin = self.begin - anchor, out.end = self.end - anchor;
   out.felt = lesson_.felt;
   out.host = (lesson_.felt ? host_begin : lesson_.latest_host) - anchor;
-  out.last_event = self.last_event - self.first_event;
   out.category = self.category;
   if (info(i).syncs) {
     out.host_end = rank.host.at - anchor;
     out.held = rank.host.base_at > host_begin;
-    out.held_until = rank.host.base_at - anchor, out.held_by = rank.host.base_event - self.first_event;
+    out.held_until = rank.host.base_at - anchor;
   }
   out.first = lesson_.first;
   const auto fill = [](Stretch& at, const auto& vector, const auto& write) {
@@ -160,12 +155,10 @@ Recalled Engine::outcome_of(const Rank& rank, std::int32_t i, double host_begin)
   };
   std::vector<double>& numbers = recall_.numbers;
   const Stream* const streams = streams_of_rank(rank);
-  const auto each_stream = [&](const auto& write) {
-    for (std::uint64_t mask = info(i).streams; mask != 0; mask &= mask - 1) write(streams[std::countr_zero(mask)]);
-  };
-  fill(out.streams, numbers, [&] { each_stream([&](const Stream& s) { numbers.push_back(s.free - anchor); }); });
-  fill(out.last, recall_.events,
-       [&] { each_stream([&](const Stream& s) { recall_.events.push_back(s.last_event - self.first_event); }); });
+  fill(out.streams, numbers, [&] {
+    for (std::uint64_t mask = info(i).streams; mask != 0; mask &= mask - 1)
+      numbers.push_back(streams[std::countr_zero(mask)].free - anchor);
+  });
   const auto account = [&](std::size_t place, double seconds) {
     if (seconds != 0.0) recall_.entries.push_back({static_cast<std::int32_t>(place), seconds});
   };

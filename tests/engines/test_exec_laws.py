@@ -139,7 +139,8 @@ def repeating(draw: st.DrawFn) -> Program:
                 last = rank.add(template, () if last < 0 else (last,), times, sync, join)
             if len(ranks) > 1:
                 rank.add_rendezvous(stream, ((step, sent, len(ranks)),), (last,), 0.1, 1, 2)
-    return builder.build()
+    taxes = [draw(st.sampled_from([0.0, 0.1, 0.5])) for _ in ranks] if draw(st.booleans()) else []
+    return replace(builder.build(), taxes=np.array(taxes))
 
 
 @given(repeating())
