@@ -111,9 +111,10 @@ class Book {
     else
       charge(rank, from, to, gate_instance);
   }
+  // [streams, categories]
+  Sum* busy_of(const Rank& rank) { return busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_; }
   Sum& busy(const Rank& rank, int stream, int category) {
-    return busy_[(static_cast<std::size_t>(rank.index) * streams_count_ + static_cast<std::size_t>(stream)) * categories_ +
-                 static_cast<std::size_t>(category)];
+    return busy_of(rank)[static_cast<std::size_t>(stream) * categories_ + static_cast<std::size_t>(category)];
   }
   Sum& idle(const Rank& rank, std::size_t cause) { return idle_[static_cast<std::size_t>(rank.index) * (categories_ + 2) + cause]; }
   Sum& stretch(const Rank& rank, int category) {

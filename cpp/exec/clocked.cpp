@@ -69,7 +69,7 @@ bool Clocked::enqueue(Rank& rank) {
   if (!wait_for_queue(rank, c.event, rank.host)) return false;
   const Op* const op = meets ? nullptr : &layout_.ops[static_cast<std::size_t>(info(i).first + c.op)];
   if (meets)
-    rank.host.at += layout_.grid.snap(program_.rendezvous.host[static_cast<std::size_t>(row(i))]);
+    rank.host.at += layout_.meeting_host[static_cast<std::size_t>(row(i))];
   else if (window_ > 0)
     rank.host.at += op->host;
   else
@@ -237,7 +237,7 @@ void Clocked::post(const Item& item, double start) {
     const std::int32_t id = layout_.key_id[p];
     Key& key = keys_[static_cast<std::size_t>(id)];
     key.begin = std::max(key.begin, start);
-    key.seconds = std::max(key.seconds, layout_.grid.snap(rv.seconds[p]));
+    key.seconds = std::max(key.seconds, layout_.part_seconds[p]);
     if (++key.posted < key.participants) continue;
     starts_.push_back({key.name, {id, key.name, key.begin, key.seconds}});
     if (!tax_) continue;

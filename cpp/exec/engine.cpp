@@ -51,7 +51,7 @@ void Engine::advance_host(Rank& rank, std::int32_t i) {
   const State& s = state(i);
   const bool meets = row(i) >= 0;
   if (window_ == 0) {
-    rank.host.at += meets ? layout_.grid.snap(program_.rendezvous.host[static_cast<std::size_t>(row(i))])
+    rank.host.at += meets ? layout_.meeting_host[static_cast<std::size_t>(row(i))]
                           : program_.instances.times[static_cast<std::size_t>(i)] * info(i).host_total;
     return;
   }
@@ -63,7 +63,7 @@ void Engine::advance_host(Rank& rank, std::int32_t i) {
   for (std::int32_t k = 0; k < s.events; ++k) {
     const std::uint32_t event = s.first_event + static_cast<std::uint32_t>(k);
     wait_for_queue(rank, event, host);
-    host.at += meets ? layout_.grid.snap(program_.rendezvous.host[static_cast<std::size_t>(row(i))])
+    host.at += meets ? layout_.meeting_host[static_cast<std::size_t>(row(i))]
                      : layout_.ops[static_cast<std::size_t>(info(i).first + k % info(i).size)].host;
   }
   rank.host = host;
@@ -112,7 +112,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
   Stream& stream = streams_of_rank(rank)[on];
   Host host = s.host;
   if (window_ > 0) wait_for_queue(rank, s.first_event, host);
-  host.at += layout_.grid.snap(rv.host[at]);
+  host.at += layout_.meeting_host[at];
   if (rank.host_unknown == i) {
     rank.host = host;
     rank.host_unknown = -1;
@@ -145,7 +145,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
     const std::int32_t id = layout_.key_id[p];
     Key& key = keys_[static_cast<std::size_t>(id)];
     key.begin = std::max(key.begin, start);
-    key.seconds = std::max(key.seconds, layout_.grid.snap(rv.seconds[p]));
+    key.seconds = std::max(key.seconds, layout_.part_seconds[p]);
     if (++key.posted == key.participants) set_off(id);
   }
 }
@@ -153,7 +153,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
 void Engine::set_off(std::int32_t id) {
   Key& key = keys_[static_cast<std::size_t>(id)];
   if (const auto end = network_.start(net::Flow{id, key.name, key.begin, key.seconds})) {
-    complete(id, layout_.grid.snap(*end));
+    complete(id, *end);
     return;
   }
   if (!tax_) return;
@@ -167,6 +167,7 @@ void Engine::set_off(std::int32_t id) {
 
 // A transfer has ended: every participant may be done with its instance.
 void Engine::complete(std::int32_t id, double end) {
+  end = layout_.grid.snap(end);
   const Key& key = keys_[static_cast<std::size_t>(id)];
   if (!(end >= key.begin)) fail("the network ended key ", key.name, " at ", end, ", before its begin at ", key.begin);
   for (auto m = layout_.member_start[static_cast<std::size_t>(id)]; m < layout_.member_start[static_cast<std::size_t>(id) + 1];
@@ -260,7 +261,7 @@ Timeline Engine::run() {
       std::optional<net::Completion> completion;
       for (double at = event; !completion && at <= start && at != kNever; at = network_.next_event())
         completion = network_.advance();
-      if (completion) complete(completion->id, layout_.grid.snap(completion->end));
+      if (completion) complete(completion->id, completion->end);
     } else {
       for (const Candidate& c : held) place(*c.rank, c.instance);  // touches its own rank only, so equal starts have no order
     }

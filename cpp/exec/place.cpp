@@ -35,7 +35,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
   Stream* const streams = streams_of_rank(rank);
   double* const ends = ends_.data();
   const double* const factor = factors_of(i);
-  Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
+  Sum* const busy_rank = busy_of(rank);
   Gate gate = gate_of(rank, i);
   std::uint32_t gate_event = gate.instance >= 0 ? state(gate.instance).last_event : kNoEvent;
   std::int32_t gate_category = -1;  // of the repetition before this one, with join

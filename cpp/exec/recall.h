@@ -14,8 +14,8 @@
 
 namespace wt::exec {
 
-// A stretch of the arrays of a Recall.
-struct Stretch {
+// A slice of the arrays of a Recall.
+struct Slice {
   std::uint32_t first = 0, count = 0;
 };
 
@@ -43,10 +43,10 @@ struct Recalled {
   bool held = false;  // of a template whose operators hold up the host: whether one did, and until when
   double held_until = 0.0, host_end = 0.0;
   FirstOnCompute first;
-  Stretch streams;  // of `numbers`: when each stream is free, in order of streams
-  Stretch busy, idle, stretch;
-  Stretch flights;          // of `numbers`: begin and end
-  Stretch times;            // of `numbers`: start of each event, then end of each; empty if they are not kept
+  Slice streams;  // of `numbers`: when each stream is free, in order of streams
+  Slice busy, idle, stretch;
+  Slice flights;            // of `numbers`: begin and end
+  Slice times;              // of `numbers`: start of each event, then end of each; empty if they are not kept
   std::int32_t other = -1;  // another outcome of the same key, for another host
 };
 
@@ -67,8 +67,8 @@ class Recall {
   std::int32_t keep(const Recalled& outcome);
   [[nodiscard]] bool keeps() const { return at_ >= 0 && known_[static_cast<std::size_t>(at_)].outcomes < kMostHosts; }
 
-  [[nodiscard]] std::span<const double> numbers_of(Stretch at) const { return {numbers.data() + at.first, at.count}; }
-  [[nodiscard]] std::span<const Entry> entries_of(Stretch at) const { return {entries.data() + at.first, at.count}; }
+  [[nodiscard]] std::span<const double> numbers_of(Slice at) const { return {numbers.data() + at.first, at.count}; }
+  [[nodiscard]] std::span<const Entry> entries_of(Slice at) const { return {entries.data() + at.first, at.count}; }
 
   std::vector<double> numbers;
   std::vector<Entry> entries;

@@ -79,7 +79,7 @@ void Engine::replay(Rank& rank, std::int32_t i, const Recalled& known, const Gat
   const auto frees = recall_.numbers_of(known.streams);
   const double* free = frees.data();
   for (std::uint64_t mask = info(i).streams; mask != 0; mask &= mask - 1) streams[std::countr_zero(mask)].free = anchor + *free++;
-  Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
+  Sum* const busy_rank = busy_of(rank);
   for (const Entry& entry : recall_.entries_of(known.busy)) busy_rank[entry.place].add(entry.seconds);
   for (const Entry& entry : recall_.entries_of(known.idle)) idle(rank, static_cast<std::size_t>(entry.place)).add(entry.seconds);
   for (const Entry& entry : recall_.entries_of(known.stretch)) stretch(rank, entry.place).add(entry.seconds);
@@ -148,7 +148,7 @@ Recalled Engine::outcome_of(const Rank& rank, std::int32_t i, double host_begin)
     out.held_until = rank.host.base_at - anchor;
   }
   out.first = lesson_.first;
-  const auto fill = [](Stretch& at, const auto& vector, const auto& write) {
+  const auto fill = [](Slice& at, const auto& vector, const auto& write) {
     at.first = static_cast<std::uint32_t>(vector.size());
     write();
     at.count = static_cast<std::uint32_t>(vector.size()) - at.first;
@@ -164,7 +164,7 @@ Recalled Engine::outcome_of(const Rank& rank, std::int32_t i, double host_begin)
   };
   const std::vector<std::int32_t>& accounts = shape_of(i).accounts;
   fill(out.busy, recall_.entries, [&] {
-    const Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
+    const Sum* const busy_rank = busy_of(rank);
     for (std::size_t a = 0; a < accounts.size(); ++a)
       account(static_cast<std::size_t>(accounts[a]), busy_rank[accounts[a]].value() - lesson_.busy[a]);
   });
@@ -194,7 +194,7 @@ void Engine::learn(Rank& rank, std::int32_t i) {
     return;
   }
   const Shape& shape = shape_of(i);
-  const Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
+  const Sum* const busy_rank = busy_of(rank);
   lesson_.begin(shape.accounts.size(), categories_);
   for (std::size_t a = 0; a < shape.accounts.size(); ++a) lesson_.busy[a] = busy_rank[shape.accounts[a]].value();
   for (std::size_t c = 0; c < categories_; ++c) lesson_.stretch[c] = stretch(rank, static_cast<std::int32_t>(c)).value();

@@ -234,8 +234,9 @@ void lay_out_rendezvous(const Program& program, Layout& out) {
 void lay_on_grid(const Program& program, Layout& out) {
   const double unit = program.options.grid;
   if (!(unit >= 0.0)) fail("grid is ", unit, "; it must not be negative");
-  if (unit == 0.0) return;
   out.grid = Grid(unit);
+  for (const double seconds : program.rendezvous.host) out.meeting_host.push_back(out.grid.snap(seconds));
+  for (const double seconds : program.rendezvous.seconds) out.part_seconds.push_back(out.grid.snap(seconds));
   for (TemplateInfo& info : out.templates) {
     info.host_total = 0.0;
     for (std::int64_t i = info.first; i < info.first + info.size; ++i) {

@@ -48,7 +48,9 @@ struct Layout {
   std::int32_t streams = 1;
   std::vector<double> factors;  // [rows x groups]; a single row of ones where nothing is stretched
   std::int32_t groups = 1;
-  Grid grid;  // durations of `ops` lie on it; others are to be snapped
+  Grid grid;                         // durations of `ops` and of meetings lie on it; those that factors stretch are to be snapped
+  std::vector<double> meeting_host;  // [rows of Rendezvous]
+  std::vector<double> part_seconds;  // [parts]
 };
 
 // Throws wt::Error that names the first mistake.

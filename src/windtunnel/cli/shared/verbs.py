@@ -153,7 +153,8 @@ class _Commands(dict[str, Any]):
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             one.command(name, cls=JobCommand, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
             command = typer.main.get_command(one)
-            command.shown_as = module if isinstance(module, str) else ""  # type: ignore[attr-defined]
+            assert isinstance(command, JobCommand)
+            command.shown_as = module if isinstance(module, str) else ""
         command.name = name
         self[name] = command
         return command

@@ -10,7 +10,7 @@ Records what a pass appends to a stage.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -311,8 +311,8 @@ class Replicated:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None
-        groups: dict[tuple[object, ...], list[int]] = {}
-        gathers: dict[tuple[object, ...], list[list[int]]] = {}
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        gathers: dict[tuple[object, ...], list[list[int]]] = defaultdict(list)
         keys: dict[tuple[int, int, bool, bool], tuple[object, ...]] = {}
         places, firsts, lasts = np.flatnonzero(stopped), self.first.tolist(), self.last.tolist()
         for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
@@ -325,8 +325,6 @@ class Replicated:
                 if key not in stage.templates.recorded:
                     action = Action(Pass(direction), chunk, micro_batch)
                     stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
-                groups.setdefault(key, [])
-                gathers.setdefault(key, [])
             groups[key].append(place)
             gathers[key].append([one for group in waits for one in group])
         return [
