@@ -39,7 +39,7 @@ help:
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            every test of random examples, on many new ones"
-	@echo "fresh           the same as CI runs it: another seed every day, for 45 s"
+	@echo "fresh           the same as CI runs it: the seed of the last commit's day, for 45 s"
 	@echo "mutants         a sample of wrong formulas against their tests; writes docs/mutants.md"
 	@echo "against         REV=<commit> or the last tag: what moved in the predictions of random jobs since then"
 	@echo "against-faces   REV=<commit>: what commands of every verb print and write, byte for byte against then; 8 minutes"
@@ -180,8 +180,9 @@ docs: setup
 laws: setup
 	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=fresh
 
-# New examples every day, for CI: the tests take turns, in an order that the date draws. `make fresh SEED=20261125` is that day's run.
-SEED ?= $(shell date -u +%Y%m%d)
+# New examples every day, for CI: the tests take turns, in an order that the seed draws. It is the day of the last commit, so a commit
+# is judged alike whenever it is; `make fresh SECONDS_OF_FRESH=300` draws what CI draws and more. `make fresh SEED=20261125` is that day's.
+SEED ?= $(or $(shell git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null),$(shell date -u +%Y%m%d))
 SECONDS_OF_FRESH ?= 45
 
 # Only files that draw examples are collected: all of them take each worker 20 s longer.

@@ -435,10 +435,10 @@ def _find_cut(seconds: Floats, begin: int, end: int) -> int | None:
 
 
 def _settle(seconds: Floats, begin: int, at: int, end: int) -> int:
-    """Where the levels on both sides explain a part best, by absolute distances, to which a peak counts alike on either side."""
+    """Where the levels on both sides explain a part best, by absolute distances up to that of the levels: a peak fits neither."""
     before, after = float(np.median(seconds[begin:at])), float(np.median(seconds[at:end]))
-    part = seconds[begin:end]
-    worse = np.cumsum(np.abs(part - before) - np.abs(part - after))[LEAST - 1 : len(part) - LEAST]
+    part, most = seconds[begin:end], abs(after - before)
+    worse = np.cumsum(np.minimum(np.abs(part - before), most) - np.minimum(np.abs(part - after), most))[LEAST - 1 : len(part) - LEAST]
     return begin + LEAST + int(np.argmin(worse)) if len(worse) and before != after else at
 
 

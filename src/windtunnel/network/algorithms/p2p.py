@@ -78,19 +78,19 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
     slices = np.where(local, min(block, int(p2p_slice(block, False))), min(block, int(p2p_slice(block, True))))
     near, far = min(n, call.per_node) - 1, n - min(n, call.per_node)
     pace = np.where(local, near / max(1, min(at_once, near)), far / max(1, min(at_once, far))) * block
-    # Rank 0 represents all ranks: number of sends and receives of each round's batch that stay in the node.
+    # Rank 0 represents all ranks: sends inside the node and to others of each chain, in which one waits for the one before.
     inside = local[:rounds]
-    batches = [inside[i : i + at_once] for i in range(0, rounds, at_once)]
+    chains = [(int(sum(inside[i::at_once])), int(sum(~inside[i::at_once]))) for i in range(min(at_once, rounds))]
 
     def seconds_alone(local: float, net: float) -> float:
         each_local, each_net = local * min(at_once, near) / max(1, near), net * min(at_once, far) / max(1, far)
-        return sum(max(each_local if batch.any() else 0.0, each_net if not batch.all() else 0.0) for batch in batches)
+        return max(here * each_local + there * each_net for here, there in chains)
 
     def carries(lane: int, slice: int) -> Cargo:
         last = slice == -(-block // int(slices[lane])) - 1  # a block has arrived when its last slice has
         return ((int(src[lane]) * n + int(dst[lane]),) if last else ()), False
 
-    crossing = sum(1 for batch in batches if not batch.all())
+    crossing, staying = max((there, here) for here, there in chains)
     return Pattern(
         src,
         dst,
@@ -103,7 +103,7 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
         start,
         lane,
         lead,
-        len(batches) - crossing,
+        staying,
         crossing,
         seconds_alone,
         n * n,

@@ -22,7 +22,6 @@ _ACROSS_SOCKETS = (
     0.6  # efficiency of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
 )
 _SPREAD = ("infiniband", "efa")  # fabrics whose packets take all equal paths if the catalogue states no routing
-_OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 
 
 @dataclass(frozen=True)
@@ -126,10 +125,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         if node.nic is None:
             raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
         servers = node.domain / node.gpus
-        devices = min(node.nic.count, node.gpus)
-        rate = node.nic.count * node.nic.bandwidth / devices
-        if scale.kind not in _OWN_PORTS:
-            rate = min(rate, pcie)  # a NIC sits on as many lanes as a GPU, or several share those of one
+        devices, rate = node.ways_out
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
         line, nics = _line(devices, rate, servers, group)
         known = known_nic(node.pcie_gen, net_of(fabric.kind, generation))

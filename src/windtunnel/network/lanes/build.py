@@ -182,8 +182,9 @@ def channels_of(setup: Setup, size: float, algorithm: CollectiveAlgorithm, proto
     if setup.graph.file is not None:
         nics = len(setup.graph.file.of(algorithm.walks_trees).orders)
     most = min(setup.graph.running, max(nics, int(size // (threads * least))))
-    # As many on each NIC: the rate is that of NICs which share a call evenly.
-    return most - most % nics if most > nics else max(1, most)
+    # As many on each NIC, and of each of two trees: the rate is that of NICs which share a call evenly.
+    even = 2 * nics if algorithm.walks_trees and most >= 2 * nics else nics
+    return most - most % even if most > even else max(1, most)
 
 
 def step_of(settings: Settings, protocol: str) -> float:
@@ -221,8 +222,9 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
     busy = pattern.alone(local, net)
     hops = pattern.local_steps * (speed.local_hop + 1e-9) + pattern.net_steps * (speed.net_hop + 1e-9)
     total = speed.launch + busy + hops if speed.total is None else speed.total
-    if busy > total > 0.0:  # the lanes' fill alone is more than the closed form has: faster by that share
-        local, net, busy = local * total / busy, net * total / busy, total
+    # Where the lanes' fill alone is more than the closed form has, they are faster by that share.
+    hurried = total / busy if busy > total > 0.0 else 1.0
+    local, net, busy = local * hurried, net * hurried, busy * hurried
     remaining = total - speed.launch - busy
     part = max(0.0, remaining) / hops if hops > 0 else 0.0
     between = call.node_of(pattern.src) != call.node_of(pattern.dst)
@@ -251,7 +253,7 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
     if speed.total is None and len(pattern) and int(pattern.slices.sum()) <= _MOST_SLICES:
         total = seconds(lanes)
     bound = float((bytes_ / lanes.rate).max())
-    return lanes, total, max(0.0, total - bound)
+    return lanes, total, max(0.0, total - bound / hurried)
 
 
 def on_wire(pattern: Pattern, wire: float) -> tuple[Int64s, Int64s]:

@@ -234,10 +234,13 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
         share = (pattern.bytes / pattern.pace)[routed.old]
         demands, variables = at_once(lanes, routed.paths, share, routed.extra, routed.lowered.seconds)
     else:
+        # Lanes that have more fill than the closed form have rates that make up for it: the fluid needs neither.
+        alone, moved = routed.lowered.lanes, routed.lowered.seconds - routed.lowered.latency
+        hurried = float((alone.bytes / alone.rate).max()) / moved if moved > 0.0 else 1.0
+        lanes = replace(lanes, rate=lanes.rate * min(1.0, hurried))
         narrow = narrow_lanes(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
-        # Lanes without delays have more fill than the closed form, and rates that make up for it: the fluid needs neither.
-        in_delays = min(slower, float((lanes.delay - narrow.delay).max())) if lanes.delay.any() else slower
+        in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
         demands, variables = fluid(
             narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays, pattern.local_steps + pattern.net_steps
         )

@@ -219,7 +219,8 @@ def narrow_lanes(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
     narrow = np.full(len(paths), np.inf)
     np.minimum.at(narrow, np.repeat(np.arange(len(paths)), np.diff(paths.start)), rate)
     narrow = np.where(np.isinf(lanes.rate), np.inf, np.minimum(narrow, lanes.rate))
-    longer = lanes.slice / narrow - lanes.slice / lanes.rate
+    slice_ = np.minimum(lanes.slice, lanes.bytes)
+    longer = slice_ / narrow - slice_ / lanes.rate
     return replace(lanes, rate=narrow, delay=np.maximum(0.0, lanes.delay - longer))
 
 

@@ -10,10 +10,12 @@ from windtunnel.base.quantities import FlopRate, GpuBandwidth, NicBandwidth, Nod
 from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
 from windtunnel.spec.machine.economics import Economics, Region
 from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage
+from windtunnel.spec.machine.pcie import nearest_pcie
 from windtunnel.spec.machine.power import GpuDraw, NodeDraw, SwitchDraw
 
 GRIDS = ("torus", "mesh", "ndim")
 """Builders of machines with dimensions, on which a step runs."""
+_OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 
 
 class GPU(Noun):
@@ -105,6 +107,16 @@ class Node(Noun):
     def domain(self) -> int:
         """GPUs that count as one node for bandwidth: the node, or the scale-up domain where that is larger (NVL72)."""
         return max(self.gpus, self.scale_up.size)
+
+    @property
+    def ways_out(self) -> tuple[int, float]:
+        """(devices, B/s each way of one) of its NICs: one has as many PCIe lanes as a GPU, or several share those of one; ports on
+        the accelerator's chip need none. (0, 0.0) without NICs."""
+        if self.nic is None:
+            return 0, 0.0
+        devices = min(self.nic.count, self.gpus)
+        rate = self.nic.count * self.nic.bandwidth / devices
+        return devices, rate if self.scale_up.kind in _OWN_PORTS else min(rate, nearest_pcie(self.pcie_gen).peer)
 
 
 class StorageServers(Noun):

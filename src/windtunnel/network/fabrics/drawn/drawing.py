@@ -101,7 +101,8 @@ def levels_of(cluster: Cluster) -> Levels:
         hop = fabric.hop_latency
         return Levels(fabric.leaf_nodes, fabric.pod_nodes, fabric.oversubscription, fabric.pod_oversubscription, 2 * hop, 4 * hop)
     servers = min(drawing.servers, -(-cluster.gpus // node.gpus))
-    return _levels(drawing, max(1, servers), node.nic.bandwidth)
+    devices, rate = node.ways_out
+    return _levels(drawing, max(1, servers), devices * rate / node.nic.count)
 
 
 @lru_cache(maxsize=64)
