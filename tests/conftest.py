@@ -24,8 +24,8 @@ IN_TIME = "no failure in its share of the time"
 """Why a test of random examples that was ended is skipped."""
 
 # The same examples in every run, so that a change is judged and not a draw. `make laws` (fresh) draws new ones, deep many more.
-# CI draws new ones by the commit's day as well (daily): as many as in other runs, with a seed that it prints; `again` draws the same
-# and shrinks what fails.
+# CI draws new ones by the commit's day as well (daily): as many as in other runs, with a seed that it prints; `again` draws the
+# same and shrinks what fails.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("stable", derandomize=True, deadline=None, max_examples=40, suppress_health_check=_SLOW)
 settings.register_profile(

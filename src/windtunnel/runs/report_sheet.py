@@ -438,7 +438,8 @@ def _settle(seconds: Floats, begin: int, at: int, end: int) -> int:
     """Where the levels on both sides explain a part best, by absolute distances up to that of the levels: a peak fits neither."""
     before, after = float(np.median(seconds[begin:at])), float(np.median(seconds[at:end]))
     part, most = seconds[begin:end], abs(after - before)
-    worse = np.cumsum(np.minimum(np.abs(part - before), most) - np.minimum(np.abs(part - after), most))[LEAST - 1 : len(part) - LEAST]
+    of_one, of_other = (np.minimum(np.abs(part - level), most) for level in (before, after))
+    worse = np.cumsum(of_one - of_other)[LEAST - 1 : len(part) - LEAST]
     return begin + LEAST + int(np.argmin(worse)) if len(worse) and before != after else at
 
 
