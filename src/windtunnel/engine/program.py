@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -133,39 +133,21 @@ class GrowingTable:
             self._new = []
 
 
-NO_WAIT = -(2**62)
-"""No instance to wait for, in columns whose numbers may be of instances before them."""
+class InstanceColumns(NamedTuple):
+    """Instances in columns, which number them from 0, to append to a rank in parts: tables as `RankBuilder` has them.
 
+    `waits` may be negative: instances before the columns. `waits_start`, `meets_start` [n+1]: waits and rendezvous, each of one
+    part, before an instance; `host`: seconds of each rendezvous.
+    """
 
-class InstanceColumns:
-    """Instances in columns, which numbers them from 0, to append to a rank in parts."""
-
-    def __init__(
-        self,
-        template: Int64s,
-        flags: Int64s,
-        waits: Int64s,
-        stream: Int64s,
-        key: Int64s,
-        seconds: Floats,
-        participants: int,
-        host: float,
-        cat_wait: int,
-        cat_transfer: int,
-    ) -> None:
-        """`template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, negative ones
-        before the columns; NO_WAIT for none. `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share
-        the other arguments.
-        """
-        # places instead of masks: numpy finds elements by them several times as fast
-        given, meets = np.flatnonzero(waits != NO_WAIT), np.flatnonzero(template < 0)
-        number = np.bincount(given // waits.shape[1], minlength=len(template))
-        self.rows = _table(template, 1, flags, number)
-        self.waits = waits.ravel()[given][:, None]
-        self.waits_start, self.meets_start = _offsets(number), _offsets(template < 0)
-        self.meetings = _table(stream[meets], cat_wait, cat_transfer, 1)
-        self.hosts, self.seconds = np.full((len(meets), 1), host), seconds[meets][:, None]
-        self.keys = _table(key[meets], participants)
+    rows: Int64s  # [n, 4]
+    waits: Int64s
+    waits_start: Int64s
+    meetings: Int64s  # [m, 4]
+    keys: Int64s  # [m, 2]
+    seconds: Floats  # [m, 1]
+    meets_start: Int64s
+    host: float
 
 
 class RankBuilder:
@@ -222,9 +204,9 @@ class RankBuilder:
         """
         meets = slice(int(columns.meets_start[begin]), int(columns.meets_start[end]))
         self.rows.extend(columns.rows[begin:end])
-        self.waits.extend(waits)
+        self.waits.extend(waits[:, None])
         self.meetings.extend(columns.meetings[meets])
-        self.hosts.extend(columns.hosts[meets])
+        self.hosts.extend(np.full((meets.stop - meets.start, 1), columns.host))
         self.keys.extend(columns.keys[meets])
         self.seconds.extend(columns.seconds[meets])
 
@@ -354,14 +336,6 @@ class ProgramBuilder:
 
 def _scales(rank: RankBuilder) -> Int64s:
     return np.zeros(len(rank), np.int64) if rank.scales is None else rank.scales
-
-
-def _table(first: Int64s, *others: Int64s | int) -> Int64s:
-    """[n, k] of k columns, of which a number is the same in all rows."""
-    table = np.empty((len(first), 1 + len(others)), np.int64)
-    for place, column in enumerate((first, *others)):
-        table[:, place] = column
-    return table
 
 
 def _offsets(sizes: Sequence[int] | Int64s | Bools) -> Int64s:

@@ -25,7 +25,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import replicated_reduction, stage_reductions
 from windtunnel.predict.program.pipeline import PassColumns, PipelineTransfers
-from windtunnel.predict.program.recorded import PassGroup, joined_groups
+from windtunnel.predict.program.recorded import PassGroup
 from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, REDUCE, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
@@ -206,7 +206,7 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
-    groups = joined_groups([(int(begin), each.groups) for begin, each in zip(begins, turns, strict=False) if each.groups])
+    groups = [replace(of, actions=of.actions + at) for at, each in zip(begins, turns, strict=False) for of in each.groups or ()]
     columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
     lasts, at = [], 0
     for each in turns:

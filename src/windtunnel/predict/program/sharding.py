@@ -10,7 +10,7 @@ Records what a pass appends to a stage.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -311,28 +311,20 @@ class Replicated:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None
-        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        gathers: dict[tuple[object, ...], list[list[int]]] = defaultdict(list)
-        keys: dict[tuple[int, int, bool, bool], tuple[object, ...]] = {}
-        places, firsts, lasts = np.flatnonzero(stopped), self.first.tolist(), self.last.tolist()
-        for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
-            opens = direction == _FORWARD and micro_batch == firsts[chunk]
-            waits = self.gathers.get(chunk, []) if opens else []
-            of = direction, chunk, opens, micro_batch == lasts[chunk]
-            if (key := keys.get(of)) is None:
-                reduces = self._combines(direction, chunk, micro_batch)
-                key = keys[of] = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), reduces)
-                if key not in stage.templates.recorded:
-                    action = Action(Pass(direction), chunk, micro_batch)
-                    stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
-            groups[key].append(place)
-            gathers[key].append([one for group in waits for one in group])
-        return [
-            PassGroup(
-                stage.templates.recorded[key], np.array(places, np.int64), np.array(gathers[key], np.int64).reshape(len(places), -1)
-            )
-            for key, places in groups.items()
-        ]
+        places = np.flatnonzero(stopped)
+        direction, chunk, micro_batch, _ = actions[places].T
+        opens, closes = (direction == _FORWARD) & (micro_batch == self.first[chunk]), micro_batch == self.last[chunk]
+        kinds = ((direction * len(self.chunks) + chunk) * 2 + opens) * 2 + closes
+        groups, recorded = [], stage.templates.recorded
+        for kind in dict.fromkeys(kinds.tolist()):
+            at = places[kinds == kind]
+            way, virtual, number, _ = actions[at[0]].tolist()
+            gathers = self.gathers.get(virtual, []) if kind & 2 else []
+            key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
+            if key not in recorded:
+                recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
+            groups.append(PassGroup(recorded[key], at, [call for calls in gathers for call in calls]))
+        return groups
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
         kept = self.gathers, self.pending
@@ -425,12 +417,9 @@ def record(stage: Stage, micro_batch: int, run: Callable[[], tuple[int, Sequence
     stage.rank, stage.labels, stage.calls, stage.collectives = RankBuilder(), GrowingTable(3), Counter(), []
     try:
         last, pending = run()
-        rows, labels, flat = stage.rank.rows.table(), stage.labels.table(), stage.rank.waits.table()[:, 0]
+        rows, labels, waits = stage.rank.rows.table(), stage.labels.table(), stage.rank.waits.table()[:, 0]
         calls = tuple(stage.collectives)
     finally:
         stage.rank, stage.labels, stage.calls, stage.collectives = kept
-    number = rows[:, 3]
-    waits = np.full((len(rows), int(number.max(initial=0))), -1, np.int64)
-    row = np.repeat(np.arange(len(rows)), number)
-    waits[row, np.arange(len(flat)) - np.repeat(np.cumsum(number) - number, number)] = flat
-    return RecordedPass(rows[:, 0].copy(), waits, labels, labels[:, 1] == micro_batch, calls, last, tuple(pending))
+    of_pass = (labels[:, 1] == micro_batch).astype(np.int64)
+    return RecordedPass(rows[:, 0], rows[:, 3], waits, labels[:, 0], of_pass, calls, last, tuple(pending))
