@@ -1,5 +1,6 @@
 #include "exec/turns.h"
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -10,6 +11,14 @@ namespace wt::exec {
 namespace {
 
 std::size_t at(std::int64_t place) { return static_cast<std::size_t>(place); }
+
+// Appends a row of a table.
+template <std::size_t N>
+void put(std::vector<std::int32_t>& table, const std::array<std::int64_t, N>& row) {
+  const std::size_t end = table.size();
+  table.resize(end + N);
+  for (std::size_t place = 0; place < N; ++place) table[end + place] = static_cast<std::int32_t>(row[place]);
+}
 
 class Writer {
  public:
@@ -64,16 +73,18 @@ class Writer {
       fail("turns: action ", a, " has no such kind, virtual stage or recorded pass");
   }
 
+  void wait(std::int64_t instance) { out_.waits.push_back(static_cast<std::int32_t>(instance)); }
+
   void add(std::int64_t tmpl, std::int64_t flags, std::int64_t task, std::int64_t micro_batch, std::int64_t virtual_stage) {
     const auto waits = static_cast<std::int64_t>(out_.waits.size());
-    out_.rows.insert(out_.rows.end(), {tmpl, 1, flags, waits - out_.waits_start.back()});
-    out_.labels.insert(out_.labels.end(), {task, micro_batch, virtual_stage});
+    put<4>(out_.rows, {tmpl, 1, flags, waits - out_.waits_start.back()});
+    put<3>(out_.labels, {task, micro_batch, virtual_stage});
     out_.waits_start.push_back(waits);
     out_.meets_start.push_back(static_cast<std::int64_t>(out_.seconds.size()));
   }
 
   void meet(std::int64_t stream, std::int64_t key, double seconds) {
-    out_.meetings.insert(out_.meetings.end(), {stream, meetings_.cat_wait, meetings_.cat_transfer, 1});
+    put<4>(out_.meetings, {stream, meetings_.cat_wait, meetings_.cat_transfer, 1});
     out_.keys.insert(out_.keys.end(), {key, 2});
     out_.seconds.push_back(seconds);
   }
@@ -86,7 +97,7 @@ class Writer {
     const std::size_t of = at(2 * chunk(a) + way);
     const std::int64_t key = keys[2 * chunks_ * at(stage_) + of];
     if (key < 0) return;
-    if (after >= 0) out_.waits.push_back(after);
+    if (after >= 0) wait(after);
     moved.push_back(size());
     meet(streams[of], key + batch(a), meetings_.seconds[at(way)]);
     add(-1, flags, task, batch(a), chunk(a));
@@ -101,7 +112,7 @@ class Writer {
         const std::int64_t own = recorded_.waits[at(w)], gather = actions_.gather[a] - 2 - own;
         if (own < 0 && (gather < 0 || gather >= static_cast<std::int64_t>(recorded_.gathers.size())))
           fail("turns: action ", a, " has too few gathers");
-        out_.waits.push_back(own >= 0 ? base + own : recorded_.gathers[at(gather)] - shift_);
+        wait(own >= 0 ? base + own : recorded_.gathers[at(gather)] - shift_);
       }
       add(recorded_.tmpl[at(k)], 0, recorded_.task[at(k)], recorded_.of_pass[at(k)] != 0 ? batch(a) : -1, chunk(a));
     }
@@ -114,8 +125,9 @@ class Writer {
     for (std::size_t a = first; a < behind; ++a)
       move(a, meetings_.receive_key, meetings_.receive_stream, meetings_.receive_flags, tasks_.receive, -1, received_);
     const std::int64_t run = size();
-    out_.waits.insert(out_.waits.end(), received_.begin(), received_.end());
-    if (meetings_.senders_wait) out_.waits.insert(out_.waits.end(), sent_.begin(), sent_.end());
+    for (const std::int64_t instance : received_) wait(instance);
+    for (const std::int64_t instance : sent_)
+      if (meetings_.senders_wait) wait(instance);
     std::int64_t done = run;
     for (std::size_t a = first; a < behind; ++a) {
       out_.base[a] = size();

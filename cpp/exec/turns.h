@@ -51,11 +51,11 @@ struct Tasks {
 
 // I instances, T turns, V meetings, numbered as if each stage's began where the one's before end.
 struct Turns {
-  std::vector<std::int64_t> rows;         // [I, 4] template, times, flags, number of waits
-  std::vector<std::int64_t> labels;       // [I, 3] task, micro batch, virtual stage
-  std::vector<std::int64_t> waits;        // negative: instances before these turns
+  std::vector<std::int32_t> rows;         // [I, 4] template, times, flags, number of waits
+  std::vector<std::int32_t> labels;       // [I, 3] task, micro batch, virtual stage
+  std::vector<std::int32_t> waits;        // negative: instances before these turns
   std::vector<std::int64_t> waits_start;  // [I + 1]
-  std::vector<std::int64_t> meetings;     // [V, 4] stream, categories of waiting and of the transfer, 1
+  std::vector<std::int32_t> meetings;     // [V, 4] stream, categories of waiting and of the transfer, 1
   std::vector<std::int64_t> keys;         // [V, 2] key, 2
   std::vector<double> seconds;            // [V]
   std::vector<std::int64_t> meets_start;  // [I + 1]

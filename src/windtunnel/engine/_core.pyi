@@ -334,11 +334,11 @@ def packet_run(
 _Text = bytes
 
 class RawTurns(TypedDict):
-    rows: _Longs
-    labels: _Longs
-    waits: _Longs
+    rows: _Ints
+    labels: _Ints
+    waits: _Ints
     waits_start: _Longs
-    meetings: _Longs
+    meetings: _Ints
     keys: _Longs
     seconds: _Floats
     meets_start: _Longs

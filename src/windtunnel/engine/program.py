@@ -98,7 +98,7 @@ class Program:
 class GrowingTable:
     """A table [n, width] of numbers that grows by single rows and by tables."""
 
-    def __init__(self, width: int = 1, dtype: type[np.int64] | type[np.float64] = np.int64) -> None:
+    def __init__(self, width: int = 1, dtype: type[np.int32] | type[np.int64] | type[np.float64] = np.int32) -> None:
         self.width, self.dtype = width, dtype
         self._tables: list[npt.NDArray[Any]] = []
         self._rows = 0  # of the tables
@@ -122,9 +122,16 @@ class GrowingTable:
         """All rows so far [n, width]; as a view, which may be changed until the next row is added."""
         self._close()
         if len(self._tables) != 1:
-            joined = np.concatenate(self._tables) if self._tables else np.zeros((0, self.width), self.dtype)
-            self._tables = [joined]
+            self._tables = [self.joined([self])]
         return self._tables[0]
+
+    @staticmethod
+    def joined(parts: Sequence[GrowingTable]) -> npt.NDArray[Any]:
+        """All rows of one table or more of a kind."""
+        for part in parts:
+            part._close()
+        tables = [table for part in parts for table in part._tables]
+        return np.concatenate(tables) if tables else np.zeros((0, parts[0].width), parts[0].dtype)
 
     def _close(self) -> None:
         if self._new:
@@ -140,10 +147,10 @@ class InstanceColumns(NamedTuple):
     part, before an instance; `host`: seconds of each rendezvous.
     """
 
-    rows: Int64s  # [n, 4]
-    waits: Int64s
+    rows: Int32s  # [n, 4]
+    waits: Int32s
     waits_start: Int64s
-    meetings: Int64s  # [m, 4]
+    meetings: Int32s  # [m, 4]
     keys: Int64s  # [m, 2]
     seconds: Floats  # [m, 1]
     meets_start: Int64s
@@ -158,7 +165,7 @@ class RankBuilder:
         self.waits = GrowingTable()
         self.meetings = GrowingTable(4)  # of a rendezvous: stream, category of waiting, of transfer, number of parts
         self.hosts = GrowingTable(dtype=np.float64)  # of a rendezvous
-        self.keys = GrowingTable(2)  # of a part: key, participants
+        self.keys = GrowingTable(2, np.int64)  # of a part: key, participants
         self.seconds = GrowingTable(dtype=np.float64)  # of a part
         self.scales: Int64s | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
@@ -197,7 +204,7 @@ class RankBuilder:
         self.hosts.append((host,))
         return self._append(_RENDEZVOUS, 1, HOST_SYNC if host_sync else 0, waits)
 
-    def extend(self, columns: InstanceColumns, begin: int, end: int, waits: Int64s) -> None:
+    def extend(self, columns: InstanceColumns, begin: int, end: int, waits: Int32s) -> None:
         """Many instances at once, `begin` to `end` of the columns, as `add` and `add_rendezvous` one by one would append them.
 
         `waits`: `columns.waits` of these, as instances of this rank.
@@ -213,7 +220,7 @@ class RankBuilder:
     @property
     def templates(self) -> Int64s:
         """Template of each instance so far, -1 for a rendezvous."""
-        return self.rows.table()[:, 0].copy()
+        return self.rows.table()[:, 0].astype(np.int64)
 
     def sync_host(self, instance: int) -> None:
         """Makes the host block until `instance`, which already exists, has ended."""
@@ -307,8 +314,7 @@ class ProgramBuilder:
         ranks = self._ranks
 
         tables = [(r.rows, r.meetings, r.keys, r.waits, r.hosts, r.seconds) for r in ranks or [RankBuilder()]]
-        joined = [np.concatenate([rows.table() for rows in of]) for of in zip(*tables, strict=True)]
-        rows, meetings, keys, waits, hosts, parts = joined
+        rows, meetings, keys, waits, hosts, parts = (GrowingTable.joined(of) for of in zip(*tables, strict=True))
 
         def ints(column: npt.NDArray[np.generic]) -> Int32s:
             return np.ascontiguousarray(column, np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.program import InstanceColumns
@@ -78,7 +78,7 @@ class Turns(NamedTuple):
     """
 
     columns: InstanceColumns
-    labels: Int64s
+    labels: Int32s
     start: Int64s
     done: Int64s
     moved: Int64s

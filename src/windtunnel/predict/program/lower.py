@@ -102,7 +102,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
             stage.live.bind_inside(program, rank, stage.index, stage.only)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
-        tuple(s.labels.table().astype(np.int32) for s in stages),
+        tuple(s.labels.table() for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.base.arrays import Int64s
+from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.turns import RecordedPasses
 from windtunnel.predict.price.calls import CallKey
 
@@ -19,10 +19,10 @@ _GATHER = -2
 class RecordedPass:
     """The k instances of a pass, numbered from 0."""
 
-    template: Int64s  # [k]
-    number: Int64s  # [k] of waits
-    waits: Int64s  # instances of the pass, or gathers before the passes
-    task: Int64s  # [k]
+    template: Int32s  # [k]
+    number: Int32s  # [k] of waits
+    waits: Int32s  # instances of the pass, or gathers before the passes
+    task: Int32s  # [k]
     of_pass: Int64s  # [k] 1 if the instance is of the pass's micro batch; else of none
     calls: tuple[tuple[int, CallKey], ...]  # (instance, call)
     last: int  # the last run
