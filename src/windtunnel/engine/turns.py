@@ -11,7 +11,7 @@ from windtunnel.engine.program import InstanceColumns
 
 
 class Actions(NamedTuple):
-    """n actions in the order of their stages. `table` [n, 4]: kind, virtual stage, micro batch, whether the next one is of its turn.
+    """n actions in the order of stages. `table` [n, 4]: kind, virtual stage, micro batch, whether the next one is of its turn.
 
     `stage` [n]; `template` [n]: that of a turn's run, at its first action, or -1. `group` [n]: the recorded pass that the action
     is, or -1; `gather` [n]: where the gathers of such a pass begin among those of `RecordedPasses`.

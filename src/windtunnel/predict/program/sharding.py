@@ -319,13 +319,13 @@ class Replicated:
         for place, kind in zip(places.tolist(), kinds.tolist(), strict=True):
             alike.setdefault(kind, []).append(place)
         groups, recorded = [], stage.templates.recorded
-        for kind, at in alike.items():
-            way, virtual, number, _ = actions[at[0]].tolist()
+        for kind, found in alike.items():
+            way, virtual, number, _ = actions[found[0]].tolist()
             gathers = self.gathers.get(virtual, []) if kind & 2 else []
             key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
             if key not in recorded:
                 recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
-            groups.append(PassGroup(recorded[key], np.array(at), [call for calls in gathers for call in calls]))
+            groups.append(PassGroup(recorded[key], np.array(found), [call for calls in gathers for call in calls]))
         return groups
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
