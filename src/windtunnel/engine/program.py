@@ -180,6 +180,10 @@ class RankBuilder:
         """
         return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
 
+    def add_all(self, templates: Iterable[int]) -> None:
+        """Runs each template once; none waits for anything."""
+        self.rows.append(number for template in templates for number in (template, 1, 0, 0))
+
     def add_rendezvous(
         self,
         stream: int,

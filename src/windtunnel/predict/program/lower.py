@@ -187,11 +187,13 @@ class _Turns(NamedTuple):
 
     @classmethod
     def of(cls, stage: Stage, sharding: Sharding) -> _Turns:
-        order, actions = stage.workload.schedule[stage.index], stage.workload.passes(stage.index)
-        first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))
-        interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
-        whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
-        groups = None if stage.apart is not None else sharding.group_passes(actions, ~whole)
+        order, (actions, first, *_) = stage.workload.schedule[stage.index], stage.workload.pass_table(stage.index)
+        interrupted = stopped = sharding.stops(actions)
+        if len(first) < len(actions):  # pairs
+            interrupted = np.logical_or.reduceat(stopped, first)
+            stopped = np.repeat(interrupted, np.diff(np.append(first, len(order))))
+        whole = ~stopped
+        groups = None if stage.apart is not None else sharding.group_passes(actions, stopped)
         return cls(stage, sharding, order, actions, first, interrupted, whole, groups)
 
 
@@ -206,7 +208,11 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
-    groups = [replace(of, actions=of.actions + at) for at, each in zip(begins, turns, strict=False) for of in each.groups or ()]
+    groups = [
+        PassGroup(of.recorded, [at + action for action in of.actions], of.gathers)
+        for at, each in zip(begins.tolist(), turns, strict=False)
+        for of in each.groups or ()
+    ]
     columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
     lasts, at = [], 0
     for each in turns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,12 +30,11 @@ class RecordedPass:
     pending: tuple[int, ...]  # calls that the update waits for
 
 
-@dataclass(frozen=True)
-class PassGroup:
+class PassGroup(NamedTuple):
     """Equal passes of a stage: their places among its actions, and the instances of the gathers that each of them waits for."""
 
     recorded: RecordedPass
-    actions: Int64s  # [n]
+    actions: list[int]  # [n]
     gathers: list[int]
 
 
@@ -50,13 +50,17 @@ def number_passes(groups: Iterable[PassGroup], count: int, before: Int64s) -> tu
     numbers: dict[int, int] = {}
     passes: list[RecordedPass] = []
     gathers: list[int] = []
-    of_action, gather = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    rows: list[int] = []  # by action: its place, its pass, its first gather
     for group in groups:
         number = numbers.setdefault(id(group.recorded), len(passes))
         if number == len(passes):
             passes.append(group.recorded)
-        of_action[group.actions], gather[group.actions] = number, len(gathers)
+        for place in group.actions:
+            rows += (place, number, len(gathers))
         gathers += group.gathers
+    of_action, gather = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    places, of_action_there, gather_there = np.array(rows, np.int64).reshape(-1, 3).T
+    of_action[places], gather[places] = of_action_there, gather_there
     none = np.zeros(0, np.int64)
     template, task, of_pass, number_of_waits, waits = (
         (

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -240,19 +241,15 @@ class Replicated:
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.by_block = self.partitions or self.copies.of_layers
-        interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
-        actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
-        # by chunk: the micro batch whose gradients come last, and the one that runs first
-        self.last, self.first = np.full((2, len(self.chunks)), -1, np.int64)
-        for kept, of in ((self.last, actions[OF_WEIGHTS[actions[:, 0]]]), (self.first, actions[actions[:, 0] == _FORWARD][::-1])):
-            kept[of[:, 1]] = of[:, 2]
+        self.interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
+        _, _, self.first, self.last = stage.workload.pass_table(stage.index)  # by chunk
         self.gathers: dict[int, list[tuple[int, ...]]] = {}  # by chunk: of each group, what its first forward pass waits for
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
-                gathers_of = self.gathers[chunk] = []
-                for calls in self._first_gathers(chunk):
-                    posted = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
-                    gathers_of.append(tuple(posted[-1:]))
+                calls = self._first_gathers(chunk)
+                each = [call for of in calls for call in of]
+                posted = iter(stage.comms((int(Task.GATHER), -1, chunk), each, Category.PARAMETER_GATHER))
+                self.gathers[chunk] = [tuple(islice(posted, len(of)))[-1:] for of in calls]
 
     def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
         """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
@@ -270,6 +267,8 @@ class Replicated:
         return last
 
     def stops(self, actions: Int64s) -> Bools:
+        if not self.interrupted:
+            return np.zeros(len(actions), np.bool_)
         direction, chunk, micro_batch, _ = actions.T
         whole = np.array(self.empty)[chunk]
         forward, weights = direction == _FORWARD, OF_WEIGHTS[direction]
@@ -325,7 +324,7 @@ class Replicated:
             key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
             if key not in recorded:
                 recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
-            groups.append(PassGroup(recorded[key], np.array(found), [call for calls in gathers for call in calls]))
+            groups.append(PassGroup(recorded[key], found, [call for calls in gathers for call in calls]))
         return groups
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,6 +135,18 @@ class Stage:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
+
+    def comms(self, label: Label, calls: Sequence[tuple[Demand, float]], category: Category) -> list[int]:
+        """Append collectives of so many bytes that wait for nothing; returns their instances."""
+        if self.apart is not None or self.live is not None:
+            return [self.comm(label, demand, size, (), category) for demand, size in calls]
+        priced = [self._price_call(demand, size, category) for demand, size in calls]
+        called = list(zip(range(len(self.rank), len(self.rank) + len(calls)), (key for key, _ in priced), strict=True))
+        self.calls.update(key for key, _ in priced)
+        self.collectives += called
+        self.labels.append(label * len(calls))
+        self.rank.add_all([template for _, template in priced])
+        return [instance for instance, _ in called]
 
     def _price_call(self, demand: Demand, size: float, category: Category) -> tuple[CallKey, int]:
         """A collective among equal ranks, and its template. Asked for often: found by the row itself, whose hash costs more."""

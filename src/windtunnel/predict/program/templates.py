@@ -49,6 +49,7 @@ class Templates:
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
+        self.updates: dict[int, tuple[object, ...]] = {}  # by stage: what its update is
         self.parts: dict[tuple[int, Pass], PassRows] = {}
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
@@ -112,8 +113,9 @@ class Templates:
         """Rows of a stage's update, up to the gradient norm or after it."""
         rows, costs = self.workload.optimizer[stage], self.costs
         at = slice(rows.start, rows.stop)
-        # stages of equal blocks have equal rows
-        key = (self.workload.stages[stage], after_norm, costs.seconds[at].tobytes(), costs.host[at].tobytes())
+        if stage not in self.updates:  # stages of equal blocks have equal rows
+            self.updates[stage] = (self.workload.stages[stage], costs.seconds[at].tobytes(), costs.host[at].tobytes())
+        key = (*self.updates[stage], after_norm)
         if key not in self.known:
             cut = rows.start + int(np.argmax(self.workload.ops.role[at] == int(Role.GRADIENT_NORM))) + 1
             self.known[key] = self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
@@ -222,7 +224,9 @@ def calls_beside_computation(place: Int64s, awaited: Int64s, computes: Bools, ca
     that stream, whose tasks run in order. A call runs between the end of the last task that it waits for and the start of the
     first task on the compute stream that waits for it; it runs beside the computation between these two.
     """
-    n = len(calls)
+    n, aside = len(calls), calls & ~inline
+    if not aside.any():
+        return np.zeros(0, np.int64)
     task = np.arange(n)
     after = np.where(inline, task, -1)  # for each task: the last one on the compute stream that has ended when it begins
     until = np.where(inline, task, n)  # and the first one that begins only after its end
@@ -232,4 +236,4 @@ def calls_beside_computation(place: Int64s, awaited: Int64s, computes: Bools, ca
         np.maximum.at(after, back[0], after[back[1]])
         np.minimum.at(until, ahead[1], until[ahead[0]])
     computing_before = np.concatenate([[0], np.cumsum(computes)])  # number of computing tasks before each place
-    return np.flatnonzero(calls & ~inline & (computing_before[until] > computing_before[after + 1]))
+    return np.flatnonzero(aside & (computing_before[until] > computing_before[after + 1]))
