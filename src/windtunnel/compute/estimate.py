@@ -203,8 +203,8 @@ def _modelled_seconds(
                     part = np.zeros(rows, np.bool_)
                     part[np.nonzero(mask)[0][chosen]] = True
                     put(part, took[chosen], f"attention.{library}", masked=masked)
-    for found, values, name in _moves(ops, kernels, dev, runtime, in_training.memory * np.maximum(launches, 1.0)):
-        put(found, values, name)
+    for moving, values, name in _moves(ops, kernels, dev, runtime, in_training.memory * np.maximum(launches, 1.0)):
+        put(moving, values, name)
     for mask, values, name, basis in _recurrences(ops, dev, is_processor(kernels.architecture)):
         seconds[mask] = in_training.memory * values
         table[mask] = len(names)

@@ -250,7 +250,8 @@ class ProgramBuilder:
         self.live_key = live_key
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Int32s, Floats, Floats, Int32s, Uint8s, Uint8s, Int32s, Int32s, Int32s, Int32s]] = []
+        self._numbers: list[Int32s] = []
+        self._times: list[Floats] = []
         self._factors: list[Floats] = []
 
     def add_template(
@@ -273,31 +274,22 @@ class ProgramBuilder:
         `sync`: the host blocks until the operator has ended; `group`: column of the factor that multiplies the operator's seconds;
         `live`: number of the call whose end a network finds, -1 where `seconds` are the operator's.
         """
-        n = len(seconds)
+        columns = (stream, category, comm, sync, wait0, wait1, group, live)
+        numbers, times = np.empty((len(seconds), len(columns)), np.int32), np.empty((len(seconds), 2))
+        sizes = [len(column) for column in (*columns, host) if isinstance(column, (Sequence, np.ndarray))]
+        if any(size != len(seconds) for size in sizes):
+            raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(seconds), *sizes]}")
+        for place, column in enumerate(columns):
+            numbers[:, place] = column
+        times[:, 0], times[:, 1] = seconds, host
+        return self.add_rows(numbers, times)
 
-        def ints(value: Sequence[int] | Int32s | int) -> Int32s:
-            return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
-
-        def marks(value: Sequence[bool] | Uint8s | bool) -> Uint8s:
-            return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
-
-        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
-        columns = (
-            ints(stream),
-            np.asarray(seconds, np.float64),
-            hosts,
-            ints(category),
-            marks(comm),
-            marks(sync),
-            ints(wait0),
-            ints(wait1),
-            ints(group),
-            ints(live),
-        )
-        if any(column.shape != (n,) for column in columns):
-            raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
-        self._sizes.append(n)
-        self._columns.append(columns)
+    def add_rows(self, numbers: Int32s, times: Floats) -> int:
+        """`add_template` of its columns as two tables: `numbers` [n, 8] are stream, category, comm, sync, wait0, wait1, group and
+        live, `times` [n, 2] seconds and host."""
+        self._sizes.append(len(times))
+        self._numbers.append(numbers)
+        self._times.append(times)
         return len(self._sizes) - 1
 
     def add_factors(self, factors: Floats) -> Int64s:
@@ -313,8 +305,9 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may continue afterwards. `run` checks them."""
-        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 10
-        stream, seconds, host, category, comm, sync, wait0, wait1, group, live = columns
+        numbers = np.concatenate([np.zeros((0, 8), np.int32), *self._numbers])
+        stream, category, comm, sync, wait0, wait1, group, live = np.ascontiguousarray(numbers.T)
+        seconds, host = np.ascontiguousarray(np.concatenate([np.zeros((0, 2)), *self._times]).T)
         ranks = self._ranks
 
         tables = [(r.rows, r.meetings, r.keys, r.waits, r.hosts, r.seconds) for r in ranks or [RankBuilder()]]
@@ -325,9 +318,8 @@ class ProgramBuilder:
 
         return Program(
             template_start=_offsets(self._sizes),
-            op_stream=ints(stream), op_seconds=np.asarray(seconds, np.float64), op_host=np.asarray(host, np.float64),
-            op_category=ints(category), op_comm=np.asarray(comm, np.uint8),
-            op_sync=np.asarray(sync, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
+            op_stream=stream, op_seconds=seconds, op_host=host, op_category=category,
+            op_comm=comm.astype(np.uint8), op_sync=sync.astype(np.uint8), op_wait0=wait0, op_wait1=wait1,
             rank_start=_offsets([len(r) for r in ranks]),
             template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
             wait_start=_offsets(rows[:, 3]), waits=ints(waits.ravel()),
@@ -335,10 +327,10 @@ class ProgramBuilder:
             rv_cat_wait=ints(meetings[:, 1]), rv_cat_transfer=ints(meetings[:, 2]), part_start=_offsets(meetings[:, 3]),
             part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=parts.ravel(),
             part_participants=ints(keys[:, 1]),
-            op_group=ints(group), scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
+            op_group=group, scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
             scales=np.concatenate(self._factors).ravel() if self._factors else np.zeros(0),
             groups=self._factors[0].shape[1] if self._factors else int(group.max(initial=0)) + 1,
-            op_live=ints(live if self.live_key is not None else live[:0]), live_key=self.live_key or 0,
+            op_live=live if self.live_key is not None else live[:0], live_key=self.live_key or 0,
             live_calls=int(live.max(initial=-1)) + 1,
             categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
         )  # fmt: skip

@@ -113,7 +113,10 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
 
 def _check_operators(job: Job, program: Program) -> None:
     """Raises PlanError if the engine would execute more than MOST_OPERATORS."""
-    operators = count_executed(program, program.ranks)
+    longest = int(np.diff(program.template_start).max(initial=0)) * int(program.times.max(initial=0))
+    operators = longest * len(program.template)
+    if operators > MOST_OPERATORS:
+        operators = count_executed(program, program.ranks)
     if operators > MOST_OPERATORS:
         most = max(1, job.micro_batches * MOST_OPERATORS // operators)
         raise PlanError(
