@@ -242,13 +242,15 @@ def _run_templates(turns: Sequence[_Turns], owner: Int64s, actions: Int64s) -> I
     opens = np.flatnonzero(np.append(True, beside[:-1] == 0) & np.concatenate([each.whole for each in turns]))
     if not len(opens):
         return templates
-    _, first, kinds = np.unique(kind[opens], return_index=True, return_inverse=True)
+    kinds = kind[opens]
+    of_kind = np.full(int(kinds.max()) + 1, -1, np.int64)
+    of_kind[kinds[::-1]] = opens[::-1]  # the first of each
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
-    found = []
-    for place in opens[first].tolist():
+    for found in np.flatnonzero(of_kind >= 0).tolist():
+        place = int(of_kind[found])
         each, at = turns[owner[place]], place - int(begins[owner[place]])
-        found.append(each.sharding.pass_template(each.order[at], each.order[at + 1] if beside[place] else None))
-    templates[opens] = np.array(found)[kinds]
+        of_kind[found] = each.sharding.pass_template(each.order[at], each.order[at + 1] if beside[place] else None)
+    templates[opens] = of_kind[kinds]
     return templates
 
 
