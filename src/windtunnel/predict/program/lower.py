@@ -25,7 +25,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import replicated_reduction, stage_reductions
 from windtunnel.predict.program.pipeline import PassColumns, PipelineTransfers
-from windtunnel.predict.program.recorded import PassGroup
+from windtunnel.predict.program.recorded import StoppedPass
 from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, REDUCE, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
@@ -186,7 +186,7 @@ class _Turns(NamedTuple):
     first: Int64s
     interrupted: Bools
     whole: Bools
-    groups: list[PassGroup] | None
+    groups: list[StoppedPass] | None
 
     @classmethod
     def of(cls, stage: Stage, sharding: Sharding) -> _Turns:
@@ -211,11 +211,7 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
-    groups = [
-        PassGroup(of.recorded, [at + action for action in of.actions], of.gathers)
-        for at, each in zip(begins.tolist(), turns, strict=False)
-        for of in each.groups or ()
-    ]
+    groups = [(at, each.groups or ()) for at, each in zip(begins.tolist(), turns, strict=False)]
     columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
     lasts, at = [], 0
     for each in turns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -18,7 +18,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.demands import WAITING
-from windtunnel.predict.program.recorded import PassGroup, number_passes
+from windtunnel.predict.program.recorded import NumberedPasses, StoppedPass, number_passes
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -191,20 +191,25 @@ class PipelineTransfers:
         )  # fmt: skip
 
     def columns(
-        self, stages: Sequence[Stage], owner: Int64s, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()
+        self,
+        stages: Sequence[Stage],
+        owner: Int64s,
+        actions: Int64s,
+        templates: Int64s,
+        stopped: Iterable[tuple[int, Sequence[StoppedPass]]],
     ) -> PassColumns:
         """The columns of the turns of some stages, stage by stage, each a run with its transfers.
 
         `owner` [n]: place of the action's stage among `stages`; `actions` [n, 4] is `schedules.table`; `templates` [n]: the
-        action's template, or -1 if the run before it covers it too (the second of a pair). `groups`: passes of several instances;
-        all turns of their stages are appended next, and together.
+        action's template, or -1 if the run before it covers it too (the second of a pair). `stopped`: passes of several instances,
+        by the place of their stage's first action; all turns of their stages are appended next, and together.
         """
         index = np.array([stage.index for stage in stages])
         before = np.zeros(len(self.places), np.int64)
         before[index] = [len(stage.rank) for stage in stages]
-        group, gather, passes = number_passes(groups, len(actions), before)
-        of = Actions(actions, index[owner], templates, group, gather)
-        return PassColumns(write_turns(of, self._meetings, passes, _TASKS, stages[0].call_host), self.waits, groups)
+        passes = number_passes(stopped, len(actions), before)
+        of = Actions(actions, index[owner], templates, passes.of_action, passes.gather)
+        return PassColumns(write_turns(of, self._meetings, passes.columns, _TASKS, stages[0].call_host), self.waits, passes)
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
@@ -218,13 +223,13 @@ class PassColumns:
     """Turns of stages' schedules as columns, numbered as if nothing came between them; `append` takes some that do follow each
     other into the program of their stage, as `lower._append_interrupted` would, but faster."""
 
-    def __init__(self, turns: Turns, senders_wait: bool, groups: Sequence[PassGroup]) -> None:
-        """`groups`: passes with calls."""
+    def __init__(self, turns: Turns, senders_wait: bool, passes: NumberedPasses) -> None:
         self.columns, self.labels, self.start, self.done, self.moved, base = turns
         self.senders_wait = senders_wait
-        bases = [(of.recorded, first) for of in groups if of.recorded.calls for first in base[of.actions].tolist()]
-        self.calls = sorted(((first + at, key) for of, first in bases for at, key in of.calls), key=itemgetter(0))
-        self.pending = sorted(first + at for of, first in bases for at in of.pending)
+        at = np.flatnonzero(passes.of_action >= 0)
+        bases = [(passes.passes[of], first) for of, first in zip(passes.of_action[at].tolist(), base[at].tolist(), strict=True)]
+        self.calls = [(first + at, key) for of, first in bases for at, key in of.calls]
+        self.pending = [first + at for of, first in bases for at in of.pending]
 
     def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """Appends the stage's turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""

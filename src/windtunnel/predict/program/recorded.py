@@ -30,11 +30,12 @@ class RecordedPass:
     pending: tuple[int, ...]  # calls that the update waits for
 
 
-class PassGroup(NamedTuple):
-    """Equal passes of a stage: their places among its actions, and the instances of the gathers that each of them waits for."""
+class StoppedPass(NamedTuple):
+    """A pass of a stage that calls interrupt: its place among the stage's actions, and the instances of the gathers that it waits
+    for."""
 
+    place: int
     recorded: RecordedPass
-    actions: list[int]  # [n]
     gathers: list[int]
 
 
@@ -44,20 +45,29 @@ def gather_codes(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(_GATHER - at for at in range(begin, end)) for begin, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
-def number_passes(groups: Iterable[PassGroup], count: int, before: Int64s) -> tuple[Int64s, Int64s, RecordedPasses]:
-    """What each of `count` actions is among the recorded passes of `groups`, -1 for none; where its gathers begin; and the passes.
-    `before` [stages]: instances of each stage so far."""
+class NumberedPasses(NamedTuple):
+    """Recorded `passes` and their `columns`; of each action [n] which of them it is, -1 for none, and where its gathers begin."""
+
+    of_action: Int64s
+    gather: Int64s
+    passes: list[RecordedPass]
+    columns: RecordedPasses
+
+
+def number_passes(of_stages: Iterable[tuple[int, Sequence[StoppedPass]]], count: int, before: Int64s) -> NumberedPasses:
+    """The passes among `count` actions: of each stage the place of its first action, and its passes. `before` [stages]: instances
+    of each stage so far."""
     numbers: dict[int, int] = {}
     passes: list[RecordedPass] = []
     gathers: list[int] = []
-    rows: list[int] = []  # by action: its place, its pass, its first gather
-    for group in groups:
-        number = numbers.setdefault(id(group.recorded), len(passes))
-        if number == len(passes):
-            passes.append(group.recorded)
-        for place in group.actions:
-            rows += (place, number, len(gathers))
-        gathers += group.gathers
+    rows: list[int] = []  # of each: its place, its number, its first gather
+    for begin, stopped in of_stages:
+        for place, recorded, awaited in stopped:
+            number = numbers.setdefault(id(recorded), len(passes))
+            if number == len(passes):
+                passes.append(recorded)
+            rows += (begin + place, number, len(gathers))
+            gathers += awaited
     of_action, gather = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     places, of_action_there, gather_there = np.array(rows, np.int64).reshape(-1, 3).T
     of_action[places], gather[places] = of_action_there, gather_there
@@ -70,8 +80,9 @@ def number_passes(groups: Iterable[PassGroup], count: int, before: Int64s) -> tu
         if passes
         else (none,) * 5
     )
-    return of_action, gather, RecordedPasses(
+    columns = RecordedPasses(
         start=np.cumsum([0, *(len(of.template) for of in passes)]), pass_template=template, task=task, of_pass=of_pass,
         wait_start=np.cumsum(np.append(0, number_of_waits)), waits=waits, last=np.array([of.last for of in passes], np.int64),
         gathers=np.array(gathers, np.int64), before=before,
     )  # fmt: skip
+    return NumberedPasses(of_action, gather, passes, columns)

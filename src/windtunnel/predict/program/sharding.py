@@ -23,7 +23,7 @@ from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program import demands
 from windtunnel.predict.program.demands import Demand, Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.recorded import PassGroup, RecordedPass, gather_codes
+from windtunnel.predict.program.recorded import RecordedPass, StoppedPass, gather_codes
 from windtunnel.predict.program.shards import (
     OF_WEIGHTS,
     WEIGHTS,
@@ -58,8 +58,8 @@ class Sharding(Protocol):
     def stops(self, actions: Int64s) -> Bools:
         """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
-        """The actions [n] that stop in groups of equal ones; None if they can only be run one by one."""
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
+        """The actions [n] that stop, in their order; None if they can only be run one by one."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
@@ -143,7 +143,7 @@ class FullySharded:
                 self._scatter(action.chunk, position, last, action.micro_batch == self.last[action.chunk])
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         return None
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
@@ -246,17 +246,18 @@ class Replicated:
         self.gathers: dict[int, list[tuple[int, ...]]] = {}  # by chunk: of each group, what its first forward pass waits for
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
-                calls = self._first_gathers(chunk)
-                each = [call for of in calls for call in of]
-                posted = iter(stage.comms((int(Task.GATHER), -1, chunk), each, Category.PARAMETER_GATHER))
-                self.gathers[chunk] = [tuple(islice(posted, len(of)))[-1:] for of in calls]
+                sizes, calls = self._first_gathers(chunk)
+                posted = iter(stage.comms((int(Task.GATHER), -1, chunk), calls, Category.PARAMETER_GATHER))
+                self.gathers[chunk] = [tuple(islice(posted, size))[-1:] for size in sizes]
 
-    def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
-        """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
+    def _first_gathers(self, chunk: int) -> tuple[list[int], list[tuple[Demand, float]]]:
+        """The calls that gather parameters of a virtual stage before its first pass, and their bytes; how many there are by group
+        of its blocks."""
         known, blocks = self.stage.templates.gathers, self.chunks[chunk].blocks
         if blocks not in known:
             held = (held_parameters(self.stage, pieces) for pieces in self._groups(chunk, Pass.FORWARD))
-            known[blocks] = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+            calls = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+            known[blocks] = [len(of) for of in calls], [call for of in calls for call in of]
         return known[blocks]
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -306,7 +307,7 @@ class Replicated:
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None
@@ -314,18 +315,17 @@ class Replicated:
         direction, chunk, micro_batch, _ = actions[places].T
         opens, closes = (direction == _FORWARD) & (micro_batch == self.first[chunk]), micro_batch == self.last[chunk]
         kinds = ((direction * len(self.chunks) + chunk) * 2 + opens) * 2 + closes
-        alike: dict[int, list[int]] = {}
-        for place, kind in zip(places.tolist(), kinds.tolist(), strict=True):
-            alike.setdefault(kind, []).append(place)
-        groups, recorded = [], stage.templates.recorded
-        for kind, found in alike.items():
-            way, virtual, number, _ = actions[found[0]].tolist()
-            gathers = self.gathers.get(virtual, []) if kind & 2 else []
-            key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
-            if key not in recorded:
-                recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
-            groups.append(PassGroup(recorded[key], found, [call for calls in gathers for call in calls]))
-        return groups
+        known: dict[int, tuple[RecordedPass, list[int]]] = {}
+        for way, virtual, number, kind in zip(
+            direction.tolist(), chunk.tolist(), micro_batch.tolist(), kinds.tolist(), strict=True
+        ):
+            if kind not in known:
+                gathers = self.gathers.get(virtual, []) if kind & 2 else []
+                key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
+                if key not in stage.templates.recorded:
+                    stage.templates.recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
+                known[kind] = stage.templates.recorded[key], [call for calls in gathers for call in calls]
+        return [StoppedPass(place, *known[kind]) for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)]
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
         kept = self.gathers, self.pending

@@ -136,17 +136,17 @@ class Stage:
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
 
-    def comms(self, label: Label, calls: Sequence[tuple[Demand, float]], category: Category) -> list[int]:
+    def comms(self, label: Label, calls: Sequence[tuple[Demand, float]], category: Category) -> Sequence[int]:
         """Append collectives of so many bytes that wait for nothing; returns their instances."""
         if self.apart is not None or self.live is not None:
             return [self.comm(label, demand, size, (), category) for demand, size in calls]
+        first = len(self.rank)
         priced = [self._price_call(demand, size, category) for demand, size in calls]
-        called = list(zip(range(len(self.rank), len(self.rank) + len(calls)), (key for key, _ in priced), strict=True))
         self.calls.update(key for key, _ in priced)
-        self.collectives += called
+        self.collectives += enumerate((key for key, _ in priced), first)
         self.labels.append(label * len(calls))
         self.rank.add_all([template for _, template in priced])
-        return [instance for instance, _ in called]
+        return range(first, first + len(calls))
 
     def _price_call(self, demand: Demand, size: float, category: Category) -> tuple[CallKey, int]:
         """A collective among equal ranks, and its template. Asked for often: found by the row itself, whose hash costs more."""

@@ -65,7 +65,7 @@ class Templates:
         ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
         self.recorded: dict[tuple[object, ...], RecordedPass] = {}  # passes that calls interrupt, by what they are
         self.calls: dict[tuple[int, float, int], tuple[Demand, CallKey, int]] = {}  # collectives among equal ranks, by their row
-        self.gathers: dict[Blocks, list[list[tuple[Demand, float]]]] = {}  # before the first pass, by bucket of a virtual stage
+        self.gathers: dict[Blocks, tuple[list[int], list[tuple[Demand, float]]]] = {}  # before the first pass of a virtual stage
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 
