@@ -213,6 +213,7 @@ class PipelineTransfers:
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
+        stage.moves = self.sent, self.gathered
         if stage.sent and self.sent is not None:
             stage.calls[self.sent] = stage.sent
         if stage.received and self.gathered is not None:

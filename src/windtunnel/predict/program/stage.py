@@ -55,6 +55,7 @@ class Stage:
         self.calls: Counter[CallKey] = Counter()
         self.collectives: list[tuple[int, CallKey]] = []  # collectives between passes: (instance, call)
         self.sent = self.received = 0  # pipeline transfers
+        self.moves: tuple[CallKey | None, CallKey | None] = None, None  # the call of each sent one, and of each received one
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 

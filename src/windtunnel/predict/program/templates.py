@@ -53,7 +53,8 @@ class Templates:
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
-        self.updates: dict[int, tuple[object, ...]] = {}  # by stage: what its update is
+        self.kinds_of_update: dict[tuple[object, ...], int] = {}
+        self.updates: dict[int, int] = {}  # by stage: the kind of its update
         self.parts: dict[tuple[int, Pass], PassRows] = {}
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
@@ -118,8 +119,9 @@ class Templates:
         rows, costs = self.workload.optimizer[stage], self.costs
         at = slice(rows.start, rows.stop)
         if stage not in self.updates:  # stages of equal blocks have equal rows
-            self.updates[stage] = (self.workload.stages[stage], costs.seconds[at].tobytes(), costs.host[at].tobytes())
-        key = (*self.updates[stage], after_norm)
+            update = (self.workload.stages[stage], costs.seconds[at].tobytes(), costs.host[at].tobytes())
+            self.updates[stage] = self.kinds_of_update.setdefault(update, len(self.kinds_of_update))
+        key = ("update", self.updates[stage], after_norm)
         if key not in self.known:
             cut = rows.start + int(np.argmax(self.workload.ops.role[at] == int(Role.GRADIENT_NORM))) + 1
             self.known[key] = self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
