@@ -15,15 +15,14 @@ nb::dict write(const Long& table, const Long& stage, const Long& tmpl, const Lon
                const Long& receive_key, const Long& send_stream, const Long& receive_stream, const Column<double>& seconds,
                const Long& way, std::int64_t cat_wait, std::int64_t cat_transfer, std::int64_t receive_flags, bool senders_wait,
                const Long& start, const Long& pass_tmpl, const Long& task, const Long& of_pass, const Long& wait_start,
-               const Long& waits, const Long& last, const Long& gathers, const Long& before, const Long& of_kind,
-               std::int64_t pair, std::int64_t send, std::int64_t receive) {
-  auto out = wt::exec::write_turns(
-      {span_of(table), span_of(stage), span_of(tmpl), span_of(group), span_of(gather)},
-      {span_of(send_key), span_of(receive_key), span_of(send_stream), span_of(receive_stream), span_of(seconds), span_of(way),
-       cat_wait, cat_transfer, receive_flags, senders_wait},
-      {span_of(start), span_of(pass_tmpl), span_of(task), span_of(of_pass), span_of(wait_start), span_of(waits), span_of(last),
-       span_of(gathers), span_of(before)},
-      {span_of(of_kind), pair, send, receive});
+               const Long& waits, const Long& last, const Long& gathers, const Long& before, const Long& of_kind, std::int64_t pair,
+               std::int64_t send, std::int64_t receive) {
+  auto out = wt::exec::write_turns({span_of(table), span_of(stage), span_of(tmpl), span_of(group), span_of(gather)},
+                                   {span_of(send_key), span_of(receive_key), span_of(send_stream), span_of(receive_stream),
+                                    span_of(seconds), span_of(way), cat_wait, cat_transfer, receive_flags, senders_wait},
+                                   {span_of(start), span_of(pass_tmpl), span_of(task), span_of(of_pass), span_of(wait_start),
+                                    span_of(waits), span_of(last), span_of(gathers), span_of(before)},
+                                   {span_of(of_kind), pair, send, receive});
   const std::size_t instances = out.waits_start.size() - 1, meetings = out.seconds.size(), turns = out.done.size();
   nb::dict answer;
   answer["rows"] = array_of(std::move(out.rows), {instances, 4});

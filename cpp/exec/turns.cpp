@@ -139,11 +139,9 @@ class Writer {
       }
     }
     sent_.clear();
-    for (std::size_t a = first; a < behind; ++a)
-      move(a, meetings_.send_key, meetings_.send_stream, 0, tasks_.send, done, sent_);
+    for (std::size_t a = first; a < behind; ++a) move(a, meetings_.send_key, meetings_.send_stream, 0, tasks_.send, done, sent_);
     out_.done.push_back(done);
-    out_.moved.insert(out_.moved.end(),
-                      {static_cast<std::int64_t>(received_.size()), static_cast<std::int64_t>(sent_.size())});
+    out_.moved.insert(out_.moved.end(), {static_cast<std::int64_t>(received_.size()), static_cast<std::int64_t>(sent_.size())});
   }
 
   const Actions& actions_;

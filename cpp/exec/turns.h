@@ -11,10 +11,10 @@ using Longs = std::span<const std::int64_t>;
 
 // n actions in the order of their stages, each stage's in a row. A turn is an action, or two where the first is `paired`.
 struct Actions {
-  Longs table;  // [n, 4] kind, virtual stage, micro batch, whether it is paired with the next one
-  Longs stage;  // [n]
-  Longs tmpl;   // [n] template of a turn's run, -1 for none; at its first action
-  Longs group;  // [n] the recorded pass that the action is, -1 for none
+  Longs table;   // [n, 4] kind, virtual stage, micro batch, whether it is paired with the next one
+  Longs stage;   // [n]
+  Longs tmpl;    // [n] template of a turn's run, -1 for none; at its first action
+  Longs group;   // [n] the recorded pass that the action is, -1 for none
   Longs gather;  // [n] of an action that is one: where its gathers begin among `Recorded::gathers`
 };
 
@@ -65,8 +65,9 @@ struct Turns {
   std::vector<std::int64_t> base;         // [n] first instance of the action's run
 };
 
-// Order in a turn: receives, runs, sends. The first run waits for the receives, then for the sends of the stage's turn before; sends
-// wait for the last run. A turn that is neither a run nor recorded leaves a row -1. Throws wt::Error for columns that do not fit.
+// Order in a turn: receives, runs, sends. The first run waits for the receives, then for the sends of the stage's turn before;
+// sends wait for the last run. A turn that is neither a run nor recorded leaves a row -1. Throws wt::Error for columns that do not
+// fit.
 Turns write_turns(const Actions& actions, const Meetings& meetings, const Recorded& recorded, const Tasks& tasks);
 
 }  // namespace wt::exec

@@ -42,8 +42,8 @@ TEST(a_turn_receives_runs_and_sends) {
   CHECK((t.start == Column{0, 2, 4, 6, 8}));  // run, send; receive, run; receive, run; run, send
   CHECK((t.done == Column{0, 3, 5, 6}));
   CHECK((t.moved == Column{0, 1, 1, 0, 1, 0, 0, 1}));
-  CHECK((t.rows == std::vector<std::int32_t>{7, 1, 0, 0, -1, 1, 0, 1, -1, 1, 1, 0, 8, 1, 0, 2,    //
-                                             -1, 1, 1, 0, 7, 1, 0, 1, 8, 1, 0, 0, -1, 1, 0, 1}));
+  CHECK((t.rows == std::vector<std::int32_t>{7,  1, 0, 0, -1, 1, 0, 1, -1, 1, 1, 0, 8,  1, 0, 2,  //
+                                             -1, 1, 1, 0, 7,  1, 0, 1, 8,  1, 0, 0, -1, 1, 0, 1}));
   CHECK((t.keys == Column{10, 2, 20, 2, 10, 2, 20, 2}));
   CHECK((t.seconds == std::vector<double>{0.5, 0.25, 0.5, 0.25}));
   CHECK((t.meetings == std::vector<std::int32_t>{1, 5, 6, 1, 4, 5, 6, 1, 3, 5, 6, 1, 2, 5, 6, 1}));
