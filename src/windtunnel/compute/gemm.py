@@ -24,7 +24,7 @@ from windtunnel.compute.curves import GemmCurve
 from windtunnel.compute.device import ELEMENT, RESULT, Device
 
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
-CHUNK = 256
+CHUNK = 4096
 """Rows per chunk, so that the arrays of one chunk stay in a core's second-level cache."""
 
 
@@ -83,22 +83,25 @@ def throttled_seconds(seconds: Floats, throttle: float, settle: float, sharp: fl
 
 
 def _fastest(curve: GemmCurve, dev: Device, batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats) -> Floats:
-    """Seconds of the fastest tile and split."""
-    rows, columns = np.array(curve.tiles, np.float64).T[:, :, None]  # [tiles, 1]
+    """Seconds of the fastest tile and split; the splits of each tile [splits, products] are written into the same two arrays."""
     splits = np.array(SPLITS)[:, None]
-    cost = (1.0 + curve.tile_cost * (1.0 / rows + 1.0 / columns)) * 2.0 * rows * columns
-    blocks = np.ceil(m / rows) * (batch * np.ceil(n / columns))
+    down = {r: np.ceil(m / r) for r in {r for r, _ in curve.tiles}}
+    across = {c: batch * np.ceil(n / c) for c in {c for _, c in curve.tiles}}
     inner = (k / splits + curve.prologue) * (dev.sms / rate)
     # Partial results are written and read in fp32; most of that traffic stays in L2, assumed four times as fast as HBM.
     extra = curve.split + (8.0 * splits / (4.0 * dev.bandwidth)) * (batch * m * n)
     extra[0] = 0.0
-    even = blocks[:, None, :] * (splits / dev.sms)  # [tiles, splits, products]
-    waves = np.ceil(even)
-    waves *= curve.wave
-    even *= 1.0 - curve.wave
-    waves += even
-    np.maximum(waves, 1.0, out=waves)
-    waves *= cost[:, None, :]
-    waves *= inner
-    waves += extra
-    return np.asarray(waves.min(axis=(0, 1)), np.float64)
+    best = np.full(inner.shape, np.inf)
+    even, waves = np.empty(inner.shape), np.empty(inner.shape)
+    for r, c in curve.tiles:
+        np.multiply(down[r] * across[c], splits / dev.sms, out=even)
+        np.ceil(even, out=waves)
+        waves *= curve.wave
+        even *= 1.0 - curve.wave
+        waves += even
+        np.maximum(waves, 1.0, out=waves)
+        waves *= (1.0 + curve.tile_cost * (1.0 / r + 1.0 / c)) * 2.0 * r * c
+        waves *= inner
+        waves += extra
+        np.minimum(best, waves, out=best)
+    return np.asarray(best.min(axis=0), np.float64)
