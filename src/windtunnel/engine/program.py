@@ -122,11 +122,11 @@ class GrowingTable:
         """All rows so far [n, width]; as a view, which may be changed until the next row is added."""
         self._close()
         if len(self._tables) != 1:
-            self._tables = [self.joined([self])]
+            self._tables = [self.join([self])]
         return self._tables[0]
 
     @staticmethod
-    def joined(parts: Sequence[GrowingTable]) -> npt.NDArray[Any]:
+    def join(parts: Sequence[GrowingTable]) -> npt.NDArray[Any]:
         """All rows of one table or more of a kind."""
         for part in parts:
             part._close()
@@ -311,7 +311,7 @@ class ProgramBuilder:
         ranks = self._ranks
 
         tables = [(r.rows, r.meetings, r.keys, r.waits, r.hosts, r.seconds) for r in ranks or [RankBuilder()]]
-        rows, meetings, keys, waits, hosts, parts = (GrowingTable.joined(of) for of in zip(*tables, strict=True))
+        rows, meetings, keys, waits, hosts, parts = (GrowingTable.join(of) for of in zip(*tables, strict=True))
 
         def ints(column: npt.NDArray[np.generic]) -> Int32s:
             return np.ascontiguousarray(column, np.int32)

@@ -43,7 +43,7 @@ def table(order: Order) -> npt.NDArray[np.int64]:
     return np.fromiter(chain.from_iterable(order), np.int64, 4 * len(order)).reshape(-1, 4)
 
 
-class PassTable(NamedTuple):
+class StagePasses(NamedTuple):
     """The passes of one stage as arrays, not to be changed."""
 
     actions: npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class PassTable(NamedTuple):
     """[chunks] micro batch of its last pass that produces gradients of parameters."""
 
     @classmethod
-    def of(cls, order: Order) -> PassTable:
+    def of(cls, order: Order) -> StagePasses:
         actions = table(order)
         direction, chunk, micro_batch, _ = actions.T
         opens, closes = np.full((2, int(chunk.max(initial=-1)) + 1), -1, np.int64)
