@@ -14,5 +14,6 @@ void bind_packet(nanobind::module_& m);
 void bind_serve(nanobind::module_& m);
 void bind_steady(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
+void bind_turns(nanobind::module_& m);
 
 }  // namespace wt::bind

@@ -1,4 +1,4 @@
-"""Passes that calls interrupt are the same as columns of all stages and one by one."""
+"""Turns are the same as columns of all stages, written by the core, and one by one; so are passes that calls interrupt."""
 
 from __future__ import annotations
 
@@ -9,16 +9,43 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from random_jobs import jobs
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.engine import Program
+from windtunnel.predict.category import Task
 from windtunnel.predict.program import lower as lowering
+from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.sharding import Replicated
+from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import build
+from windtunnel.workload.schedules import Action, Pass
 
 OPERATORS = ("op_stream", "op_seconds", "op_host", "op_category", "op_comm", "op_sync", "op_wait0", "op_wait1", "op_group")
 SEEN: Counter[str] = Counter()
+
+
+class OneByOne:
+    """Turns that are appended one by one, in place of `PassColumns`."""
+
+    def __init__(
+        self, transfers: PipelineTransfers, stages: object, owner: object, actions: Int64s, templates: Int64s, stopped: object
+    ) -> None:
+        self.transfers, self.templates = transfers, templates.tolist()
+        self.actions = [Action(Pass(way), chunk, number, bool(beside)) for way, chunk, number, beside in actions.tolist()]
+        self.first = [at for at in range(len(self.actions)) if not at or not self.actions[at - 1].beside_next]
+
+    def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        last, moves = -1, self.transfers
+        for at in self.first[begin:end]:
+            turn = self.actions[at : at + 1 + self.actions[at].beside_next]
+            received = tuple(r for action in turn if (r := moves.receive(stage, action)) is not None)
+            kind = Task.FORWARD_AND_BACKWARD if len(turn) == 2 else PASSES[turn[0].direction]
+            label = int(kind), turn[0].micro_batch, turn[0].chunk
+            last = stage.run(self.templates[at], label, received + (sent if moves.waits else ()))
+            sent = tuple(s for action in turn if (s := moves.send(stage, action, last)) is not None)
+        return last, sent
 
 
 def instances(program: Program) -> list[bytes]:
@@ -37,6 +64,7 @@ def written(job: Job, one_by_one: bool) -> tuple[object, ...] | str:
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
             patch.setattr(Replicated, "group_passes", lambda *_: None)
+            patch.setattr(PipelineTransfers, "columns", lambda *of: OneByOne(*of))
         try:
             builder, stages = lowering.write_stages(workload, costs)
         except PlanError as error:

@@ -28,7 +28,7 @@ from windtunnel.compute.forward import choose_forward
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
-from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.memory import CurveOfRow, memory_seconds
 from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.scan import SCANS, convolution_seconds, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
@@ -49,7 +49,11 @@ CLASSES = {
 }
 """Kernel classes that only move bytes -> their table in a constants file."""
 
-LOW = [DTYPES.index(name) for name in NARROW]
+_CLASS = np.array([list(CLASSES).index(kind) if kind in CLASSES else -1 for kind in Kind])
+"""By kind: its place in `CLASSES`, -1 for none."""
+
+LOW = np.isin(DTYPES, list(NARROW))
+"""By number format: whether it is narrow."""
 
 LIBRARY = "@"
 """Separator in the name of a row, before the library of the kernel; see `memory_classes.key_of`."""
@@ -149,7 +153,7 @@ def _modelled_seconds(
     names = ["communication: see the network model"]
     founded = [(0.0, Provenance.MODELLED)]
 
-    def put(mask: Bools, values: Floats, key: str, narrow: bool = False, masked: bool = False) -> None:
+    def put(mask: Bools | Int64s, values: Floats, key: str, narrow: bool = False, masked: bool = False) -> None:
         seconds[mask] = values
         table[mask] = len(names)
         error, found = _founding(choice, key)
@@ -176,7 +180,7 @@ def _modelled_seconds(
             each = np.where(several[part], 1.0, launches[part])  # experts' products run in parallel, however they are launched
             took = in_training.matmul * _gemm(ops, part, each, held, dev, runtime)
             took = took * clock.stretch(ops.flops[part], took, ops.dtype[part], others=key == "grouped_gemm")
-            low = np.isin(ops.dtype[part], LOW)
+            low = LOW[ops.dtype[part]]
             for narrow in (False, True):
                 if (chosen := low == narrow).any():
                     mask = np.zeros(rows, np.bool_)
@@ -199,15 +203,8 @@ def _modelled_seconds(
                     part = np.zeros(rows, np.bool_)
                     part[np.nonzero(mask)[0][chosen]] = True
                     put(part, took[chosen], f"attention.{library}", masked=masked)
-    for kind, key in CLASSES.items():
-        mask = ops.kind == kind
-        if mask.any():
-            one = np.maximum(launches[mask], 1.0)
-            backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
-            name = memory_class(key, runtime)
-            m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
-            each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
-            put(mask, in_training.memory * one * each, name)
+    for moving, values, name in _moves(ops, kernels, dev, runtime, in_training.memory * np.maximum(launches, 1.0)):
+        put(moving, values, name)
     for mask, values, name, basis in _recurrences(ops, dev, is_processor(kernels.architecture)):
         seconds[mask] = in_training.memory * values
         table[mask] = len(names)
@@ -216,18 +213,44 @@ def _modelled_seconds(
     for key in (name for name in kernels.memory if LIBRARY in name):
         mask = _rows_of_library(ops, ops.kind != Kind.COMM, key)
         if mask.any():
-            backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
+            backward = _is_backward(ops.phase[mask])
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
     if is_processor(kernels.architecture) and runtime.launch == "eager":
         for key, share, found in _operators(ops, kernels):
-            backward = np.isin(ops.phase[found], (Phase.DGRAD, Phase.WGRAD))
+            backward = _is_backward(ops.phase[found])
             m, n, k = (x[found].astype(np.float64) for x in (ops.m, ops.n, ops.k))
             moved = ops.bytes[found] * np.where(backward, share.backward, share.forward)
             moved = np.where(moved > 0.0, moved, table_bytes(ELEMENT[ops.dtype[found]], m, n, k))
             put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _moves(
+    ops: OpTable, kernels: KernelCurves, dev: Device, runtime: Runtime, times: Floats
+) -> Iterator[tuple[Int64s, Floats, str]]:
+    """(rows, seconds, class) of kernels that only move bytes. `times` [rows]: factor on the seconds of one launch."""
+    place = _CLASS[ops.kind]
+    rows = np.flatnonzero(place >= 0)
+    which = place[rows]
+    classes = {at: memory_class(key, runtime) for at, key in enumerate(CLASSES.values()) if (which == at).any()}
+    if not classes:
+        return
+    curves = [kernels.memory[classes.get(at, next(iter(classes.values())))] for at in range(len(CLASSES))]
+    m, n, moved = (
+        ops.m[rows].astype(np.float64),
+        ops.n[rows].astype(np.float64),
+        ops.bytes[rows] / np.maximum(ops.launches[rows], 1),
+    )
+    seconds = times[rows] * memory_seconds(CurveOfRow.of(curves, which), dev, moved, _is_backward(ops.phase[rows]), m, n)
+    for at, name in classes.items():
+        mine = which == at
+        yield rows[mine], seconds[mine], name
+
+
+def _is_backward(phase: Int8s) -> Bools:
+    return np.asarray((phase == Phase.DGRAD) | (phase == Phase.WGRAD))
 
 
 def _recurrences(ops: OpTable, dev: Device, processor: bool) -> Iterator[tuple[Bools, Floats, str, tuple[float, Provenance]]]:
@@ -240,7 +263,7 @@ def _recurrences(ops: OpTable, dev: Device, processor: bool) -> Iterator[tuple[B
         keys = np.array([SCANS.get(Role(int(role)), "state_space") for role in ops.role], np.object_)
         for key in sorted(set(keys[scans])):
             rows, curve = scans & (keys == key), curves.scans[key]
-            backward = np.isin(ops.phase[rows], (Phase.DGRAD, Phase.WGRAD))
+            backward = _is_backward(ops.phase[rows])
             one, shape = np.maximum(ops.launches[rows], 1.0), (ops.m[rows], ops.extra[rows])
             took = scan_seconds(curve, dev, backward, *shape, ops.bytes[rows], ops.flops[rows], ops.dtype[rows], one)
             yield rows, took, dev.forward.source(f"scan, {key.replace('_', ' ')}", curve), dev.forward.founding(curve)
@@ -311,10 +334,11 @@ WHOLE = 8
 SIMT = 0.56
 """Share of the fp32 peak that such products achieve; fitted on the four rows above."""
 
-HALF = (DTYPES.index("fp16"), DTYPES.index("bf16"))
+HALF = np.isin(DTYPES, ("fp16", "bf16"))
+"""By number format."""
 
 
 def unaligned_seconds(dev: Device, batch: Floats, n: Floats, k: Floats, dtype: Int8s, flops: Floats) -> Floats:
     """Least seconds of each row's `flops`: those of the fp32 units where the product is strided and unaligned, else 0."""
-    slow = (batch > 1.0) & np.isin(dtype, HALF) & ((n % WHOLE != 0) | (k % WHOLE != 0))
+    slow = (batch > 1.0) & HALF[dtype] & ((n % WHOLE != 0) | (k % WHOLE != 0))
     return np.where(slow, flops / (SIMT * dev.peak[DTYPES.index("fp32")]), 0.0)

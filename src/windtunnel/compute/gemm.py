@@ -83,27 +83,25 @@ def throttled_seconds(seconds: Floats, throttle: float, settle: float, sharp: fl
 
 
 def _fastest(curve: GemmCurve, dev: Device, batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats) -> Floats:
-    """Seconds of the fastest tile and split; each candidate is written into the same two arrays."""
+    """Seconds of the fastest tile and split; the splits of each tile [splits, products] are written into the same two arrays."""
+    splits = np.array(SPLITS)[:, None]
     down = {r: np.ceil(m / r) for r in {r for r, _ in curve.tiles}}
     across = {c: batch * np.ceil(n / c) for c in {c for _, c in curve.tiles}}
-    inner = [(k / s + curve.prologue) * (dev.sms / rate) for s in SPLITS]
+    inner = (k / splits + curve.prologue) * (dev.sms / rate)
     # Partial results are written and read in fp32; most of that traffic stays in L2, assumed four times as fast as HBM.
-    extra = [curve.split + (8.0 * s / (4.0 * dev.bandwidth)) * (batch * m * n) if s > 1.0 else None for s in SPLITS]
-    best = np.full(len(m), np.inf)
-    even, waves = np.empty(len(m)), np.empty(len(m))
+    extra = curve.split + (8.0 * splits / (4.0 * dev.bandwidth)) * (batch * m * n)
+    extra[0] = 0.0
+    best = np.full(inner.shape, np.inf)
+    even, waves = np.empty(inner.shape), np.empty(inner.shape)
     for r, c in curve.tiles:
-        cost = (1.0 + curve.tile_cost * (1.0 / r + 1.0 / c)) * 2.0 * r * c
-        blocks = down[r] * across[c]
-        for split, depth, more in zip(SPLITS, inner, extra, strict=True):
-            np.multiply(blocks, split / dev.sms, out=even)
-            np.ceil(even, out=waves)
-            waves *= curve.wave
-            even *= 1.0 - curve.wave
-            waves += even
-            np.maximum(waves, 1.0, out=waves)
-            waves *= cost
-            waves *= depth
-            if more is not None:
-                waves += more
-            np.minimum(best, waves, out=best)
-    return best
+        np.multiply(down[r] * across[c], splits / dev.sms, out=even)
+        np.ceil(even, out=waves)
+        waves *= curve.wave
+        even *= 1.0 - curve.wave
+        waves += even
+        np.maximum(waves, 1.0, out=waves)
+        waves *= (1.0 + curve.tile_cost * (1.0 / r + 1.0 / c)) * 2.0 * r * c
+        waves *= inner
+        waves += extra
+        np.minimum(best, waves, out=best)
+    return np.asarray(best.min(axis=0), np.float64)

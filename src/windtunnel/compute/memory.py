@@ -11,9 +11,12 @@ saturate the memory system. Classes whose data do not determine it have row = el
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.curves import MemoryCurve
 from windtunnel.compute.device import Device
 
@@ -21,8 +24,26 @@ RESIDENT = 2.0
 """Blocks of 1024 threads that an SM holds at once."""
 
 
+class CurveOfRow(NamedTuple):
+    """Curves of n rows [n]; fields as in `MemoryCurve`."""
+
+    efficiency: Floats
+    latency: Floats
+    cache: Floats
+    backward: Floats
+    reach: Floats
+    row: Floats
+    element: Floats
+
+    @classmethod
+    def of(cls, curves: Sequence[MemoryCurve], which: Int64s) -> CurveOfRow:
+        """`which` [n]: the curve of each row."""
+        table = np.array([[getattr(curve, name) for curve in curves] for name in cls._fields])
+        return cls(*table[:, which])
+
+
 def memory_seconds(
-    curve: MemoryCurve, dev: Device, moved: Floats, backward: Bools, m: Floats | None = None, n: Floats | None = None
+    curve: MemoryCurve | CurveOfRow, dev: Device, moved: Floats, backward: Bools, m: Floats | None = None, n: Floats | None = None
 ) -> Floats:
     """Seconds of one launch per row that moves `moved` HBM bytes, over m rows of n elements if known.
 
@@ -34,6 +55,8 @@ def memory_seconds(
     work = kept / curve.cache + (moved - kept)
     factor = np.where(backward, curve.backward, 1.0)
     stream = work / (dev.bandwidth * curve.efficiency)
-    if m is not None and n is not None and (curve.row > 0.0 or curve.element > 0.0):
-        stream = np.cbrt(stream**3 + (np.maximum(m / (RESIDENT * dev.sms), 1.0) * (curve.row + curve.element * n)) ** 3)
+    by_row = np.logical_or(curve.row > 0.0, curve.element > 0.0)
+    if m is not None and n is not None and by_row.any():
+        blocks = np.maximum(m / (RESIDENT * dev.sms), 1.0) * (curve.row + curve.element * n)
+        stream = np.where(by_row, np.cbrt(stream**3 + blocks**3), stream)
     return np.asarray(curve.latency + factor * stream, dtype=np.float64)

@@ -11,19 +11,17 @@ import numpy as np
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.grid import finest
-from windtunnel.engine.program import COPY, HOST_SYNC, NO_WAIT, GrowingTable, InstanceColumns, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, GrowingTable, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
     "HOST",
     "COPY",
     "HOST_SYNC",
-    "NO_WAIT",
     "TAIL",
     "Cause",
     "Hop",
     "HopKind",
-    "InstanceColumns",
     "OpTimes",
     "Program",
     "ProgramBuilder",

@@ -333,6 +333,51 @@ def packet_run(
 
 _Text = bytes
 
+class RawTurns(TypedDict):
+    rows: _Ints
+    labels: _Ints
+    waits: _Ints
+    waits_start: _Longs
+    meetings: _Ints
+    keys: _Longs
+    seconds: _Floats
+    meets_start: _Longs
+    start: _Longs
+    done: _Longs
+    moved: _Longs
+    base: _Longs
+
+def write_turns(
+    *,
+    table: _Longs,
+    stage: _Longs,
+    template: _Longs,
+    group: _Longs,
+    gather: _Longs,
+    send_key: _Longs,
+    receive_key: _Longs,
+    send_stream: _Longs,
+    receive_stream: _Longs,
+    seconds: _Floats,
+    way: _Longs,
+    cat_wait: int,
+    cat_transfer: int,
+    receive_flags: int,
+    senders_wait: bool,
+    start: _Longs,
+    pass_template: _Longs,
+    task: _Longs,
+    of_pass: _Longs,
+    wait_start: _Longs,
+    waits: _Longs,
+    last: _Longs,
+    gathers: _Longs,
+    before: _Longs,
+    of_kind: _Longs,
+    pair: int,
+    send: int,
+    receive: int,
+) -> RawTurns: ...
 def interleave(
     *,
     stream: _Ints,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +98,7 @@ class Program:
 class GrowingTable:
     """A table [n, width] of numbers that grows by single rows and by tables."""
 
-    def __init__(self, width: int = 1, dtype: type[np.int64] | type[np.float64] = np.int64) -> None:
+    def __init__(self, width: int = 1, dtype: type[np.int32] | type[np.int64] | type[np.float64] = np.int32) -> None:
         self.width, self.dtype = width, dtype
         self._tables: list[npt.NDArray[Any]] = []
         self._rows = 0  # of the tables
@@ -122,9 +122,16 @@ class GrowingTable:
         """All rows so far [n, width]; as a view, which may be changed until the next row is added."""
         self._close()
         if len(self._tables) != 1:
-            joined = np.concatenate(self._tables) if self._tables else np.zeros((0, self.width), self.dtype)
-            self._tables = [joined]
+            self._tables = [self.join([self])]
         return self._tables[0]
+
+    @staticmethod
+    def join(parts: Sequence[GrowingTable]) -> npt.NDArray[Any]:
+        """All rows of one table or more of a kind."""
+        for part in parts:
+            part._close()
+        tables = [table for part in parts for table in part._tables]
+        return np.concatenate(tables) if tables else np.zeros((0, parts[0].width), parts[0].dtype)
 
     def _close(self) -> None:
         if self._new:
@@ -133,39 +140,21 @@ class GrowingTable:
             self._new = []
 
 
-NO_WAIT = -(2**62)
-"""No instance to wait for, in columns whose numbers may be of instances before them."""
+class InstanceColumns(NamedTuple):
+    """Instances in columns, which number them from 0, to append to a rank in parts: tables as `RankBuilder` has them.
 
+    `waits` may be negative: instances before the columns. `waits_start`, `meets_start` [n+1]: waits and rendezvous, each of one
+    part, before an instance; `host`: seconds of each rendezvous.
+    """
 
-class InstanceColumns:
-    """Instances in columns, which numbers them from 0, to append to a rank in parts."""
-
-    def __init__(
-        self,
-        template: Int64s,
-        flags: Int64s,
-        waits: Int64s,
-        stream: Int64s,
-        key: Int64s,
-        seconds: Floats,
-        participants: int,
-        host: float,
-        cat_wait: int,
-        cat_transfer: int,
-    ) -> None:
-        """`template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, negative ones
-        before the columns; NO_WAIT for none. `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share
-        the other arguments.
-        """
-        # places instead of masks: numpy finds elements by them several times as fast
-        given, meets = np.flatnonzero(waits != NO_WAIT), np.flatnonzero(template < 0)
-        number = np.bincount(given // waits.shape[1], minlength=len(template))
-        self.rows = _table(template, 1, flags, number)
-        self.waits = waits.ravel()[given][:, None]
-        self.waits_start, self.meets_start = _offsets(number), _offsets(template < 0)
-        self.meetings = _table(stream[meets], cat_wait, cat_transfer, 1)
-        self.hosts, self.seconds = np.full((len(meets), 1), host), seconds[meets][:, None]
-        self.keys = _table(key[meets], participants)
+    rows: Int32s  # [n, 4]
+    waits: Int32s
+    waits_start: Int64s
+    meetings: Int32s  # [m, 4]
+    keys: Int64s  # [m, 2]
+    seconds: Floats  # [m, 1]
+    meets_start: Int64s
+    host: float
 
 
 class RankBuilder:
@@ -176,7 +165,7 @@ class RankBuilder:
         self.waits = GrowingTable()
         self.meetings = GrowingTable(4)  # of a rendezvous: stream, category of waiting, of transfer, number of parts
         self.hosts = GrowingTable(dtype=np.float64)  # of a rendezvous
-        self.keys = GrowingTable(2)  # of a part: key, participants
+        self.keys = GrowingTable(2, np.int64)  # of a part: key, participants
         self.seconds = GrowingTable(dtype=np.float64)  # of a part
         self.scales: Int64s | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
@@ -190,6 +179,10 @@ class RankBuilder:
         before it; without it only the order on each stream limits them.
         """
         return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
+
+    def add_all(self, templates: Iterable[int]) -> None:
+        """Runs each template once; none waits for anything."""
+        self.rows.append(number for template in templates for number in (template, 1, 0, 0))
 
     def add_rendezvous(
         self,
@@ -215,23 +208,23 @@ class RankBuilder:
         self.hosts.append((host,))
         return self._append(_RENDEZVOUS, 1, HOST_SYNC if host_sync else 0, waits)
 
-    def extend(self, columns: InstanceColumns, begin: int, end: int, waits: Int64s) -> None:
+    def extend(self, columns: InstanceColumns, begin: int, end: int, waits: Int32s) -> None:
         """Many instances at once, `begin` to `end` of the columns, as `add` and `add_rendezvous` one by one would append them.
 
         `waits`: `columns.waits` of these, as instances of this rank.
         """
         meets = slice(int(columns.meets_start[begin]), int(columns.meets_start[end]))
         self.rows.extend(columns.rows[begin:end])
-        self.waits.extend(waits)
+        self.waits.extend(waits[:, None])
         self.meetings.extend(columns.meetings[meets])
-        self.hosts.extend(columns.hosts[meets])
+        self.hosts.extend(np.full((meets.stop - meets.start, 1), columns.host))
         self.keys.extend(columns.keys[meets])
         self.seconds.extend(columns.seconds[meets])
 
     @property
     def templates(self) -> Int64s:
         """Template of each instance so far, -1 for a rendezvous."""
-        return self.rows.table()[:, 0].copy()
+        return self.rows.table()[:, 0].astype(np.int64)
 
     def sync_host(self, instance: int) -> None:
         """Makes the host block until `instance`, which already exists, has ended."""
@@ -257,7 +250,8 @@ class ProgramBuilder:
         self.live_key = live_key
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Int32s, Floats, Floats, Int32s, Uint8s, Uint8s, Int32s, Int32s, Int32s, Int32s]] = []
+        self._numbers: list[Int32s] = []
+        self._times: list[Floats] = []
         self._factors: list[Floats] = []
 
     def add_template(
@@ -280,31 +274,22 @@ class ProgramBuilder:
         `sync`: the host blocks until the operator has ended; `group`: column of the factor that multiplies the operator's seconds;
         `live`: number of the call whose end a network finds, -1 where `seconds` are the operator's.
         """
-        n = len(seconds)
+        columns = (stream, category, comm, sync, wait0, wait1, group, live)
+        numbers, times = np.empty((len(seconds), len(columns)), np.int32), np.empty((len(seconds), 2))
+        sizes = [len(column) for column in (*columns, host) if isinstance(column, (Sequence, np.ndarray))]
+        if any(size != len(seconds) for size in sizes):
+            raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(seconds), *sizes]}")
+        for place, column in enumerate(columns):
+            numbers[:, place] = column
+        times[:, 0], times[:, 1] = seconds, host
+        return self.add_rows(numbers, times)
 
-        def ints(value: Sequence[int] | Int32s | int) -> Int32s:
-            return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
-
-        def marks(value: Sequence[bool] | Uint8s | bool) -> Uint8s:
-            return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
-
-        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
-        columns = (
-            ints(stream),
-            np.asarray(seconds, np.float64),
-            hosts,
-            ints(category),
-            marks(comm),
-            marks(sync),
-            ints(wait0),
-            ints(wait1),
-            ints(group),
-            ints(live),
-        )
-        if any(column.shape != (n,) for column in columns):
-            raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
-        self._sizes.append(n)
-        self._columns.append(columns)
+    def add_rows(self, numbers: Int32s, times: Floats) -> int:
+        """`add_template` of its columns as two tables: `numbers` [n, 8] are stream, category, comm, sync, wait0, wait1, group and
+        live, `times` [n, 2] seconds and host."""
+        self._sizes.append(len(times))
+        self._numbers.append(numbers)
+        self._times.append(times)
         return len(self._sizes) - 1
 
     def add_factors(self, factors: Floats) -> Int64s:
@@ -320,22 +305,21 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may continue afterwards. `run` checks them."""
-        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 10
-        stream, seconds, host, category, comm, sync, wait0, wait1, group, live = columns
+        numbers = np.concatenate([np.zeros((0, 8), np.int32), *self._numbers])
+        stream, category, comm, sync, wait0, wait1, group, live = np.ascontiguousarray(numbers.T)
+        seconds, host = np.ascontiguousarray(np.concatenate([np.zeros((0, 2)), *self._times]).T)
         ranks = self._ranks
 
         tables = [(r.rows, r.meetings, r.keys, r.waits, r.hosts, r.seconds) for r in ranks or [RankBuilder()]]
-        joined = [np.concatenate([rows.table() for rows in of]) for of in zip(*tables, strict=True)]
-        rows, meetings, keys, waits, hosts, parts = joined
+        rows, meetings, keys, waits, hosts, parts = (GrowingTable.join(of) for of in zip(*tables, strict=True))
 
         def ints(column: npt.NDArray[np.generic]) -> Int32s:
             return np.ascontiguousarray(column, np.int32)
 
         return Program(
             template_start=_offsets(self._sizes),
-            op_stream=ints(stream), op_seconds=np.asarray(seconds, np.float64), op_host=np.asarray(host, np.float64),
-            op_category=ints(category), op_comm=np.asarray(comm, np.uint8),
-            op_sync=np.asarray(sync, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
+            op_stream=stream, op_seconds=seconds, op_host=host, op_category=category,
+            op_comm=comm.astype(np.uint8), op_sync=sync.astype(np.uint8), op_wait0=wait0, op_wait1=wait1,
             rank_start=_offsets([len(r) for r in ranks]),
             template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
             wait_start=_offsets(rows[:, 3]), waits=ints(waits.ravel()),
@@ -343,10 +327,10 @@ class ProgramBuilder:
             rv_cat_wait=ints(meetings[:, 1]), rv_cat_transfer=ints(meetings[:, 2]), part_start=_offsets(meetings[:, 3]),
             part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=parts.ravel(),
             part_participants=ints(keys[:, 1]),
-            op_group=ints(group), scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
+            op_group=group, scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
             scales=np.concatenate(self._factors).ravel() if self._factors else np.zeros(0),
             groups=self._factors[0].shape[1] if self._factors else int(group.max(initial=0)) + 1,
-            op_live=ints(live if self.live_key is not None else live[:0]), live_key=self.live_key or 0,
+            op_live=live if self.live_key is not None else live[:0], live_key=self.live_key or 0,
             live_calls=int(live.max(initial=-1)) + 1,
             categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
         )  # fmt: skip
@@ -354,14 +338,6 @@ class ProgramBuilder:
 
 def _scales(rank: RankBuilder) -> Int64s:
     return np.zeros(len(rank), np.int64) if rank.scales is None else rank.scales
-
-
-def _table(first: Int64s, *others: Int64s | int) -> Int64s:
-    """[n, k] of k columns, of which a number is the same in all rows."""
-    table = np.empty((len(first), 1 + len(others)), np.int64)
-    for place, column in enumerate((first, *others)):
-        table[:, place] = column
-    return table
 
 
 def _offsets(sizes: Sequence[int] | Int64s | Bools) -> Int64s:

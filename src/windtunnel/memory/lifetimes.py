@@ -35,7 +35,7 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
-from windtunnel.workload.ops import Stream
+from windtunnel.workload.ops import OpTable, Stream
 from windtunnel.workload.passes.fsdp import blocks_ahead
 from windtunnel.workload.schedules import Action, Pass
 
@@ -345,18 +345,18 @@ def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
     the GPU has room: before it fails, PyTorch's caching allocator gives unused segments back. Raises SpecError for a
     `runtime.alloc_conf` that PyTorch would refuse.
     """
-    global _last  # a search asks for the memory first, and then predicts what fits
+    global _last  # a search asks for the memory first, and then predicts what fits, from a step of fewer micro batches if it can
     before = _last
-    if before is not None and before[0] is job and before[1]() is workload:
+    if before is not None and before[0] is job and before[1]() is workload.ops:
         return before[2]
     settings_of(job.runtime.alloc_conf)  # raises SpecError for what PyTorch would refuse
     needs = block_needs(workload)
     found = tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
-    _last = (job, ref(workload), found)
+    _last = (job, ref(workload.ops), found)
     return found
 
 
-_last: tuple[Job, ref[Workload], tuple[StageMemory, ...]] | None = None
+_last: tuple[Job, ref[OpTable], tuple[StageMemory, ...]] | None = None
 
 
 def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:

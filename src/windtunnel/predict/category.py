@@ -193,14 +193,19 @@ _BY_AXIS = {
 }
 
 
+_OF_AXIS = np.full(max(Axis) + 1, int(Category.MEMORY_BOUND), np.int32)
+_OF_AXIS[list(_BY_AXIS)] = list(_BY_AXIS.values())
+_OF_KIND = np.full(len(Kind), int(Category.MEMORY_BOUND), np.int32)
+_OF_KIND[[Kind.GEMM, Kind.GROUPED_GEMM]] = Category.MATMUL
+_OF_KIND[[Kind.ATTENTION, Kind.ATTENTION_BACKWARD]] = Category.ATTENTION
+
+
 def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     """The category of every row."""
-    out = np.full(len(ops), int(Category.MEMORY_BOUND), np.int32)
-    out[(ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)] = Category.MATMUL
-    out[(ops.kind == Kind.ATTENTION) | (ops.kind == Kind.ATTENTION_BACKWARD)] = Category.ATTENTION
+    out = _OF_KIND[ops.kind]
     out[ops.phase == Phase.RECOMPUTE] = Category.RECOMPUTE
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER
-    for row in np.nonzero(ops.kind == Kind.COMM)[0]:
-        out[row] = _BY_AXIS[Axis(int(ops.axis[row]))]
+    calls = ops.kind == Kind.COMM
+    out[calls] = _OF_AXIS[ops.axis[calls]]
     out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # amax reduction of delayed scaling
     return out

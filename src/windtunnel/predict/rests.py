@@ -53,8 +53,7 @@ class Causes:
 
 def causes_of(kind: RunKind, host_s: float, record: Mapping[RunKind, PublishedSteps] | None = None) -> Causes:
     """The causes of a run of `kind`, by which lines `record` (left out: the catalogue's) has."""
-    lines = catalogue_record() if record is None else record
-    known = _names_in(lines)
+    known = _names_of_catalogue() if record is None else _names_in(record)
     stand_in = kind.framework == STAND_IN
     unrecorded = not stand_in and kind.framework not in known.frameworks
     return Causes(stand_in, unrecorded, kind.trained == "experts", kind.gpu not in known.gpus, host_s)
@@ -101,6 +100,11 @@ class _Known:
 def _names_in(lines: Iterable[RunKind]) -> _Known:
     listed = list(lines)
     return _Known(frozenset(line.framework for line in listed), frozenset(line.gpu for line in listed))
+
+
+@functools.cache
+def _names_of_catalogue() -> _Known:
+    return _names_in(catalogue_record())
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
-from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order, table
+from windtunnel.workload.schedules import SCHEDULES, Order, StagePasses, overlapped_order
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,11 @@ class Workload:
 
     def passes(self, stage: int) -> Int64s:
         """[n, 4] the passes of `stage` in order, as `schedules.table` has them; not to be changed."""
-        return self.schedule.tables[stage] if isinstance(self.schedule, Orders) else table(self.schedule[stage])
+        return self.pass_table(stage).actions
+
+    def pass_table(self, stage: int) -> StagePasses:
+        """The passes of `stage` and its turns; not to be changed."""
+        return self.schedule.tables[stage] if isinstance(self.schedule, Orders) else StagePasses.of(self.schedule[stage])
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a share of them under DualPipe."""
@@ -147,10 +151,12 @@ _MOST_KEPT = 20_000
 
 
 @lru_cache(maxsize=16)
-def _write(schedule: str, overlapped: bool, pp: int, vpp: int, micro_batches: int) -> tuple[tuple[Order, ...], tuple[Int64s, ...]]:
+def _write(
+    schedule: str, overlapped: bool, pp: int, vpp: int, micro_batches: int
+) -> tuple[tuple[Order, ...], tuple[StagePasses, ...]]:
     """The order of passes on each stage, and their tables."""
     orders = (overlapped_order if overlapped else SCHEDULES[schedule])(pp, vpp, micro_batches)
-    return orders, tuple(table(order) for order in orders)
+    return orders, tuple(map(StagePasses.of, orders))
 
 
 class Orders(Sequence[Order]):
@@ -161,7 +167,7 @@ class Orders(Sequence[Order]):
         self.job, self.micro_batches = job, job.micro_batches if micro_batches is None else micro_batches
 
     @cached_property
-    def _orders_and_tables(self) -> tuple[tuple[Order, ...], tuple[Int64s, ...]]:
+    def _orders_and_tables(self) -> tuple[tuple[Order, ...], tuple[StagePasses, ...]]:
         plan = self.job.plan
         short = 2 * plan.pp * plan.vpp * self.micro_batches <= _MOST_KEPT
         write = _write if short else _write.__wrapped__
@@ -172,8 +178,8 @@ class Orders(Sequence[Order]):
         return self._orders_and_tables[0]
 
     @property
-    def tables(self) -> tuple[Int64s, ...]:
-        """`schedules.table` of each stage's order."""
+    def tables(self) -> tuple[StagePasses, ...]:
+        """The passes of each stage's order."""
         return self._orders_and_tables[1]
 
     def __len__(self) -> int:

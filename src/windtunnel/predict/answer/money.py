@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -77,7 +78,12 @@ class Bill:
 
 def region_of(cluster: Cluster) -> Region:
     """The cluster's grid, or USUAL_REGION."""
-    return cluster.region or load_region(USUAL_REGION)
+    return cluster.region or _usual_region()
+
+
+@functools.cache
+def _usual_region() -> Region:
+    return load_region(USUAL_REGION)
 
 
 def tariff_of(cluster: Cluster) -> Tariff:

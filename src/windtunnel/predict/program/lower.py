@@ -25,7 +25,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import replicated_reduction, stage_reductions
 from windtunnel.predict.program.pipeline import PassColumns, PipelineTransfers
-from windtunnel.predict.program.recorded import PassGroup, joined_groups
+from windtunnel.predict.program.recorded import StoppedPass
 from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, REDUCE, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
@@ -102,7 +102,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
             stage.live.bind_inside(program, rank, stage.index, stage.only)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
-        tuple(s.labels.table().astype(np.int32) for s in stages),
+        tuple(s.labels.table() for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
@@ -113,7 +113,10 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
 
 def _check_operators(job: Job, program: Program) -> None:
     """Raises PlanError if the engine would execute more than MOST_OPERATORS."""
-    operators = count_executed(program, program.ranks)
+    longest = int(np.diff(program.template_start).max(initial=0)) * int(program.times.max(initial=0))
+    operators = longest * len(program.template)
+    if operators > MOST_OPERATORS:
+        operators = count_executed(program, program.ranks)
     if operators > MOST_OPERATORS:
         most = max(1, job.micro_batches * MOST_OPERATORS // operators)
         raise PlanError(
@@ -183,15 +186,17 @@ class _Turns(NamedTuple):
     first: Int64s
     interrupted: Bools
     whole: Bools
-    groups: list[PassGroup] | None
+    groups: list[StoppedPass] | None
 
     @classmethod
     def of(cls, stage: Stage, sharding: Sharding) -> _Turns:
-        order, actions = stage.workload.schedule[stage.index], stage.workload.passes(stage.index)
-        first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))
-        interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
-        whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
-        groups = None if stage.apart is not None else sharding.group_passes(actions, ~whole)
+        order, (actions, first, *_) = stage.workload.schedule[stage.index], stage.workload.pass_table(stage.index)
+        interrupted = stopped = sharding.stops(actions)
+        if len(first) < len(actions):  # pairs
+            interrupted = np.logical_or.reduceat(stopped, first)
+            stopped = np.repeat(interrupted, np.diff(np.append(first, len(order))))
+        whole = ~stopped
+        groups = None if stage.apart is not None else sharding.group_passes(actions, stopped)
         return cls(stage, sharding, order, actions, first, interrupted, whole, groups)
 
 
@@ -206,7 +211,7 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
-    groups = joined_groups([(int(begin), each.groups) for begin, each in zip(begins, turns, strict=False) if each.groups])
+    groups = [(at, each.groups or ()) for at, each in zip(begins.tolist(), turns, strict=False)]
     columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
     lasts, at = [], 0
     for each in turns:
@@ -233,13 +238,15 @@ def _run_templates(turns: Sequence[_Turns], owner: Int64s, actions: Int64s) -> I
     opens = np.flatnonzero(np.append(True, beside[:-1] == 0) & np.concatenate([each.whole for each in turns]))
     if not len(opens):
         return templates
-    _, first, kinds = np.unique(kind[opens], return_index=True, return_inverse=True)
+    kinds = kind[opens]
+    of_kind = np.full(int(kinds.max()) + 1, -1, np.int64)
+    of_kind[kinds[::-1]] = opens[::-1]  # the first of each
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
-    found = []
-    for place in opens[first].tolist():
+    for found in np.flatnonzero(of_kind >= 0).tolist():
+        place = int(of_kind[found])
         each, at = turns[owner[place]], place - int(begins[owner[place]])
-        found.append(each.sharding.pass_template(each.order[at], each.order[at + 1] if beside[place] else None))
-    templates[opens] = np.array(found)[kinds]
+        of_kind[found] = each.sharding.pass_template(each.order[at], each.order[at + 1] if beside[place] else None)
+    templates[opens] = of_kind[kinds]
     return templates
 
 

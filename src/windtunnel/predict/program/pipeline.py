@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Int64s
-from windtunnel.engine import HOST_SYNC, NO_WAIT, InstanceColumns
+from windtunnel.base.arrays import Int64s
+from windtunnel.engine import HOST_SYNC
+from windtunnel.engine.turns import Actions, Meetings, Tasks, Turns, write_turns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.demands import WAITING
-from windtunnel.predict.program.recorded import PassGroup, move_waits
+from windtunnel.predict.program.recorded import NumberedPasses, StoppedPass, number_passes
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -34,7 +35,9 @@ _RECEIVE: Streams = (
     (int(Stream.RECV_FORWARD_BACK), int(Stream.RECV_BACKWARD_BACK)),
 )
 _SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
-_FORWARD, _WEIGHT_GRADIENT = int(Pass.FORWARD), int(Pass.WEIGHT_GRADIENT)
+_TASKS = Tasks(PASSES, int(Task.FORWARD_AND_BACKWARD), _SENT, _RECEIVED)
+_WAYS = np.array([{Pass.FORWARD: 0, Pass.WEIGHT_GRADIENT: -1}.get(way, 1) for way in Pass], np.int64)
+"""By `Pass`: whether it moves a gradient, -1 for nothing."""
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
@@ -170,125 +173,64 @@ class PipelineTransfers:
             sync,
         )
 
+    @cached_property
+    def _meetings(self) -> Meetings:
+        """What `columns` needs of the transfers."""
+        crosses = np.concatenate([[False], self.crosses, [False]])  # first and last: beyond either end
+        gradient = np.arange(2)
+
+        def first_keys(boundary: Int64s) -> Int64s:
+            first = keys.transfer(boundary, gradient, np.zeros_like(boundary), self.micro_batches, self.group)
+            return np.where(crosses[boundary + 1], first, -1)
+
+        part = self.places[:, :, None]
+        return Meetings(
+            first_keys(part - gradient), first_keys(part - 1 + gradient),
+            np.array(_SEND)[self.backs], np.array(_RECEIVE)[self.backs],
+            self.seconds + np.array(self.polls), _WAYS, _WAITING, _MOVING, HOST_SYNC if self.sync else 0, self.waits,
+        )  # fmt: skip
+
     def columns(
-        self, stages: Sequence[Stage], owner: Int64s, actions: Int64s, templates: Int64s, groups: Sequence[PassGroup] = ()
+        self,
+        stages: Sequence[Stage],
+        owner: Int64s,
+        actions: Int64s,
+        templates: Int64s,
+        stopped: Iterable[tuple[int, Sequence[StoppedPass]]],
     ) -> PassColumns:
         """The columns of the turns of some stages, stage by stage, each a run with its transfers.
 
         `owner` [n]: place of the action's stage among `stages`; `actions` [n, 4] is `schedules.table`; `templates` [n]: the
-        action's template, or -1 if the run before it covers it too (the second of a pair). `groups`: passes of several instances;
-        all turns of their stages are appended next, and together.
+        action's template, or -1 if the run before it covers it too (the second of a pair). `stopped`: passes of several instances,
+        by the place of their stage's first action; all turns of their stages are appended next, and together.
         """
-        direction, chunk, micro_batch, beside = np.ascontiguousarray(actions.T)
-        gradient = (direction != _FORWARD).astype(np.int64)
-        part = self.places[np.array([stage.index for stage in stages])[owner], chunk]
-        (beyond, sends), (ahead, receives) = self._crossings(part, direction, gradient)
-        opens = np.append(True, beside[:-1] == 0)  # a turn; else it is the second of a pair
-        turn, first, second = np.cumsum(opens) - 1, np.flatnonzero(opens), np.flatnonzero(~opens)
-        # of each turn, in order: its receives, the run, its sends
-        receives_of_turn, sends_of_turn = (np.add.reduceat(mask, first, dtype=np.int64) for mask in (receives, sends))
-        sizes = opens.astype(np.int64)  # of each action: its instances
-        for group in groups:
-            sizes[group.actions] = len(group.recorded)
-        sizes_of_turn = np.add.reduceat(sizes, first)
-        start = np.append(0, np.cumsum(receives_of_turn + sizes_of_turn + sends_of_turn))
-        run, total = start[:-1] + receives_of_turn, int(start[-1])
-        # of each action: its first instance, and where it receives and sends
-        base, received, sent = run[turn], start[turn], (run + sizes_of_turn)[turn]
-        for at, before in ((base, sizes), (received, receives), (sent, sends)):
-            at[second] += before[second - 1]
-        place_in_pair = 1 - opens.astype(np.int64)
-        template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
-        seconds = np.full(total, self.seconds)
-        more = max((group.recorded.waits.shape[1] for group in groups), default=0)
-        waits = np.full((total, 4 + more), NO_WAIT, np.int64)  # of a run: its receives, the sends of the turn before, then its own
-        labels = np.empty((total, 3), np.int64)
-        template[run] = templates[first]
-        sending, receiving = np.flatnonzero(sends), np.flatnonzero(receives)
-        waits[run[turn[receiving]], place_in_pair[receiving]] = received[receiving]
-        if self.waits:
-            followed = sending[np.append(owner[first], -1)[turn[sending] + 1] == owner[sending]]
-            waits[run[turn[followed] + 1], 2 + place_in_pair[followed]] = sent[followed]
-        kind = PASSES[direction[first]]
-        kind[turn[second]] = int(Task.FORWARD_AND_BACKWARD)
-        labels[run, 0], labels[run, 1], labels[run, 2] = kind, micro_batch[first], chunk[first]
-        ways = ((sent, sending, beyond, _SEND, _SENT), (received, receiving, ahead, _RECEIVE, _RECEIVED))
-        for at, of, boundary, streams, task in ways:
-            place, to_gradient, number, virtual = at[of], gradient[of], micro_batch[of], chunk[of]
-            stream[place] = np.array(streams)[self.backs[virtual], to_gradient]
-            key[place] = keys.transfer(boundary[of], to_gradient, number, self.micro_batches, self.group)
-            seconds[place] += np.array(self.polls)[to_gradient]
-            labels[place, 0], labels[place, 1], labels[place, 2] = task, number, virtual
-        done = run.copy()  # of each turn: its last run
-        moved_by = np.array([len(stage.rank) for stage in stages]) - start[np.searchsorted(owner[first], np.arange(len(stages)))]
-        for group in groups:
-            _place(group, base, micro_batch, chunk, moved_by[owner[group.actions]], template, waits, labels)
-            last = group.actions[np.append(opens[1:], True)[group.actions]]
-            done[turn[last]] = base[last] + group.recorded.last
-        waits[sent[sending], 0] = done[turn[sending]]
-        flags[received[receiving]] = HOST_SYNC if self.sync else 0
-        moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
-        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stages[0].call_host, _WAITING, _MOVING)
-        return PassColumns(columns, labels, start, done, moved, self.waits, [(of, base[of.actions]) for of in groups])
-
-    def _crossings(self, part: Int64s, direction: Int64s, gradient: Int64s) -> tuple[tuple[Int64s, Bools], tuple[Int64s, Bools]]:
-        """Boundaries over which actions on these parts of the model send, and those over which they receive: [n] which one, and
-        whether they do."""
-        crosses = np.concatenate([[False], self.crosses, [False]])  # first and last: beyond either end
-        moves = direction != _WEIGHT_GRADIENT
-        beyond, ahead = part - gradient, part - 1 + gradient
-        return (beyond, moves & crosses[beyond + 1]), (ahead, moves & crosses[ahead + 1])
+        index = np.array([stage.index for stage in stages])
+        before = np.zeros(len(self.places), np.int64)
+        before[index] = [len(stage.rank) for stage in stages]
+        passes = number_passes(stopped, len(actions), before)
+        of = Actions(actions, index[owner], templates, passes.of_action, passes.gather)
+        return PassColumns(write_turns(of, self._meetings, passes.columns, _TASKS, stages[0].call_host), self.waits, passes)
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
+        stage.moves = self.sent, self.gathered
         if stage.sent and self.sent is not None:
             stage.calls[self.sent] = stage.sent
         if stage.received and self.gathered is not None:
             stage.calls[self.gathered] = stage.received
 
 
-def _place(
-    group: PassGroup,
-    base: Int64s,
-    micro_batch: Int64s,
-    chunk: Int64s,
-    shift: Int64s,
-    template: Int64s,
-    waits: Int64s,
-    labels: Int64s,
-) -> None:
-    """Writes the instances of n equal passes, whose columns lie `shift` [n] instances further on in their ranks."""
-    recorded, at = group.recorded, group.actions
-    places = base[at][:, None] + np.arange(len(recorded))
-    template[places] = recorded.template
-    own = move_waits(group, base[at], shift)
-    waits[places, 4 : 4 + own.shape[2]] = own
-    labels[places, 0] = recorded.labels[:, 0]
-    labels[places, 1] = np.where(recorded.of_pass, micro_batch[at][:, None], -1)
-    labels[places, 2] = chunk[at][:, None]
-
-
 class PassColumns:
     """Turns of stages' schedules as columns, numbered as if nothing came between them; `append` takes some that do follow each
     other into the program of their stage, as `lower._append_interrupted` would, but faster."""
 
-    def __init__(
-        self,
-        columns: InstanceColumns,
-        labels: Int64s,
-        start: Int64s,
-        done: Int64s,
-        moved: Int64s,
-        senders_wait: bool,
-        groups: Sequence[tuple[PassGroup, Int64s]] = (),
-    ) -> None:
-        """`start` [turns + 1]: first instance of each turn; `done`: its last run; `moved` [turns, 2]: its receives and sends.
-        `groups`: passes with calls, and the first instance of each [n]."""
-        self.done, self.columns, self.labels = done, columns, labels
-        self.start, self.moved, self.senders_wait = start, moved, senders_wait
-        bases = [(of.recorded, first) for of, base in groups for first in base.tolist()]
-        self.calls = sorted(((first + at, key) for of, first in bases for at, key in of.calls), key=itemgetter(0))
-        self.pending = sorted(first + at for of, first in bases for at in of.pending)
+    def __init__(self, turns: Turns, senders_wait: bool, passes: NumberedPasses) -> None:
+        self.columns, self.labels, self.start, self.done, self.moved, base = turns
+        self.senders_wait = senders_wait
+        at = np.flatnonzero(passes.of_action >= 0)
+        bases = [(passes.passes[of], first) for of, first in zip(passes.of_action[at].tolist(), base[at].tolist(), strict=True)]
+        self.calls = [(first + at, key) for of, first in bases for at, key in of.calls]
+        self.pending = [first + at for of, first in bases for at in of.pending]
 
     def append(self, stage: Stage, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """Appends the stage's turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
@@ -297,7 +239,7 @@ class PassColumns:
         waits = columns.waits[at[first] : at[behind]] + shift
         if self.senders_wait and sent:  # they are the last that the first run waits for
             last = at[first + self.moved[begin, 0] + 1] - at[first]
-            waits[last - len(sent) : last, 0] = sent
+            waits[last - len(sent) : last] = sent
         received, sends = self.moved[begin:end].sum(axis=0).tolist()
         stage.received += received
         stage.sent += sends

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Int64s
-from windtunnel.engine import NO_WAIT
+from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.engine.turns import RecordedPasses
 from windtunnel.predict.price.calls import CallKey
 
 _GATHER = -2
@@ -19,25 +20,23 @@ _GATHER = -2
 class RecordedPass:
     """The k instances of a pass, numbered from 0."""
 
-    template: Int64s  # [k]
-    waits: Int64s  # [k, w] instances of the pass, -1 none, or gathers before the passes
-    labels: Int64s  # [k, 3]
-    of_pass: Bools  # [k] whether the instance is of the pass's micro batch; else of none
+    template: Int32s  # [k]
+    number: Int32s  # [k] of waits
+    waits: Int32s  # instances of the pass, or gathers before the passes
+    task: Int32s  # [k]
+    of_pass: Int64s  # [k] 1 if the instance is of the pass's micro batch; else of none
     calls: tuple[tuple[int, CallKey], ...]  # (instance, call)
     last: int  # the last run
     pending: tuple[int, ...]  # calls that the update waits for
 
-    def __len__(self) -> int:
-        return len(self.template)
 
+class StoppedPass(NamedTuple):
+    """A pass of a stage that calls interrupt: its place among the stage's actions, and the instances of the gathers that it waits
+    for."""
 
-@dataclass(frozen=True)
-class PassGroup:
-    """Equal passes of a stage: their places among its actions, and by pass the instances of the gathers that they wait for."""
-
+    place: int
     recorded: RecordedPass
-    actions: Int64s  # [n]
-    gathers: Int64s  # [n, g]
+    gathers: list[int]
 
 
 def gather_codes(sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -46,27 +45,44 @@ def gather_codes(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(_GATHER - at for at in range(begin, end)) for begin, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
-def joined_groups(of_stages: Sequence[tuple[int, Sequence[PassGroup]]]) -> list[PassGroup]:
-    """Equal passes of several stages as one group: `of_stages` are the place of each stage's first action, and its groups."""
-    joined: dict[int, list[PassGroup]] = {}
-    for begin, groups in of_stages:
-        for group in groups:
-            joined.setdefault(id(group.recorded), []).append(PassGroup(group.recorded, group.actions + begin, group.gathers))
-    return [
-        PassGroup(
-            parts[0].recorded,
-            np.concatenate([part.actions for part in parts]),
-            np.concatenate([part.gathers for part in parts]),
+class NumberedPasses(NamedTuple):
+    """Recorded `passes` and their `columns`; of each action [n] which of them it is, -1 for none, and where its gathers begin."""
+
+    of_action: Int64s
+    gather: Int64s
+    passes: list[RecordedPass]
+    columns: RecordedPasses
+
+
+def number_passes(of_stages: Iterable[tuple[int, Sequence[StoppedPass]]], count: int, before: Int64s) -> NumberedPasses:
+    """The passes among `count` actions: of each stage the place of its first action, and its passes. `before` [stages]: instances
+    of each stage so far."""
+    numbers: dict[int, int] = {}
+    passes: list[RecordedPass] = []
+    gathers: list[int] = []
+    rows: list[int] = []  # of each: its place, its number, its first gather
+    for begin, stopped in of_stages:
+        for place, recorded, awaited in stopped:
+            number = numbers.setdefault(id(recorded), len(passes))
+            if number == len(passes):
+                passes.append(recorded)
+            rows += (begin + place, number, len(gathers))
+            gathers += awaited
+    of_action, gather = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    places, of_action_there, gather_there = np.array(rows, np.int64).reshape(-1, 3).T
+    of_action[places], gather[places] = of_action_there, gather_there
+    none = np.zeros(0, np.int64)
+    template, task, of_pass, number_of_waits, waits = (
+        (
+            np.concatenate([none, *columns])
+            for columns in zip(*((of.template, of.task, of.of_pass, of.number, of.waits) for of in passes), strict=True)
         )
-        for parts in joined.values()
-    ]
-
-
-def move_waits(group: PassGroup, base: Int64s, shift: Int64s) -> Int64s:
-    """[n, k, w] the waits of equal passes whose first instances are `base` [n]; gathers are `shift` [n] instances further on."""
-    waits = group.recorded.waits
-    moved = np.where(waits >= 0, waits + base[:, None, None], NO_WAIT)
-    gathered = waits <= _GATHER
-    if gathered.any():
-        moved[:, gathered] = group.gathers[:, _GATHER - waits[gathered]] - shift[:, None]
-    return moved
+        if passes
+        else (none,) * 5
+    )
+    columns = RecordedPasses(
+        start=np.cumsum([0, *(len(of.template) for of in passes)]), pass_template=template, task=task, of_pass=of_pass,
+        wait_start=np.cumsum(np.append(0, number_of_waits)), waits=waits, last=np.array([of.last for of in passes], np.int64),
+        gathers=np.array(gathers, np.int64), before=before,
+    )  # fmt: skip
+    return NumberedPasses(of_action, gather, passes, columns)

@@ -10,8 +10,9 @@ Records what a pass appends to a stage.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program import demands
 from windtunnel.predict.program.demands import Demand, Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.recorded import PassGroup, RecordedPass, gather_codes
+from windtunnel.predict.program.recorded import RecordedPass, StoppedPass, gather_codes
 from windtunnel.predict.program.shards import (
     OF_WEIGHTS,
     WEIGHTS,
@@ -57,8 +58,8 @@ class Sharding(Protocol):
     def stops(self, actions: Int64s) -> Bools:
         """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
-        """The actions [n] that stop in groups of equal ones; None if they can only be run one by one."""
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
+        """The actions [n] that stop, in their order; None if they can only be run one by one."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
@@ -142,7 +143,7 @@ class FullySharded:
                 self._scatter(action.chunk, position, last, action.micro_batch == self.last[action.chunk])
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         return None
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
@@ -240,26 +241,23 @@ class Replicated:
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.by_block = self.partitions or self.copies.of_layers
-        interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
-        actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
-        # by chunk: the micro batch whose gradients come last, and the one that runs first
-        self.last, self.first = np.full((2, len(self.chunks)), -1, np.int64)
-        for kept, of in ((self.last, actions[OF_WEIGHTS[actions[:, 0]]]), (self.first, actions[actions[:, 0] == _FORWARD][::-1])):
-            kept[of[:, 1]] = of[:, 2]
+        self.interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
+        _, _, self.first, self.last = stage.workload.pass_table(stage.index)  # by chunk
         self.gathers: dict[int, list[tuple[int, ...]]] = {}  # by chunk: of each group, what its first forward pass waits for
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
-                gathers_of = self.gathers[chunk] = []
-                for calls in self._first_gathers(chunk):
-                    posted = [stage.comm((Task.GATHER, -1, chunk), *call, (), Category.PARAMETER_GATHER) for call in calls]
-                    gathers_of.append(tuple(posted[-1:]))
+                sizes, calls = self._first_gathers(chunk)
+                posted = iter(stage.comms((int(Task.GATHER), -1, chunk), calls, Category.PARAMETER_GATHER))
+                self.gathers[chunk] = [tuple(islice(posted, size))[-1:] for size in sizes]
 
-    def _first_gathers(self, chunk: int) -> list[list[tuple[Demand, float]]]:
-        """By group of a virtual stage's blocks: the calls that gather its parameters before the first pass, and their bytes."""
+    def _first_gathers(self, chunk: int) -> tuple[list[int], list[tuple[Demand, float]]]:
+        """The calls that gather parameters of a virtual stage before its first pass, and their bytes; how many there are by group
+        of its blocks."""
         known, blocks = self.stage.templates.gathers, self.chunks[chunk].blocks
         if blocks not in known:
             held = (held_parameters(self.stage, pieces) for pieces in self._groups(chunk, Pass.FORWARD))
-            known[blocks] = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+            calls = [gather_calls(self.gathers_first, amounts_of(size)) for size in held]
+            known[blocks] = [len(of) for of in calls], [call for of in calls for call in of]
         return known[blocks]
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -270,6 +268,8 @@ class Replicated:
         return last
 
     def stops(self, actions: Int64s) -> Bools:
+        if not self.interrupted:
+            return np.zeros(len(actions), np.bool_)
         direction, chunk, micro_batch, _ = actions.T
         whole = np.array(self.empty)[chunk]
         forward, weights = direction == _FORWARD, OF_WEIGHTS[direction]
@@ -307,32 +307,25 @@ class Replicated:
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[PassGroup] | None:
+    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None
-        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        gathers: dict[tuple[object, ...], list[list[int]]] = defaultdict(list)
-        keys: dict[tuple[int, int, bool, bool], tuple[object, ...]] = {}
-        places, firsts, lasts = np.flatnonzero(stopped), self.first.tolist(), self.last.tolist()
-        for place, (direction, chunk, micro_batch, _) in zip(places.tolist(), actions[places].tolist(), strict=True):
-            opens = direction == _FORWARD and micro_batch == firsts[chunk]
-            waits = self.gathers.get(chunk, []) if opens else []
-            of = direction, chunk, opens, micro_batch == lasts[chunk]
-            if (key := keys.get(of)) is None:
-                reduces = self._combines(direction, chunk, micro_batch)
-                key = keys[of] = (self.chunks[chunk].blocks, direction, tuple(map(len, waits)), reduces)
+        places = np.flatnonzero(stopped)
+        direction, chunk, micro_batch, _ = actions[places].T
+        opens, closes = (direction == _FORWARD) & (micro_batch == self.first[chunk]), micro_batch == self.last[chunk]
+        kinds = ((direction * len(self.chunks) + chunk) * 2 + opens) * 2 + closes
+        known: dict[int, tuple[RecordedPass, list[int]]] = {}
+        for way, virtual, number, kind in zip(
+            direction.tolist(), chunk.tolist(), micro_batch.tolist(), kinds.tolist(), strict=True
+        ):
+            if kind not in known:
+                gathers = self.gathers.get(virtual, []) if kind & 2 else []
+                key = self.chunks[virtual].blocks, way, tuple(map(len, gathers)), self._combines(way, virtual, number)
                 if key not in stage.templates.recorded:
-                    action = Action(Pass(direction), chunk, micro_batch)
-                    stage.templates.recorded[key] = self._record(action, gather_codes(key[2]))
-            groups[key].append(place)
-            gathers[key].append([one for group in waits for one in group])
-        return [
-            PassGroup(
-                stage.templates.recorded[key], np.array(places, np.int64), np.array(gathers[key], np.int64).reshape(len(places), -1)
-            )
-            for key, places in groups.items()
-        ]
+                    stage.templates.recorded[key] = self._record(Action(Pass(way), virtual, number), gather_codes(key[2]))
+                known[kind] = stage.templates.recorded[key], [call for calls in gathers for call in calls]
+        return [StoppedPass(place, *known[kind]) for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)]
 
     def _record(self, action: Action, gathers: list[tuple[int, ...]]) -> RecordedPass:
         kept = self.gathers, self.pending
@@ -425,12 +418,9 @@ def record(stage: Stage, micro_batch: int, run: Callable[[], tuple[int, Sequence
     stage.rank, stage.labels, stage.calls, stage.collectives = RankBuilder(), GrowingTable(3), Counter(), []
     try:
         last, pending = run()
-        rows, labels, flat = stage.rank.rows.table(), stage.labels.table(), stage.rank.waits.table()[:, 0]
+        rows, labels, waits = stage.rank.rows.table(), stage.labels.table(), stage.rank.waits.table()[:, 0]
         calls = tuple(stage.collectives)
     finally:
         stage.rank, stage.labels, stage.calls, stage.collectives = kept
-    number = rows[:, 3]
-    waits = np.full((len(rows), int(number.max(initial=0))), -1, np.int64)
-    row = np.repeat(np.arange(len(rows)), number)
-    waits[row, np.arange(len(flat)) - np.repeat(np.cumsum(number) - number, number)] = flat
-    return RecordedPass(rows[:, 0].copy(), waits, labels, labels[:, 1] == micro_batch, calls, last, tuple(pending))
+    of_pass = (labels[:, 1] == micro_batch).astype(np.int64)
+    return RecordedPass(rows[:, 0], rows[:, 3], waits, labels[:, 0], of_pass, calls, last, tuple(pending))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +55,7 @@ class Stage:
         self.calls: Counter[CallKey] = Counter()
         self.collectives: list[tuple[int, CallKey]] = []  # collectives between passes: (instance, call)
         self.sent = self.received = 0  # pipeline transfers
+        self.moves: tuple[CallKey | None, CallKey | None] = None, None  # the call of each sent one, and of each received one
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
@@ -134,6 +136,18 @@ class Stage:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
+
+    def comms(self, label: Label, calls: Sequence[tuple[Demand, float]], category: Category) -> Sequence[int]:
+        """Append collectives of so many bytes that wait for nothing; returns their instances."""
+        if self.apart is not None or self.live is not None:
+            return [self.comm(label, demand, size, (), category) for demand, size in calls]
+        first = len(self.rank)
+        priced = [self._price_call(demand, size, category) for demand, size in calls]
+        self.calls.update(key for key, _ in priced)
+        self.collectives += enumerate((key for key, _ in priced), first)
+        self.labels.append(label * len(calls))
+        self.rank.add_all([template for _, template in priced])
+        return range(first, first + len(calls))
 
     def _price_call(self, demand: Demand, size: float, category: Category) -> tuple[CallKey, int]:
         """A collective among equal ranks, and its template. Asked for often: found by the row itself, whose hash costs more."""

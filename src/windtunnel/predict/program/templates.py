@@ -39,16 +39,22 @@ class Templates:
         """`rows`: shared by all template builders of one program; `group`: columns of factors by row; `live`: the calls whose end a
         network engine determines."""
         self.workload, self.costs, self.program = workload, costs, program
-        self.group, self.live = group, live
+        self.live = live
         ops = workload.ops
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
         self.is_comm = (ops.kind == Kind.COMM).astype(np.uint8)
-        self.sync = ops.sync.astype(np.uint8)
+        self.numbers = np.full((len(ops), 8), -1, np.int32)  # as `ProgramBuilder.add_rows` takes them
+        for place, column in enumerate((self.stream, self.category, self.is_comm, ops.sync)):
+            self.numbers[:, place] = column
+        self.numbers[:, 6] = 0 if group is None else group
+        self.times = np.stack([costs.seconds, costs.host], axis=1)
         self.host_speed = workload.job.cluster.node.host_speed
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
+        self.kinds_of_update: dict[tuple[object, ...], int] = {}
+        self.updates: dict[int, int] = {}  # by stage: the kind of its update
         self.parts: dict[tuple[int, Pass], PassRows] = {}
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
@@ -60,7 +66,7 @@ class Templates:
         ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
         self.recorded: dict[tuple[object, ...], RecordedPass] = {}  # passes that calls interrupt, by what they are
         self.calls: dict[tuple[int, float, int], tuple[Demand, CallKey, int]] = {}  # collectives among equal ranks, by their row
-        self.gathers: dict[Blocks, list[list[tuple[Demand, float]]]] = {}  # before the first pass, by bucket of a virtual stage
+        self.gathers: dict[Blocks, tuple[list[int], list[tuple[Demand, float]]]] = {}  # before the first pass of a virtual stage
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 
@@ -112,8 +118,10 @@ class Templates:
         """Rows of a stage's update, up to the gradient norm or after it."""
         rows, costs = self.workload.optimizer[stage], self.costs
         at = slice(rows.start, rows.stop)
-        # stages of equal blocks have equal rows
-        key = (self.workload.stages[stage], after_norm, costs.seconds[at].tobytes(), costs.host[at].tobytes())
+        if stage not in self.updates:  # stages of equal blocks have equal rows
+            update = (self.workload.stages[stage], costs.seconds[at].tobytes(), costs.host[at].tobytes())
+            self.updates[stage] = self.kinds_of_update.setdefault(update, len(self.kinds_of_update))
+        key = ("update", self.updates[stage], after_norm)
         if key not in self.known:
             cut = rows.start + int(np.argmax(self.workload.ops.role[at] == int(Role.GRADIENT_NORM))) + 1
             self.known[key] = self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
@@ -139,40 +147,27 @@ class Templates:
     def _one(self, *row: object) -> int:
         if row not in self.known:
             _, stream, seconds, host, category, comm = row
-            none = np.full(1, -1, np.int32)
             self.rows.append(None)
-            self.known[row] = number = self.program.add_template(
-                stream=np.array([stream], np.int32),
-                seconds=np.array([seconds]),
-                host=np.array([host]),
-                category=np.array([category], np.int32),
-                comm=np.array([comm], np.uint8),
-                wait0=none,
-                wait1=none,
-            )
+            numbers = np.array([[stream, category, comm, 0, -1, -1, 0, -1]], np.int32)
+            self.known[row] = number = self.program.add_rows(numbers, np.array([[seconds, host]], np.float64))
             self.inline[number] = stream == Stream.COMPUTE, False
         return self.known[row]
 
     def _add(self, piece: PassRows) -> int:
         if not len(piece):  # a virtual stage without layers
             return self.nothing(0.0)
-        rows, live = piece.rows, piece.live
-        self.rows.append(np.where(live, rows, -1))
-        blocking = self.workload.job.runtime.launch_blocking
-        number = self.program.add_template(
-            stream=self.stream[rows],
-            seconds=np.where(live, self.costs.seconds[rows], 0.0) + (piece.host if blocking else 0.0),
-            host=np.where(live, self.costs.host[rows], 0.0) + (0.0 if blocking else piece.host),
-            category=self.category[rows],
-            comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
-            wait0=piece.waits[:, 0].copy(),
-            wait1=piece.waits[:, 1].copy(),
-            sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
-            group=0 if self.group is None else self.group[rows],
-            live=self._live(piece),
-        )
+        rows, idle = piece.rows, ~piece.live
+        numbers, times = self.numbers[rows], self.times[rows]
+        if idle.any():
+            rows = np.where(idle, -1, rows)
+            numbers[idle, 2:4], times[idle] = 0, 0.0
+        computes = bool(((numbers[:, 2] == 0) & (times[:, 0] > 0.0)).any())
+        times[:, 0 if self.workload.job.runtime.launch_blocking else 1] += piece.host
+        numbers[:, 4:6], numbers[:, 7] = piece.waits, self._live(piece)
+        self.rows.append(rows)
+        number = self.program.add_rows(numbers, times)
         self.passes[number] = piece
-        self.inline[number] = True, bool((live & (self.is_comm[rows] == 0) & (self.costs.seconds[rows] > 0.0)).any())
+        self.inline[number] = True, computes
         return number
 
     def _live(self, piece: PassRows) -> Int32s | int:
@@ -222,14 +217,16 @@ def calls_beside_computation(place: Int64s, awaited: Int64s, computes: Bools, ca
     that stream, whose tasks run in order. A call runs between the end of the last task that it waits for and the start of the
     first task on the compute stream that waits for it; it runs beside the computation between these two.
     """
-    n = len(calls)
+    n, aside = len(calls), calls & ~inline
+    if not aside.any():
+        return np.zeros(0, np.int64)
     task = np.arange(n)
     after = np.where(inline, task, -1)  # for each task: the last one on the compute stream that has ended when it begins
     until = np.where(inline, task, n)  # and the first one that begins only after its end
     call_waits, awaited_calls = ~inline[place], ~inline[awaited]
     back, ahead = (place[call_waits], awaited[call_waits]), (place[awaited_calls], awaited[awaited_calls])
-    for _ in range(CHAIN):
+    for _ in range(CHAIN if (call_waits & awaited_calls).any() else 1):
         np.maximum.at(after, back[0], after[back[1]])
         np.minimum.at(until, ahead[1], until[ahead[0]])
     computing_before = np.concatenate([[0], np.cumsum(computes)])  # number of computing tasks before each place
-    return np.flatnonzero(calls & ~inline & (computing_before[until] > computing_before[after + 1]))
+    return np.flatnonzero(aside & (computing_before[until] > computing_before[after + 1]))

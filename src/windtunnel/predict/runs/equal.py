@@ -44,7 +44,6 @@ from windtunnel.predict.category import Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.program.lower import MOST_INSTANCES, MOST_OPERATORS, finish_program, write_stages
 from windtunnel.predict.program.periods import Periods, periods_of, without_periods
-from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.stage import Stage
 from windtunnel.workload.graph import Orders
 from windtunnel.workload.schedules import fewer_micro_batches, micro_batches_of_period
@@ -216,7 +215,7 @@ def fold(workload: Workload, costs: Costs) -> FoldedStep | None:
         together = period * shorter.steady.together
         if (job.micro_batches - fewer) % together:
             return None
-        return _extend(replace(workload, schedule=Orders(job, fewer)), costs, shorter, (job.micro_batches - fewer) // together)
+        return _extend(replace(workload, schedule=Orders(job, fewer)), shorter, (job.micro_batches - fewer) // together)
     return None
 
 
@@ -253,7 +252,7 @@ def _is_too_long(workload: Workload, program: Program) -> bool:
     return more * len(program.template) > 0.8 * MOST_INSTANCES or more * operators > 0.8 * MOST_OPERATORS
 
 
-def _extend(workload: Workload, costs: Costs, shorter: _Shorter, more: int) -> FoldedStep:
+def _extend(workload: Workload, shorter: _Shorter, more: int) -> FoldedStep:
     """The step with `more` times the periods of its steady state."""
     whole, less = shorter.whole, shorter.less
 
@@ -270,21 +269,20 @@ def _extend(workload: Workload, costs: Costs, shorter: _Shorter, more: int) -> F
         rank_end=grow(whole.rank_end, less.rank_end),
         host_end=grow(whole.host_end, less.host_end),
     )
-    transfers = PipelineTransfers(workload, costs)
     calls = []
     for stage, labels, of, counted in zip(
         shorter.stages, shorter.lowered.labels, shorter.periods, shorter.lowered.calls, strict=True
     ):
-        in_period = _calls(stage, transfers, labels[:, 0], of, shorter.steady.together)
+        in_period = _calls(stage, labels[:, 0], of, shorter.steady.together)
         calls.append(counted + Counter({key: more * number for key, number in in_period.items()}))
     return FoldedStep(workload, replace(shorter.lowered, calls=tuple(calls)), timeline)
 
 
-def _calls(stage: Stage, transfers: PipelineTransfers, tasks: np.ndarray, of: Periods, together: int) -> Counter[CallKey]:
+def _calls(stage: Stage, tasks: np.ndarray, of: Periods, together: int) -> Counter[CallKey]:
     """Calls of a stage in the periods that repeat together."""
     first = of.last - together * of.size
     counts = Counter(key for instance, key in stage.collectives if first <= instance < of.last)
-    for key, task in ((transfers.sent, Task.SEND), (transfers.gathered, Task.RECEIVE)):
+    for key, task in zip(stage.moves, (Task.SEND, Task.RECEIVE), strict=True):
         number = int((tasks[first : of.last] == task).sum())
         if key is not None and number:
             counts[key] += number

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windtunnel.workload.schedules.action import Action, Order, Pass, table
+from windtunnel.workload.schedules.action import Action, Order, Pass, StagePasses, table
 from windtunnel.workload.schedules.breadth_first import breadth_first
 from windtunnel.workload.schedules.dualpipe import dualpipe
 from windtunnel.workload.schedules.dualpipev import dualpipev
@@ -42,6 +42,7 @@ __all__ = [
     "Action",
     "Order",
     "Pass",
+    "StagePasses",
     "Schedule",
     "fewer_micro_batches",
     "micro_batches_of_period",

@@ -43,6 +43,30 @@ def table(order: Order) -> npt.NDArray[np.int64]:
     return np.fromiter(chain.from_iterable(order), np.int64, 4 * len(order)).reshape(-1, 4)
 
 
+class StagePasses(NamedTuple):
+    """The passes of one stage as arrays, not to be changed."""
+
+    actions: npt.NDArray[np.int64]
+    """[n, 4] as `table` has them."""
+    turns: npt.NDArray[np.int64]
+    """First action of each turn: a pass, or a pair."""
+    opens: npt.NDArray[np.int64]
+    """[chunks] micro batch of a virtual stage's first forward pass."""
+    closes: npt.NDArray[np.int64]
+    """[chunks] micro batch of its last pass that produces gradients of parameters."""
+
+    @classmethod
+    def of(cls, order: Order) -> StagePasses:
+        actions = table(order)
+        direction, chunk, micro_batch, _ = actions.T
+        opens, closes = np.full((2, int(chunk.max(initial=-1)) + 1), -1, np.int64)
+        forward = np.flatnonzero(direction == Pass.FORWARD)[::-1]
+        weights = np.flatnonzero((direction == Pass.BACKWARD) | (direction == Pass.WEIGHT_GRADIENT))
+        for kept, at in ((opens, forward), (closes, weights)):
+            kept[chunk[at]] = micro_batch[at]
+        return cls(actions, np.flatnonzero(np.append(True, actions[:-1, 3] == 0)), opens, closes)
+
+
 class Pen:
     """Writes the actions of a stage: each pass of a virtual stage takes its next micro batch, from `first[chunk]` on."""
 
