@@ -2,10 +2,6 @@
 #include <cstdint>
 #include <utility>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include "base/check.h"
 #include "bind/columns.h"
 #include "bind/network.h"
@@ -90,18 +86,9 @@ nb::tuple interleave(const Column<std::int32_t>& stream, const Column<double>& s
   return nb::make_tuple(array_of(std::move(out.sequence)), array_of(std::move(out.row)), array_of(std::move(out.waits)));
 }
 
-// Memory of one prediction serves the next one: glibc would give it back in between, and a page that is new costs microseconds.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // both are the most that glibc itself raises them to
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-#endif
-}
-
 }  // namespace
 
 NB_MODULE(_core, m) {
-  keep_freed_memory();
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
   nb::set_leak_warnings(false);  // servers that an interpreter still holds when it ends keep costs of passes: no fault
   nb::exception<wt::Error>(m, "CoreError");

@@ -32,7 +32,8 @@ class Writer {
       fail("turns: unequal columns");
     const std::size_t passes = recorded.last.size(), instances = recorded.tmpl.size();
     if (recorded.start.size() != passes + 1 || recorded.task.size() != instances || recorded.of_pass.size() != instances ||
-        recorded.wait_start.size() != instances + 1 || recorded.start[passes] != static_cast<std::int64_t>(instances) ||
+        recorded.wait_start.size() != instances + 1 || recorded.start[0] != 0 ||
+        recorded.start[passes] != static_cast<std::int64_t>(instances) ||
         recorded.wait_start[instances] != static_cast<std::int64_t>(recorded.waits.size()))
       fail("turns: unequal columns of recorded passes");
     for (std::size_t g = 0; g < passes; ++g)
