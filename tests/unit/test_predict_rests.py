@@ -22,7 +22,10 @@ WIDTHS = ErrorWidths(stand_in=12.0, unrecorded=9.0, experts=4.0, gpu=5.0, machin
         (RunKind("NVIDIA H100 SXM5 80 GB", "nemo", "dense", "bf16"), Causes(False, False, False, False)),
         (RunKind("NVIDIA H100 SXM5 80 GB", "unnamed", "experts", "bf16"), Causes(True, False, True, False)),
         (RunKind("a GPU of nobody", "libai", "dense", "bf16"), Causes(False, True, False, True)),
-        (RunKind("NVIDIA H100 SXM5 80 GB", "nemo", "dense", "bf16", known_layers=False), Causes(False, False, False, False, layers=True)),
+        (
+            RunKind("NVIDIA H100 SXM5 80 GB", "nemo", "dense", "bf16", known_layers=False),
+            Causes(False, False, False, False, layers=True),
+        ),
     ],
 )
 def test_causes_by_the_record(kind: RunKind, causes: Causes) -> None:

@@ -37,7 +37,7 @@ def job_of(row: TrainingRow) -> Job:
 
 def test_bert_sees_all_tokens() -> None:
     job = job_of(BERT)
-    assert not job.model.causal and job.model.norm == "layernorm" and job.runtime.framework == "libai" and job.model.dropout
+    assert not job.model.causal and job.model.norm == "layernorm" and job.model.dropout and job.runtime.framework == "libai"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,9 @@ def test_options_of_megatron_in_notes(option: str, attention: str, library: str 
 
 def test_scripts_of_flagperf_switch_no_overlap_on() -> None:
     """Megatron-Core 0.6 with the defaults that its Llama 3 keeps; PaddleNLP's RMS norms are plain on 40 GB."""
-    cited = replace(BERT, source="FlagOpen/FlagPerf@1 README.md", gpu="a100-sxm-40gb", precision="bf16", arch="llama", model="llama3-8b")
+    cited = replace(
+        BERT, source="FlagOpen/FlagPerf@1 README.md", gpu="a100-sxm-40gb", precision="bf16", arch="llama", model="llama3-8b"
+    )
     job = job_of(replace(cited, framework="megatron-core"))
     assert job.runtime.framework == "megatron-core-defaults" and not job.runtime.overlap_grad_reduce
     assert job.model.dropout and job.model.linear_bias and job.model.position == "learned"

@@ -1,5 +1,6 @@
 """What a step time rests on beyond its parts, and the error that each adds: a framework or layers without published steps, or a
-framework that stands in for an unknown one, experts, a GPU without published steps, a host that may be what sets the pace, the spread between machines.
+framework that stands in for an unknown one, experts, a GPU without published steps, a host that may be what sets the pace, the
+spread between machines.
 
 Errors of independent causes add in squares. `catalog/calibration/error_widths.toml` has them; `benchmarks/error_widths.py` fits
 them on half of the families and shows them on the other half. A host that sets the pace makes a step longer and never shorter, so

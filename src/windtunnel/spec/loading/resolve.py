@@ -163,8 +163,10 @@ def _yielding(low: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     versions = low.get("when", {}).get("version")
     if not versions:
         return low
-    kept = {version: {key: value for key, value in section.items() if key == "source" or key not in own or isinstance(value, dict)}
-            for version, section in versions.items()}
+    kept = {
+        version: {key: value for key, value in section.items() if key == "source" or key not in own or isinstance(value, dict)}
+        for version, section in versions.items()
+    }
     return {**low, "when": {**low["when"], "version": kept}}
 
 
