@@ -79,11 +79,9 @@ class PublishedSteps:
 def kind_of_run(job: Job) -> RunKind:
     """The kind of `job`."""
     model, runtime = job.model, job.runtime
-    trained: Trained = "dense"
+    trained: Trained = "graph"
     known = True
-    if isinstance(model, GraphModel):
-        trained = "graph"
-    else:
+    if not isinstance(model, GraphModel):
         trained = "adapters" if model.lora is not None else "experts" if model.experts else "dense"
         known = all(MIXERS[layer.mixer].published for layer in model.kinds)
     return RunKind(job.cluster.gpu.name, runtime.framework, trained, runtime.precision, known)
