@@ -378,6 +378,16 @@ def test_framework(name: str, launch: str) -> None:
         assert load_runtime(name, precision=precision).weight_dtype == precision
 
 
+@pytest.mark.parametrize("name", ["libai", "litgpt-thunder", "paddlenlp", "unnamed", "internevo"])
+def test_an_entry_stands_over_the_releases_of_its_base(name: str) -> None:
+    """What Megatron-LM's or PyTorch's later versions switch on is not what another program says of itself."""
+    entry = tomllib.loads((ROOT / "frameworks" / f"{name}.toml").read_text(encoding="utf-8"))
+    stated = {field: value for field, value in entry.items() if isinstance(value, (bool, str)) and field not in ("base", "source")}
+    runtime = load_runtime(name)
+    assert stated.keys() & {"fused_wgrad", "overlap_tp_dgrad", "attention_library"}
+    assert {field: getattr(runtime, field) for field in stated} == stated
+
+
 @pytest.mark.parametrize("name", names("jobs"))
 def test_job_has_no_contradiction_and_says_days_and_dollars(name: str) -> None:
     job = check(load_job(name))

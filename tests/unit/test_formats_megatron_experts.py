@@ -60,6 +60,7 @@ def test_experts_are_cut_as_all_else_unless_it_is_said() -> None:
     bare = from_arguments(BASE + "--num-experts 8")
     assert bare.runtime is not None and bare.runtime.moe_dispatch == "allgather" and not bare.runtime.moe_permute_fusion
     assert bare.model.top_k == 2 and sum("default" in line for line in bare.assumed) >= 2
+    assert bare.runtime.moe_grouped_gemm == "modules"
 
 
 def test_a_job_on_a_machine_holds_together() -> None:

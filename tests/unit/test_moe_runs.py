@@ -99,6 +99,9 @@ def test_modules_cost_host_time_beside_their_launches() -> None:
     assert expert == pytest.approx([2 * 2 * 30e-6] * 2)  # two layers of two local experts
     mixture = np.array(layer_host(make_job(**MIXED, host=Host(launch=5e-6, mixture=1e-3)))) - base
     assert mixture == pytest.approx([1e-3] * 2)
+    apart = {**MIXED, "moe_grouped_gemm": "modules"}
+    host = Host(launch=5e-6, mixture=1e-3, mixture_of_modules=4e-4)
+    assert np.array(layer_host(make_job(**apart, host=host))) - base == pytest.approx([4e-4] * 2)
 
 
 @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(1, 1, 4), (2, 2, 4), (4, 3, 8), (4, 2, 4)])

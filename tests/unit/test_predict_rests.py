@@ -22,6 +22,10 @@ WIDTHS = ErrorWidths(stand_in=12.0, unrecorded=9.0, experts=4.0, gpu=5.0, machin
         (RunKind("NVIDIA H100 SXM5 80 GB", "nemo", "dense", "bf16"), Causes(False, False, False, False)),
         (RunKind("NVIDIA H100 SXM5 80 GB", "unnamed", "experts", "bf16"), Causes(True, False, True, False)),
         (RunKind("a GPU of nobody", "libai", "dense", "bf16"), Causes(False, True, False, True)),
+        (
+            RunKind("NVIDIA H100 SXM5 80 GB", "nemo", "dense", "bf16", known_layers=False),
+            Causes(False, False, False, False, layers=True),
+        ),
     ],
 )
 def test_causes_by_the_record(kind: RunKind, causes: Causes) -> None:
@@ -33,6 +37,7 @@ def test_errors_add_in_squares() -> None:
     assert added_error(Causes(False, False, False, False), WIDTHS) == pytest.approx(0.03)
     assert added_error(Causes(False, False, True, True), WIDTHS) == pytest.approx(math.sqrt(4**2 + 5**2 + 3**2) / 100)
     assert added_error(Causes(True, False, False, False), WIDTHS) == pytest.approx(math.sqrt(12**2 + 3**2) / 100)
+    assert added_error(Causes(False, True, False, False, layers=True), WIDTHS) == pytest.approx(math.sqrt(9**2 + 9**2 + 3**2) / 100)
 
 
 def test_host_time_of_layers_and_turns() -> None:

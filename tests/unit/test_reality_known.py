@@ -37,7 +37,35 @@ def job_of(row: TrainingRow) -> Job:
 
 def test_bert_sees_all_tokens() -> None:
     job = job_of(BERT)
-    assert not job.model.causal and job.model.norm == "layernorm" and job.runtime.framework == "libai"
+    assert not job.model.causal and job.model.norm == "layernorm" and job.model.dropout and job.runtime.framework == "libai"
+
+
+@pytest.mark.parametrize(
+    ("option", "attention", "library"),
+    [
+        ("attention-backend=unfused", "fused_softmax", None),
+        ("transformer-impl local", "fused_softmax", None),
+        ("attention-backend=flash", "flash", "fa2"),
+        ("attention-backend=fused", "flash", "cudnn"),
+    ],
+)
+def test_options_of_megatron_in_notes(option: str, attention: str, library: str | None) -> None:
+    row = replace(BERT, framework="megatron-core", arch="gpt", gpu="h100-sxm-80gb", precision="bf16")
+    assert job_of(row).runtime.fused_wgrad
+    runtime = job_of(replace(row, notes=f"{option}; no-gradient-accumulation-fusion=True")).runtime
+    assert (runtime.attention, runtime.attention_library, runtime.fused_wgrad) == (attention, library, False)
+
+
+def test_scripts_of_flagperf_switch_no_overlap_on() -> None:
+    """Megatron-Core 0.6 with the defaults that its Llama 3 keeps; PaddleNLP's RMS norms are plain on 40 GB."""
+    cited = replace(
+        BERT, source="FlagOpen/FlagPerf@1 README.md", gpu="a100-sxm-40gb", precision="bf16", arch="llama", model="llama3-8b"
+    )
+    job = job_of(replace(cited, framework="megatron-core"))
+    assert job.runtime.framework == "megatron-core-defaults" and not job.runtime.overlap_grad_reduce
+    assert job.model.dropout and job.model.linear_bias and job.model.position == "learned"
+    paddle = job_of(replace(cited, framework="paddlenlp", model="llama1-7b", tp=2, gpus=2, seq_parallel=None))
+    assert paddle.runtime.fused_rmsnorm is False and not paddle.plan.sequence_parallel
 
 
 def test_a_pod_of_two_slices_has_two_domains_and_shards_in_each() -> None:

@@ -47,9 +47,20 @@ def test_hopper_by_shape() -> None:
     wide = recipe((26, 2), "h100-ib", "qwen3-235b-a22b", precision="fp8", ep=32, pp=8, vpp=4)
     assert wide == {"moe_dispatch": "alltoall", "moe_a2a_overlap": True, "overlap_tp": False}
     assert recipe((26, 4), "h100-ib", precision="fp8", ep=16, pp=1) == {"moe_dispatch": "hybridep"}
-    assert recipe((26, 2), "h100-ib", precision="fp8", ep=8, pp=2, vpp=12) == {"moe_dispatch": "alltoall"}
+    assert recipe((26, 2), "h100-ib", precision="fp8", ep=8, pp=2, vpp=12) == wide
+    assert recipe((26, 2), "h100-ib", precision="fp8", ep=8, pp=2) == {"moe_dispatch": "alltoall"}
     grouped = recipe((25, 11), "h100-ib", "deepseek-v3", precision="fp8", ep=64, pp=8, vpp=4)
     assert grouped == {"moe_dispatch": "deepep", "moe_a2a_overlap": True, "overlap_tp": False}
+
+
+def test_graphs_of_routers_on_hopper() -> None:
+    """In bf16, inside a node, without latent attention; the recipes for benchmarks overlap calls too since July 2026."""
+    columns = {"precision": "bf16", "ep": 8, "pp": 1}
+    graphs = {"moe_dispatch": "hybridep", "graph_scope": ["moe_router", "moe_preprocess"]}
+    assert recipe((26, 6), "h100-ib", **columns) == recipe((26, 7), "h100-ib", **columns) == graphs
+    benchmark = recipe((26, 7), "h100-ib", notes="canonical performance recipe", **columns)
+    assert benchmark == graphs | {"moe_a2a_overlap": True, "overlap_tp": False}
+    assert "graph_scope" not in recipe((26, 6), "h100-ib", attention="mla", **columns)
 
 
 def test_token_drop_is_padded_to_the_mean() -> None:

@@ -14,6 +14,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.prediction import KernelRow, Prediction
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, by_kind, kind_of_run, like, stated_error, widening
 from windtunnel.predict.sheet.evidence import bias_sentence, evidence_sentence, record_sentence, stated_sentence
+from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.page.record import record
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.table import read
@@ -21,8 +22,9 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.stated import published_steps, stated_errors
 from windtunnel.reality.validate import score_training
-from windtunnel.spec import Job, load_job
+from windtunnel.spec import Job, load_job, load_model
 from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.mixer import MIXERS
 
 G = RunKind("G", "s", "dense", "bf16")
 ONE = Score("a", "F", "step_time_s", measured=2.0, predicted=1.8, claimed_pct=9.0, kind=G, implied_pct=5.0)
@@ -194,3 +196,13 @@ def test_the_catalogues_record_is_what_validation_finds() -> None:
 def test_kinds_of_jobs() -> None:
     assert kind_of_run(load_job("llama3-8b-8xh100")).trained == "dense"
     assert kind_of_run(load_job("llama3-8b-8xh100", ["model.lora.rank=16"])).trained == "adapters"
+
+
+def test_sorts_of_layers_of_published_steps() -> None:
+    """Mixers that are said to have published steps are those of the catalogue's rows; other layers narrow no error."""
+    rows = {row.model: row for row in read(measurements.FOLDER / "training.csv").training}
+    jobs = [drafted.jobs[0] for row in rows.values() if isinstance(drafted := draft(row), Draft)]
+    assert {kind.mixer for job in jobs for kind in job.model.kinds} == {name for name, mixer in MIXERS.items() if mixer.published}
+    assert stated_error(replace(G, known_layers=False), 0.1, by_kind([LINE])) == 0.1
+    hybrid = load_job("llama3-8b-8xh100").model_copy(update={"model": load_model("qwen3-next-80b-a3b")})
+    assert not kind_of_run(hybrid).known_layers

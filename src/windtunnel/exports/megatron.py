@@ -128,7 +128,6 @@ def _expert_flags(model: Model) -> list[str]:
         f"--moe-ffn-hidden-size {model.expert_width}",
         f"--moe-router-topk {model.top_k}",
         f"--moe-router-score-function {model.router}",
-        "--moe-grouped-gemm",
     ]
     if model.shared_ffn:
         flags.append(f"--moe-shared-expert-intermediate-size {model.shared_ffn}")
@@ -301,6 +300,7 @@ def _dispatch_flags(runtime: Runtime) -> list[str]:
     flags = [f"--moe-token-dispatcher-type {'flex' if flex else kind}"]
     flags += [f"--moe-flex-dispatcher-backend {kind}"] if flex else []
     switches = {
+        "--moe-grouped-gemm": runtime.moe_grouped_gemm != "modules",
         "--moe-permute-fusion": runtime.moe_permute_fusion,
         "--moe-router-fusion": runtime.moe_fused_router,
         "--moe-shared-expert-overlap": runtime.moe_shared_overlap,

@@ -18,6 +18,7 @@ from windtunnel.spec import Job
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.mixer import MIXERS
 
 FEWEST = 3
 """Rows below which runs of a kind say too little of the next one."""
@@ -39,6 +40,8 @@ class RunKind:
     framework: str
     trained: Trained
     precision: str
+    known_layers: bool = True
+    """Whether published steps have layers of all of its sorts."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class PublishedSteps:
 
     def is_of(self, kind: RunKind) -> bool:
         """Whether these are runs of `kind` itself, not of ones near to it."""
-        return (self.gpu, self.framework, self.precision) == (kind.gpu, kind.framework, kind.precision)
+        return kind.known_layers and (self.gpu, self.framework, self.precision) == (kind.gpu, kind.framework, kind.precision)
 
     @property
     def leans(self) -> bool:
@@ -76,14 +79,12 @@ class PublishedSteps:
 def kind_of_run(job: Job) -> RunKind:
     """The kind of `job`."""
     model, runtime = job.model, job.runtime
-    trained: Trained = "dense"
-    if isinstance(model, GraphModel):
-        trained = "graph"
-    elif model.lora is not None:
-        trained = "adapters"
-    elif model.experts:
-        trained = "experts"
-    return RunKind(job.cluster.gpu.name, runtime.framework, trained, runtime.precision)
+    trained: Trained = "graph"
+    known = True
+    if not isinstance(model, GraphModel):
+        trained = "adapters" if model.lora is not None else "experts" if model.experts else "dense"
+        known = all(MIXERS[layer.mixer].published for layer in model.kinds)
+    return RunKind(job.cluster.gpu.name, runtime.framework, trained, runtime.precision, known)
 
 
 def like(kind: RunKind, record: Mapping[RunKind, PublishedSteps] | None = None) -> PublishedSteps | None:
@@ -110,7 +111,7 @@ def like(kind: RunKind, record: Mapping[RunKind, PublishedSteps] | None = None) 
 def stated_error(kind: RunKind, of_parts: float, record: Mapping[RunKind, PublishedSteps] | None = None) -> float:
     """Relative error to state of a step time whose parts imply `of_parts`: widened or narrowed as runs like it say.
 
-    Runs on another GPU or under another framework may widen it, and never narrow it.
+    Runs on another GPU, under another framework or of other sorts of layers may widen it, and never narrow it.
     """
     steps = like(kind, record)
     if steps is None:

@@ -1,5 +1,6 @@
-"""What a step time rests on beyond its parts, and the error that each adds: a framework without published steps, or one that stands
-in for an unknown one, experts, a GPU without published steps, a host that may be what sets the pace, the spread between machines.
+"""What a step time rests on beyond its parts, and the error that each adds: a framework or layers without published steps, or a
+framework that stands in for an unknown one, experts, a GPU without published steps, a host that may be what sets the pace, the
+spread between machines.
 
 Errors of independent causes add in squares. `catalog/calibration/error_widths.toml` has them; `benchmarks/error_widths.py` fits
 them on half of the families and shows them on the other half. A host that sets the pace makes a step longer and never shorter, so
@@ -49,6 +50,7 @@ class Causes:
     experts: bool
     gpu: bool
     host_s: float = 0.0
+    layers: bool = False
 
 
 def causes_of(kind: RunKind, host_s: float, record: Mapping[RunKind, PublishedSteps] | None = None) -> Causes:
@@ -56,7 +58,7 @@ def causes_of(kind: RunKind, host_s: float, record: Mapping[RunKind, PublishedSt
     known = _names_of_catalogue() if record is None else _names_in(record)
     stand_in = kind.framework == STAND_IN
     unrecorded = not stand_in and kind.framework not in known.frameworks
-    return Causes(stand_in, unrecorded, kind.trained == "experts", kind.gpu not in known.gpus, host_s)
+    return Causes(stand_in, unrecorded, kind.trained == "experts", kind.gpu not in known.gpus, host_s, not kind.known_layers)
 
 
 def added_error(causes: Causes, widths: ErrorWidths | None = None) -> float:
@@ -65,6 +67,7 @@ def added_error(causes: Causes, widths: ErrorWidths | None = None) -> float:
     parts = (
         (causes.stand_in, w.stand_in),
         (causes.unrecorded, w.unrecorded),
+        (causes.layers, w.unrecorded),
         (causes.experts, w.experts),
         (causes.gpu, w.gpu),
         (True, w.machine),

@@ -38,6 +38,8 @@ class Mixer:
     """The sub-module of datasets that is this one."""
     recurrence: ClassVar[str] = ""
     """The measured kernel that is its scan; empty where it has none."""
+    published: ClassVar[bool] = False
+    """Whether the record of published steps has models with it."""
 
     def suits(self, model: Any) -> bool:
         """Whether a letter that several mixers have means this one in `model`."""

@@ -81,6 +81,7 @@ class Host(Noun):
     linear: Seconds = Field(0.0, description="extra host time per linear layer and pass")
     expert: Seconds = Field(0.0, description="extra host time per expert of a grouped linear layer and pass")
     mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
+    mixture_of_modules: Seconds = Field(default=0.0, description="the same where each expert is a module (moe_grouped_gemm)")
     graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")
     wait: Seconds = Field(0.0, description="delay between the end of a device sync and the next kernel launch")
     check: Seconds = Field(0.0, description="collective_checks: host time of a collective per rank of its group in the same node")
@@ -297,8 +298,10 @@ class Runtime(Noun):
         False, description="the all-to-all of one micro batch overlaps the backward (or forward) pass of another"
     )
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8, with one scale per 128 elements")
-    moe_grouped_gemm: Literal["one", "each"] = Field(
-        "one", description="experts' GEMMs: one grouped launch, or one launch per expert on several streams (Transformer Engine)"
+    moe_grouped_gemm: Literal["one", "each", "modules"] = Field(
+        "one",
+        description="experts' GEMMs: one grouped launch, or one launch per expert on several streams (Transformer Engine), or an "
+        "MLP module for each expert (Megatron-Core's default)",
     )
     moe_fused_mlp: Flag = Field(
         False, description="experts' GEMMs, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)"

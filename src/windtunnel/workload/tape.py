@@ -163,7 +163,7 @@ class Tape:
     def grouped_gemm(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
         """One product (m,k)x(k,n) for each local expert in one grouped GEMM; otherwise as `gemm`."""
         runtime = self.job.runtime
-        launches = experts if runtime.moe_grouped_gemm == "each" and not runtime.moe_fused_mlp else 1
+        launches = experts if runtime.moe_grouped_gemm != "one" and not runtime.moe_fused_mlp else 1
         return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)
 
     def elementwise(

@@ -28,7 +28,7 @@ def host_seconds(workload: Workload, group: Callable[[Axis], Group]) -> npt.NDAr
     cost = ops.launches * host.launch + (ops.kind == Kind.COMM) * host.collective
     if runtime.collective_checks:
         cost += _checks(workload, group)
-    if host.linear or host.expert or host.mixture:
+    if host.linear or host.expert or host.mixture or host.mixture_of_modules:
         cost += _modules(workload)
     if ops.graphed.any():
         begins = ops.graphed & ~np.append(False, ops.graphed[:-1])
@@ -63,10 +63,11 @@ def _modules(workload: Workload) -> npt.NDArray[np.float64]:
     """Host overhead of linear layers and MoE layers beside their launches. Chunks of a product count as one layer. The overhead of
     a weight gradient is booked with the input gradient, that of an MoE layer with its router (none if a CUDA graph contains it)."""
     ops, host = workload.ops, workload.job.runtime.host
+    mixture = host.mixture_of_modules if workload.job.runtime.moe_grouped_gemm == "modules" else host.mixture
     calls = np.isin(ops.phase, (Phase.FORWARD, Phase.RECOMPUTE, Phase.DGRAD))
     linear = np.isin(ops.module, MODULES) & calls
     product = linear & (ops.kind == Kind.GEMM)
     grouped = linear & (ops.kind == Kind.GROUPED_GEMM)
     router = (ops.role == Role.ROUTER) & product
-    cost = (product & ~ops.further | grouped) * host.linear + grouped * ops.launches * host.expert + router * host.mixture
+    cost = (product & ~ops.further | grouped) * host.linear + grouped * ops.launches * host.expert + router * mixture
     return np.asarray(cost, np.float64)

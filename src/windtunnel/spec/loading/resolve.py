@@ -154,7 +154,20 @@ def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str,
     if kind == "fabrics":
         own.pop("nics", None)  # of machines on it: `fabric_nics`
     base = own.pop("base", None)
-    return own if base is None else merge(_entry(kind, base, f"{path}.base", (*trail, name)), own)
+    return own if base is None else merge(_yielding(_entry(kind, base, f"{path}.base", (*trail, name)), own), own)
+
+
+def _yielding(low: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A base's table whose sections for versions leave alone what the entry over it says: what a release of the base switched on is
+    no fact about another program."""
+    versions = low.get("when", {}).get("version")
+    if not versions:
+        return low
+    kept = {
+        version: {key: value for key, value in section.items() if key == "source" or key not in own or isinstance(value, dict)}
+        for version, section in versions.items()
+    }
+    return {**low, "when": {**low["when"], "version": kept}}
 
 
 def _runtime(value: object, path: str) -> object:

@@ -225,7 +225,7 @@ class _Adapter:
 
     def _pass_over(self, what: str, phase: Phase, elements: float, reads: float, writes: float) -> Op:
         """A memory-bound kernel, once for each expert whose products are launched one by one."""
-        launches = self.count if self.each is not None and self.tape.job.runtime.moe_grouped_gemm == "each" else 1
+        launches = self.count if self.each is not None and self.tape.job.runtime.moe_grouped_gemm != "one" else 1
         return self.tape.elementwise(f"{self.name} {what}", phase, elements, reads, writes, launches)
 
     def call(self, what: str, phase: Phase, call: Comm, size: float, late: bool = False) -> None:

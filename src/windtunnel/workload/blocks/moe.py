@@ -215,7 +215,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
 
 def _expert_launches(tape: Tape, flow: Routing) -> int:
     """Launches of kernels that run once per local expert."""
-    return flow.experts if tape.job.runtime.moe_grouped_gemm == "each" else 1
+    return flow.experts if tape.job.runtime.moe_grouped_gemm != "one" else 1
 
 
 def _weighted_bias(tape: Tape, flow: Routing) -> None:

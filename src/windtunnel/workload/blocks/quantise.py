@@ -115,7 +115,7 @@ def late_transpose(tape: Tape, gathered: bool, source: Source = "") -> bool:
 def pieces(tape: Tape, experts: int) -> int:
     """Tensors in which experts' inputs are quantised: delayed scaling has one kernel for several (multi_tensor_cast_transpose)."""
     runtime = tape.job.runtime
-    return experts if runtime.moe_grouped_gemm == "each" and runtime.recipe != "delayed" else 1
+    return experts if runtime.moe_grouped_gemm != "one" and runtime.recipe != "delayed" else 1
 
 
 def operand(

@@ -100,6 +100,7 @@ def compressed_norm(tape: Tape, name: str, width: int, role: Role) -> None:
 
 class LatentAttention(LayerMixer):
     words = "attention"
+    published = True
     letter = "A"
     alone = "*"
     windowed = True

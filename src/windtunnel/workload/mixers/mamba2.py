@@ -67,6 +67,7 @@ def state_space_work(tokens: float, heads: int, groups: int, p: int, n: int, chu
 
 class Mamba2(LayerMixer):
     words = "mamba"
+    published = True
     letter = "M"
     alone = "M"
     heads_field = "ssm_heads"

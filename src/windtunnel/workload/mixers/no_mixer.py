@@ -9,6 +9,7 @@ from windtunnel.workload.tape import Tape
 
 class NoMixer(LayerMixer):
     words = ""
+    published = True
     alone = "-"
     mixes = False
 

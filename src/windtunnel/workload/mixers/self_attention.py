@@ -81,6 +81,7 @@ def attention_score(model: Model, layers: int, seq: int, local: bool, causal: bo
 
 class SelfAttention(LayerMixer):
     words = "attention"
+    published = True
     letter = "A"
     alone = "*"
     windowed = True

@@ -116,6 +116,7 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         "moe_grouped_gemm": "one" if args.switch("moe-use-legacy-grouped-gemm") else "each",
     }
     if not args.switch("moe-grouped-gemm"):
+        fields["moe_grouped_gemm"] = "modules"
         args.assumed.append("experts run one after the other, a launch each (--moe-grouped-gemm left out)")
     if (capacity := args.number("moe-expert-capacity-factor")) is not None:
         fields |= {"moe_capacity": capacity, "moe_pad_to_capacity": args.switch("moe-pad-expert-input-to-capacity")}
