@@ -62,6 +62,7 @@ class ServeEngine:
     between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
     prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
     product each.
+    `counts_graphs`: memory of captured graphs is taken off the cache's.
     """
 
     name: str
@@ -88,6 +89,7 @@ class ServeEngine:
     graphs: tuple[int, ...] = ()
     cuts_prompts: bool = True
     gates_apart: bool = False
+    counts_graphs: bool = True
     kernels: float = 1.0
     client: float = 0.0
 

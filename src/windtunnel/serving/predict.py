@@ -16,10 +16,11 @@ from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.published import FirstToken
 from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import Server
-from windtunnel.serving.simulate import LaneResult, run_ranks
+from windtunnel.serving.simulate import FRONT, LaneResult, run_ranks, tokenise_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.serving.tiers import TierHits
 
@@ -110,7 +111,7 @@ def serve_sides(
     load = within_context(load, decode.model.max_seq)
     ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens), record)
     whole = with_gpus(decode, prefill.job.cluster.gpus + decode.job.cluster.gpus)
-    served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
+    served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot), prompts=sides[0])
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
     )
@@ -184,6 +185,7 @@ def _answer(
     results: list[tuple[ServeLoad, LaneResult]],
     limits: tuple[float | None, float | None],
     beside: int = 0,
+    prompts: StepTimes | None = None,
 ) -> Served:
     sent, first, last = (np.concatenate([getattr(r, name) for _, r in results]) for name in ("sent", "first", "last"))
     prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
@@ -232,7 +234,17 @@ def _answer(
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
         users=0 if load.is_open else -(-load.concurrency // server.replicas),
         passes=times.source,
+        first=first_token(prompts or times, load, float(ttft.mean())),
     )
+
+
+def first_token(times: StepTimes, load: ServeLoad, seconds: float) -> FirstToken:
+    """What a mean first token of `seconds` is made of, by passes of the side that computes prompts."""
+    prompt = float(load.prompt.mean())
+    host = min(seconds, FRONT + tokenise_of(load) * prompt + times.server.engine.client)
+    pairs = prompt * (prompt + 1.0) / 2.0
+    own = min(seconds - host, times.seconds(Passing(round(prompt), 1, pairs, 0, 0.0), 1))
+    return FirstToken(host, own, seconds - host - own)
 
 
 def _records(
