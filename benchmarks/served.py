@@ -425,7 +425,7 @@ def record_of(rows: list[ServedRow], spreads: FirstSpreads) -> dict[ServerKind, 
         if servers >= FEWEST:
             figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
             firsts = [(one.first, one.errors()["ttft"]) for one in group if one.first is not None]
-            widen = first_widening(spreads, [first for first, _ in firsts], [error for _, error in firsts])
+            widen = first_widening(spreads, [first for first, _ in firsts], [error for _, error in firsts]) if firsts else 1.0
             most = max(users_of(one.row) for one in group)
             found[kind] = PublishedServers(kind, len(group), servers, figures, most, widen)
     return found

@@ -234,6 +234,16 @@ def test_a_batch_between_captured_ones_has_no_graph_unless_it_is_padded(decodes:
     assert not alone.is_captured(Passing(1, 1, 1.0, 0, 0.0))
 
 
+def test_a_prompt_of_an_engine_that_captures_decodes_alone_waits_for_the_host() -> None:
+    """A pass of 100 prompt tokens has a graph in vLLM unless FULL_DECODE_ONLY; one that decodes has it either way."""
+    model = load_model("qwen3-4b")
+    usual, alone = (StepTimes(server_of(model, "b200-ib", 1, "vllm", ServePlan(), graphs=stated)) for stated in (None, "decodes"))
+    prompt, decode = Passing(100, 1, 5050.0, 0, 0.0), Passing(0, 0, 0.0, 8, 800.0)
+    assert usual.is_captured(prompt) and not alone.is_captured(prompt)
+    assert alone.seconds(prompt, 1) == pytest.approx(CALL * alone.calls + alone.server.engine.gap)
+    assert alone.seconds(decode, 8) == usual.seconds(decode, 8)
+
+
 @pytest.mark.parametrize("stated", ["", "4,", "0", "1,two", "+", "512 +x", "-4"])
 def test_graphs_are_numbers_of_requests(stated: str) -> None:
     with pytest.raises(SpecError, match="graphs"):

@@ -125,7 +125,7 @@ class Served:
     printed. `records`: what each request did. `tiers`: what tiers of
     the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each
     have a request at a time. `passes`: what their seconds are of, as `StepTimes.source` says. `first`: what the mean first token is
-    made of.
+    made of, where prompts have no copies of their own.
     """
 
     server: Server

@@ -111,11 +111,11 @@ def serve_sides(
     load = within_context(load, decode.model.max_seq)
     ran = run_apart(*sides, load, (rooms[0].lane_tokens, rooms[1].lane_tokens), record)
     whole = with_gpus(decode, prefill.job.cluster.gpus + decode.job.cluster.gpus)
-    served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot), prompts=sides[0])
+    served = _answer(whole, load, sides[1], rooms[1], [(load, ran.result)], (ttft, tpot))
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
     )
-    return replace(served, prefill=side)
+    return replace(served, prefill=side, first=None)
 
 
 def on_copies(times: StepTimes, copies: int) -> StepTimes:
@@ -185,7 +185,6 @@ def _answer(
     results: list[tuple[ServeLoad, LaneResult]],
     limits: tuple[float | None, float | None],
     beside: int = 0,
-    prompts: StepTimes | None = None,
 ) -> Served:
     sent, first, last = (np.concatenate([getattr(r, name) for _, r in results]) for name in ("sent", "first", "last"))
     prompt, output = (np.concatenate([getattr(part, name) for part, _ in results]) for name in ("prompt", "output"))
@@ -234,12 +233,12 @@ def _answer(
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
         users=0 if load.is_open else -(-load.concurrency // server.replicas),
         passes=times.source,
-        first=first_token(prompts or times, load, float(ttft.mean())),
+        first=first_token(times, load, float(ttft.mean())),
     )
 
 
 def first_token(times: StepTimes, load: ServeLoad, seconds: float) -> FirstToken:
-    """What a mean first token of `seconds` is made of, by passes of the side that computes prompts."""
+    """What a mean first token of `seconds` is made of."""
     prompt = float(load.prompt.mean())
     host = min(seconds, FRONT + tokenise_of(load) * prompt + times.server.engine.client)
     pairs = prompt * (prompt + 1.0) / 2.0

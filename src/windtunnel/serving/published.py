@@ -6,7 +6,8 @@ it.
 Errors are percentages of the measured figure, with the sign of predicted - measured.
 
 A first token's error has causes of its own, so one width does not fit all loads of a kind: it is stated from the parts of the mean
-first token, each with a spread (`FirstSpreads`), and a factor of the kind (`PublishedServers.widen`).
+first token, each with a spread (`FirstSpreads`), and a factor of the kind (`PublishedServers.widen`); where prompts have copies of
+their own, it is the kind's alone.
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ class FirstToken:
 
 @dataclass(frozen=True)
 class FirstSpreads:
-    """How far seven of ten measured first tokens are off by what each part brings: shares of `own` and `wait`, and seconds of `host`,
-    whatever the load: HTTP and processes, the client, the host's calls of a prompt's kernels, and what a mean holds of the first
-    requests, whose kernels are tuned and compiled while they wait."""
+    """How far seven of ten measured first tokens are off by what each part brings: shares of `own` and `wait`, and seconds of the
+    `host`, whatever the load: HTTP and processes, the client, the host's calls of a prompt's kernels, and what a mean holds of
+    the first requests, whose kernels are tuned and compiled while they wait."""
 
     host: float
     own: float
@@ -124,7 +125,7 @@ class FirstSpreads:
 @dataclass(frozen=True)
 class PublishedServers:
     """Errors of `rows` measured loads of `servers` servers of a kind, of `users` at most. `widen`: the factor on the spread of a
-    first token's parts within which seven of ten first tokens lie."""
+    first token's parts within which seven of ten first tokens lie; 1 where none has parts."""
 
     kind: ServerKind
     rows: int
@@ -183,7 +184,9 @@ def fit_spreads(firsts: Sequence[FirstToken], errors: Sequence[float]) -> FirstS
         return float(np.where(beyond > 0.0, INSIDE * beyond, (INSIDE - 1.0) * beyond).mean())
 
     tries = [
-        minimize(loss, np.full(shares.shape[1], start), method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-3, "fatol": 1e-7})
+        minimize(
+            loss, np.full(shares.shape[1], start), method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-3, "fatol": 1e-7}
+        )
         for start in (-2.0, -1.0, 0.0)
     ]
     return FirstSpreads(*(float(one) for one in np.exp(min(tries, key=lambda one: one.fun).x)))
