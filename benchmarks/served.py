@@ -163,13 +163,14 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
-    requests at once, drafts in `--speculate`'s words."""
+    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`'."""
 
     kv: str = "bf16"
     polls: int = 1
     chunk: int | None = None
     running: int | None = None
     drafts: str = ""
+    graphs: str | None = None
 
 
 @cache
@@ -196,8 +197,8 @@ def times_of(
     return drafting_times(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
-            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release, graphs=graphs,
-            sync=plain, whole_prompts=plain,
+            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
+            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain,
         )
     )  # fmt: skip
 
@@ -213,8 +214,10 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
     drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
         narrow = narrow or model.startswith("llama") or row["system"] != "h100_sxm"
-        twice = 2 * int(row["isl"]) if model == "minimax-m2" and row["system"] != "h100_sxm" else None
-        return Launch("fp8" if narrow else "bf16", 1, twice)
+        updated = model == "minimax-m2" and row["system"] != "h100_sxm" and not row["backend_version"].startswith("0.17")
+        twice = 2 * int(row["isl"]) if updated else None
+        wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
+        return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1

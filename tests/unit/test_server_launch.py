@@ -171,6 +171,7 @@ def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) ->
         ('--compilation-config \'{"cudagraph_mode": "FULL_DECODE_ONLY"}\'', {"graphs": "decodes"}, ""),
         ("-O.cudagraph_mode=FULL_DECODE_ONLY", {"graphs": "decodes"}, ""),
         ('--compilation-config \'{"cudagraph_mode": "NONE", "pass_config": {}}\'', {"eager": True}, "pass_config"),
+        ("--max-cudagraph-capture-size 2048", {"graphs": "2048+"}, ""),
         ("--compilation-config 3", {}, "--compilation-config"),
     ],
 )

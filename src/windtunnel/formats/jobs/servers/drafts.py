@@ -91,21 +91,22 @@ def trtllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
 
 
 def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Fields of a served job from `compilation_config`, and what of it is not modelled, in words: its cudagraph_mode says whether
-    passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode). A number alone is a level of
-    optimisation. SpecError for no JSON."""
+    """Fields of a served job from `compilation_config` and the largest captured pass, and what is not modelled, in words: its
+    cudagraph_mode says whether passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode).
+    A number alone is a level of optimisation. SpecError for no JSON."""
     table = read.get("compiled")
+    largest = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
     if isinstance(table, str):
         try:
             table = json.loads(table)
         except ValueError:
             raise SpecError("--compilation-config", table[:60], "a JSON object") from None
     if not isinstance(table, Mapping):
-        return {}, [] if table is None else ["not modelled: --compilation-config"]
+        return largest, [] if table is None else ["not modelled: --compilation-config"]
     mode = str(table.get("cudagraph_mode", "")).upper()
     fields = {"NONE": {"eager": True}, "FULL_DECODE_ONLY": {"graphs": "decodes"}}.get(mode, {})
     others = sorted(str(key) for key in table if key != "cudagraph_mode")
-    return fields, [f"not modelled: --compilation-config {', '.join(others)}"] if others else []
+    return largest | fields, [f"not modelled: --compilation-config {', '.join(others)}"] if others else []
 
 
 def weights_of(quantization: str) -> str | None:
