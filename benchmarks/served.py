@@ -21,8 +21,8 @@ what is published of how many are kept. A measured token that takes less than it
 `--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
 
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
-`is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,41 --scored 37,43`
-(every 8th row from number 2 on, with every 41st, without every 37th and 43rd), and of `--mode disagg --most 256 --each 3`.
+`is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,37,41 --scored 43`
+(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`.
 Without it, the script says how many rows that the record leaves out lie inside what answers state, by engine, GPU and load.
 """
 
