@@ -95,7 +95,7 @@ def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     cudagraph_mode says whether passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode).
     A number alone is a level of optimisation. SpecError for no JSON."""
     table = read.get("compiled")
-    largest = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
+    largest: dict[str, Any] = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
     if isinstance(table, str):
         try:
             table = json.loads(table)
@@ -104,7 +104,8 @@ def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(table, Mapping):
         return largest, [] if table is None else ["not modelled: --compilation-config"]
     mode = str(table.get("cudagraph_mode", "")).upper()
-    fields = {"NONE": {"eager": True}, "FULL_DECODE_ONLY": {"graphs": "decodes"}}.get(mode, {})
+    said: dict[str, dict[str, Any]] = {"NONE": {"eager": True}, "FULL_DECODE_ONLY": {"graphs": "decodes"}}
+    fields = said.get(mode, {})
     others = sorted(str(key) for key in table if key != "cudagraph_mode")
     return largest | fields, [f"not modelled: --compilation-config {', '.join(others)}"] if others else []
 
