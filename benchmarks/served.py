@@ -21,8 +21,9 @@ what is published of how many are kept. A measured token that takes less than it
 `--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
 
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
-`is_held_out` picks take no part in it. The catalogue's lines are of `--every 8:2,37,41` (every 8th row from number 2 on, with every
-37th and every 41st), and of `--mode disagg --most 256 --each 3`.
+`is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,37,41 --scored 43`
+(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`.
+Without it, the script says how many rows that the record leaves out lie inside what answers state, by engine, GPU and load.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -49,13 +50,17 @@ from windtunnel.serving.predict import serve_sides
 from windtunnel.serving.published import (
     CARRIED,
     FIGURES,
+    FirstSpreads,
+    FirstToken,
     PublishedServers,
     ServerKind,
     catalogue_servers,
+    catalogue_spreads,
     errors_of_figure,
+    first_widening,
+    fit_spreads,
     kinds_around,
     record_text,
-    servers_like,
 )
 from windtunnel.serving.room import room_of
 from windtunnel.serving.speculation import speculation_of
@@ -104,7 +109,7 @@ USERS = 10
 
 @dataclass(frozen=True)
 class ServedRow:
-    """A row that was predicted: seconds, or why not."""
+    """A row that was predicted: seconds, or why not; what the answer states as its errors."""
 
     row: dict[str, str]
     ttft: float
@@ -112,6 +117,9 @@ class ServedRow:
     why: str = ""
     floor: float = 0.0
     kind: ServerKind | None = None
+    first: FirstToken | None = None
+    stated: dict[str, float | None] = field(default_factory=dict)
+    is_scored: bool = False
 
     @property
     def server(self) -> str:
@@ -122,8 +130,8 @@ class ServedRow:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether the record leaves the row's server out: one server in five, by a hash of its words."""
-        return int(hashlib.sha256(self.server.encode()).hexdigest(), 16) % 5 == 0
+        """Whether the record leaves the row out: rows of `--scored`, and one server in five, by a hash of its words."""
+        return self.is_scored or int(hashlib.sha256(self.server.encode()).hexdigest(), 16) % 5 == 0
 
     def errors(self) -> dict[str, float]:
         """Relative errors by figure; throughput by Little's law from both latencies, with the mean output."""
@@ -155,13 +163,14 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
-    requests at once, drafts in `--speculate`'s words."""
+    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`'."""
 
     kv: str = "bf16"
     polls: int = 1
     chunk: int | None = None
     running: int | None = None
     drafts: str = ""
+    graphs: str | None = None
 
 
 @cache
@@ -188,8 +197,8 @@ def times_of(
     return drafting_times(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
-            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release, graphs=graphs,
-            sync=plain, whole_prompts=plain,
+            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
+            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain,
         )
     )  # fmt: skip
 
@@ -205,8 +214,10 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
     drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
         narrow = narrow or model.startswith("llama") or row["system"] != "h100_sxm"
-        twice = 2 * int(row["isl"]) if model == "minimax-m2" and row["system"] != "h100_sxm" else None
-        return Launch("fp8" if narrow else "bf16", 1, twice)
+        updated = model == "minimax-m2" and row["system"] != "h100_sxm" and not row["backend_version"].startswith("0.17")
+        twice = 2 * int(row["isl"]) if updated else None
+        wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
+        return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
@@ -342,12 +353,14 @@ def chosen_rows(every: str, count: int) -> list[int]:
 
 
 def score(
-    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS
+    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS, scored: str = ""
 ) -> Iterator[ServedRow]:
     """The rows of a mode that `every` names; those with more than `most` users are left out."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["mode"] == mode]
-    for row in (rows[number] for number in chosen_rows(every, len(rows))):
+    apart = set(chosen_rows(scored, len(rows))) if scored else set()
+    for number in chosen_rows(every, len(rows)):
+        row = rows[number]
         try:
             if row["mode"] == "disagg" and not row["decode_num_workers"]:
                 raise KeyError("the row leaves its numbers of workers open")
@@ -357,7 +370,10 @@ def score(
         except (WindtunnelError, KeyError) as error:
             yield ServedRow(row, 0.0, 0.0, str(error) or type(error).__name__)
         else:
-            yield ServedRow(row, served.ttft.mean, served.tpot.mean, floor=served.floor_tpot, kind=served.kind)
+            yield ServedRow(
+                row, served.ttft.mean, served.tpot.mean, floor=served.floor_tpot, kind=served.kind, first=served.first,
+                stated=served.relative_errors(), is_scored=number in apart,
+            )  # fmt: skip
 
 
 def errors_of(rows: list[ServedRow], name: str) -> list[float]:
@@ -393,8 +409,14 @@ def print_line(name: str, group: list[ServedRow]) -> None:
     print(f"{name:62} {len(group):4d}  {cells[0]:8.1f}  {cells[1]:+7.1f}   {cells[2]:8.1f}  {cells[3]:+7.1f}")
 
 
-def record_of(rows: list[ServedRow]) -> dict[ServerKind, PublishedServers]:
-    """A line for each kind with FEWEST servers, and for each wider one, without the servers that are held out."""
+def spreads_of(rows: list[ServedRow]) -> FirstSpreads:
+    """The spreads of a first token's parts, without what is held out."""
+    kept = [(one.first, one.errors()["ttft"]) for one in rows if one.first is not None and not one.is_held_out]
+    return fit_spreads([first for first, _ in kept], [error for _, error in kept])
+
+
+def record_of(rows: list[ServedRow], spreads: FirstSpreads) -> dict[ServerKind, PublishedServers]:
+    """A line for each kind with FEWEST servers, and for each wider one, without what is held out."""
     groups: dict[ServerKind, list[ServedRow]] = {}
     for one in rows:
         if one.kind is not None and not one.is_held_out:
@@ -405,20 +427,29 @@ def record_of(rows: list[ServedRow]) -> dict[ServerKind, PublishedServers]:
         servers = len({one.server for one in group})
         if servers >= FEWEST:
             figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
-            found[kind] = PublishedServers(kind, len(group), servers, figures, max(users_of(one.row) for one in group))
+            firsts = [(one.first, one.errors()["ttft"]) for one in group if one.first is not None]
+            widen = first_widening(spreads, [first for first, _ in firsts], [error for _, error in firsts]) if firsts else 1.0
+            most = max(users_of(one.row) for one in group)
+            found[kind] = PublishedServers(kind, len(group), servers, figures, most, widen)
     return found
 
 
-def inside_of(rows: list[ServedRow], record: dict[ServerKind, PublishedServers]) -> dict[str, float]:
-    """Shares of the rows of held-out servers that lie inside what the record states, by figure."""
-    chosen = [one for one in rows if one.kind is not None and one.is_held_out]
-    inside: dict[str, list[bool]] = {name: [] for name in FIGURES}
-    for one in chosen:
-        assert one.kind is not None
-        stated = servers_like(one.kind, record)
-        for name in FIGURES if stated is not None else ():
-            inside[name].append(abs(one.errors()[name]) <= stated.figures[name].error)
-    return {name: sum(some) / max(len(some), 1) for name, some in inside.items()} | {"rows": len(chosen)}
+def show_inside(rows: list[ServedRow]) -> None:
+    """Shares of the rows that the record leaves out which lie inside what answers state, by what they are of."""
+    groups: dict[str, list[ServedRow]] = {}
+    for one in rows:
+        if one.kind is not None and one.is_held_out:
+            users = users_of(one.row)
+            load = "below 16 users" if users < 16 else "16 to 64 users" if users <= 64 else "above 64 users"
+            for name in (one.kind.engine, one.kind.trained, one.kind.gpu, load, "all"):
+                groups.setdefault(name, []).append(one)
+    print(f"\n{'rows that the record leaves out, inside ±':42} rows  " + "  ".join(FIGURES) + "  %")
+    for group, held in sorted(groups.items()):
+        shares = [sum(abs(one.errors()[name]) <= (one.stated[name] or 0.0) for one in held) / len(held) for name in FIGURES]
+        print(
+            f"{group:42} {len(held):4d}  "
+            + "  ".join(f"{100 * share:{len(name)}.0f}" for name, share in zip(FIGURES, shares, strict=True))
+        )
 
 
 def main() -> None:
@@ -430,6 +461,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("agg", "disagg"), default="agg")
     parser.add_argument("--speculate", default="")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--scored", default="", help="rows that the record leaves out, as in --every")
     parser.add_argument("--most", type=int, default=10**9, help="users")
     parser.add_argument("--carried", action="store_true")
     parser.add_argument("--each", type=int, default=USERS, help="requests of a user")
@@ -440,13 +472,15 @@ def main() -> None:
     if options.carried:
         step_times.choose_engine = choose_carried
         answer.is_unmeasured = lambda gpu: True
-    rows = list(score(options.table, options.every, options.mode, options.speculate, options.most, options.each))
+    chosen = (options.every, options.mode, options.speculate, options.most, options.each, options.scored)
+    rows = list(score(options.table, *chosen))
     show(rows, options.worst)
-    record = record_of(rows)
-    inside = inside_of(rows, record)
-    shares = ", ".join(f"{name} {100 * inside[name]:.0f} %" for name in FIGURES)
-    print(f"{inside['rows']} rows of servers that the record leaves out; inside what it states: {shares}")
-    if options.record is not None:
+    if options.record is None:
+        show_inside(rows)
+    else:
+        is_first = options.mode == "agg" and not options.carried
+        spreads = spreads_of(rows) if is_first else catalogue_spreads()
+        record = record_of(rows, spreads)
         others = [
             line
             for line in catalogue_servers().values()
@@ -454,7 +488,7 @@ def main() -> None:
         ]
         record = {kind: line for kind, line in record.items() if (kind.gpu == CARRIED) == options.carried}
         lines = sorted([*record.values(), *others], key=lambda line: tuple(vars(line.kind).values()))
-        options.record.write_text(record_text(lines, SOURCE), encoding="utf-8")
+        options.record.write_text(record_text(lines, spreads, SOURCE), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,16 @@ import io
 import math
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from scipy.stats import norm
 
 import windtunnel as wt
 from windtunnel.draw.page.sheet import page as page_of
@@ -32,9 +35,14 @@ from windtunnel.serving.published import (
     FIGURES,
     UNLIKE,
     FigureErrors,
+    FirstSpreads,
+    FirstToken,
     ServerKind,
     catalogue_servers,
+    catalogue_spreads,
     errors_of_figure,
+    first_widening,
+    fit_spreads,
     record_text,
     servers_like,
 )
@@ -91,9 +99,36 @@ def test_a_stated_error_holds_as_many_rows_as_it_says(errors: list[float]) -> No
     assert FigureErrors(0.0, 0.0, 100.0, (0.0, 0.0)).band(2.0) == (1.0, math.inf)
 
 
+def test_a_first_token_s_error_is_that_of_its_parts() -> None:
+    """By hand: 0.1 s of host, 0.4 of its own pass, 1.5 of waiting; 0.08 s, 40 % and 30 % of which may be off."""
+    first, spreads = FirstToken(0.1, 0.4, 1.5), FirstSpreads(0.08, 0.4, 0.3)
+    assert spreads.of(first) == pytest.approx({"host": 0.04, "own": 0.08, "wait": 0.225})
+    assert spreads.spread(first) == pytest.approx(math.sqrt(0.04**2 + 0.08**2 + 0.225**2))
+    line = replace(next(iter(catalogue_servers().values())), widen=2.0)
+    longer = 2.0 * spreads.spread(first)
+    assert line.first_error(first, spreads) == pytest.approx(longer / (1.0 + longer))
+    slower = FirstToken(1.0, 4.0, 15.0)  # the same shares, so that seconds of the host matter less
+    assert line.first_error(slower, spreads) < line.first_error(first, spreads)
+
+
+def test_spreads_are_found_again_in_drawn_errors() -> None:
+    """Measured first tokens are longer by what their parts add: the fit finds each, and seven of ten lie inside."""
+    draw = np.random.default_rng(7)
+    firsts = [FirstToken(0.01, float(own), float(wait)) for own, wait in 10.0 ** draw.uniform(-2.0, 1.0, (4000, 2))]
+    true = FirstSpreads(0.06, 0.4, 0.2)
+    bound = norm.ppf(0.85)  # seven of ten lie within it on both sides
+    longer = [abs(draw.normal()) / bound * true.spread(first) for first in firsts]
+    errors = [1.0 / (1.0 + one) - 1.0 for one in longer]
+    found = fit_spreads(firsts, errors)
+    for name, spread in vars(true).items():
+        assert getattr(found, name) == pytest.approx(spread, rel=0.15)
+    assert first_widening(found, firsts, errors) == pytest.approx(1.0, rel=0.1)
+
+
 def test_the_record_is_read_as_it_is_written() -> None:
     lines = list(catalogue_servers().values())
-    table = tomllib.loads(record_text(lines, "a table"))
+    table = tomllib.loads(record_text(lines, catalogue_spreads(), "a table"))
+    assert FirstSpreads(**table["first_token"]) == catalogue_spreads()
     assert [entry["rows"] for entry in table["servers"]] == [line.rows for line in lines]
     again = FigureErrors(**table["servers"][0]["tpot"] | {"longer_pct": tuple(table["servers"][0]["tpot"]["longer_pct"])})
     assert again == lines[0].figures["tpot"]
@@ -164,9 +199,10 @@ def test_a_server_like_no_measured_one_states_a_wider_error(machine: str, gpus: 
     answer = wt.serve_predict("llama3.1-8b", machine, gpus=gpus, tp=gpus, isl=64, osl=8, concurrency=users, requests=users)
     narrow, stated = servers_like(answer.kind), answer.relative_errors()
     assert narrow is not None and all(reason in words for words in answer.unlike) and bool(answer.unlike) == bool(reason)
+    assert answer.first is not None
     for name in FIGURES:
-        inside = narrow.figures[name].error
-        assert stated[name] == (max(inside, UNLIKE / 100.0) if reason else inside)
+        inside = narrow.first_error(answer.first) if name == "ttft" else narrow.figures[name].error
+        assert stated[name] == pytest.approx(max(inside, UNLIKE / 100.0) if reason else inside)
     text = io.StringIO()
     print_sheet(server_sheet(answer), Console(file=text, width=250))
     assert ("At least ±35 % is stated" in text.getvalue()) == bool(reason)

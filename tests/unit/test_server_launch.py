@@ -166,6 +166,23 @@ def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("flag", "fields", "ignored"),
+    [
+        ('--compilation-config \'{"cudagraph_mode": "FULL_DECODE_ONLY"}\'', {"graphs": "decodes"}, ""),
+        ("-O.cudagraph_mode=FULL_DECODE_ONLY", {"graphs": "decodes"}, ""),
+        ('--compilation-config \'{"cudagraph_mode": "NONE", "pass_config": {}}\'', {"eager": True}, "pass_config"),
+        ("--max-cudagraph-capture-size 2048", {"graphs": "2048+"}, ""),
+        ("--compilation-config 3", {}, "--compilation-config"),
+    ],
+)
+def test_which_passes_vllm_captures_is_read(flag: str, fields: dict[str, object], ignored: str) -> None:
+    found = read_launch(f"vllm serve Qwen/Qwen3-4B --tensor-parallel-size 1 {flag}")
+    assert found is not None
+    assert {key: found.fields[key] for key in ("graphs", "eager") if key in found.fields} == fields
+    assert ignored in " ".join(found.ignored) and bool(ignored) == bool(found.ignored)
+
+
+@pytest.mark.parametrize(
     ("options", "graphs", "whole"),
     [
         ("enable_padding: true, max_batch_size: 512", "512+", True),

@@ -14,6 +14,7 @@ from windtunnel.serving import ServePlan, Server, serve, server_of
 from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDEN
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
+from windtunnel.serving.room import GRAPHS, room_of
 from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
@@ -171,6 +172,19 @@ def test_older_releases_hide_no_host_work(engine: str, release: str, hidden: boo
     assert dated.engine.ahead is hidden
 
 
+def test_older_releases_of_vllm_leave_captured_graphs_out_of_the_cache_s_share() -> None:
+    """Llama 3.1 8B on an RTX 3090 with passes of 20,000 and 29,000 tokens: 31,232 and 23,648 tokens of cache at start-up in the
+    release of 2024-11 (vllm-project/vllm issue 10517). None of it is fitted."""
+    for tokens, printed in ((20000, 31232), (29000, 23648)):
+        old, new = (
+            server_of(load_model("llama3.1-8b"), "rtx-3090", 1, "vllm", ServePlan(), step_tokens=tokens, release=name)
+            for name in ("0.6.3", "0.21.0")
+        )
+        found = room_of(old, StepTimes(old))
+        assert found.lane_tokens == pytest.approx(printed, rel=0.03)
+        assert found.context == pytest.approx(room_of(new, StepTimes(new)).context - GRAPHS)
+
+
 def test_a_release_is_a_number() -> None:
     with pytest.raises(SpecError, match="release: got 'newest'"):
         server_of(load_model("llama3.1-8b"), "h100-ib", 1, "vllm", ServePlan(), release="newest")
@@ -218,6 +232,16 @@ def test_a_batch_between_captured_ones_has_no_graph_unless_it_is_padded(decodes:
     if not captured:
         assert alone.seconds(one, decodes) >= CALL * alone.calls
     assert not alone.is_captured(Passing(1, 1, 1.0, 0, 0.0))
+
+
+def test_a_prompt_of_an_engine_that_captures_decodes_alone_waits_for_the_host() -> None:
+    """A pass of 100 prompt tokens has a graph in vLLM unless FULL_DECODE_ONLY; one that decodes has it either way."""
+    model = load_model("qwen3-4b")
+    usual, alone = (StepTimes(server_of(model, "b200-ib", 1, "vllm", ServePlan(), graphs=stated)) for stated in (None, "decodes"))
+    prompt, decode = Passing(100, 1, 5050.0, 0, 0.0), Passing(0, 0, 0.0, 8, 800.0)
+    assert usual.is_captured(prompt) and not alone.is_captured(prompt)
+    assert alone.seconds(prompt, 1) == pytest.approx(CALL * alone.calls + alone.server.engine.gap)
+    assert alone.seconds(decode, 8) == usual.seconds(decode, 8)
 
 
 @pytest.mark.parametrize("stated", ["", "4,", "0", "1,two", "+", "512 +x", "-4"])

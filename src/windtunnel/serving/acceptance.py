@@ -38,10 +38,12 @@ def published_drafts() -> tuple[PublishedDrafts, ...]:
 
 def accepted_tokens(method: str, model: str, drafts: int) -> tuple[float, int, str]:
     """Tokens of a pass with `drafts` of `method` for the model of that name; of how many published figures they are the middle, and
-    for which models: those of its family (the longest beginning of its name that any entry has), else "" for all of the method."""
+    for which models: those of its family (the longest beginning of its name that any entry has), else "" for all of the method.
+    Figures of so many drafts count alone, where there are any."""
     mine = [one for one in published_drafts() if one.method == method]
     family = max((head for one in mine for head in one.models if model.startswith(head)), key=len, default="")
     found = [one for one in mine if family in one.models] if family else mine
+    found = [one for one in found if drafts in dict(one.points)] or found
     return median(min(_tokens(one, drafts), drafts + 1.0) for one in found), len(found), family
 
 

@@ -13,7 +13,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.compute.engines.file import DEFAULT, is_carried, is_unmeasured
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
-from windtunnel.serving.published import CARRIED, FigureErrors, PublishedServers, ServerKind, servers_like
+from windtunnel.serving.published import CARRIED, FigureErrors, FirstToken, PublishedServers, ServerKind, servers_like
 from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
@@ -108,7 +108,7 @@ class MeasuredRow:
     @property
     def holds_error(self) -> bool | None:
         """Whether what was measured lies inside the stated error; None without one."""
-        return None if self.error is None else abs(self.measured / self.predicted - 1.0) <= self.error
+        return None if self.error is None else abs(self.off) <= self.error
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class Served:
     server kept up, so that throughput and price are those of the arrivals. `measured`: what the same server or its benchmark
     printed. `records`: what each request did. `tiers`: what tiers of
     the cache gave; `ttft_without`: mean seconds to the first token without them. `users`: of a copy, in a closed loop, who each
-    have a request at a time. `passes`: what their seconds are of, as `StepTimes.source` says.
+    have a request at a time. `passes`: what their seconds are of, as `StepTimes.source` says. `first`: what the mean first token is
+    made of, where prompts have no copies of their own.
     """
 
     server: Server
@@ -160,6 +161,7 @@ class Served:
     ttft_without: float | None = None
     users: int = 0
     passes: str = "kernels"
+    first: FirstToken | None = None
 
     @cached_property
     def kind(self) -> ServerKind:
@@ -171,6 +173,7 @@ class Served:
         """Errors of predictions of the published servers nearest to this one, widened where it is `unlike` them; None where none
         was compared, or where passes are measured ones, which say nothing of the machine's kernels."""
         found = servers_like(self.kind) if self.passes != "measured" else None
+        found = found.state_first(self.first) if found is not None and self.first is not None else found
         return found.widen_errors() if found is not None and self.unlike else found
 
     @cached_property

@@ -62,6 +62,7 @@ class ServeEngine:
     between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
     prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
     product each.
+    `counts_graphs`: memory of captured graphs is taken off the cache's.
     """
 
     name: str
@@ -88,6 +89,7 @@ class ServeEngine:
     graphs: tuple[int, ...] = ()
     cuts_prompts: bool = True
     gates_apart: bool = False
+    counts_graphs: bool = True
     kernels: float = 1.0
     client: float = 0.0
 
@@ -213,15 +215,23 @@ def check_limits(engine: ServeEngine) -> None:
             raise SpecError(path, value, "a positive number")
 
 
+DECODES = "decodes"
+"""What `--graphs` says of an engine that captures no pass over prompts (vLLM's cudagraph_mode FULL_DECODE_ONLY)."""
+
+
 def with_graphs(limits: ServeEngine, stated: str) -> ServeEngine:
-    """`limits` with captured graphs as stated: of batches `1,2,4,8` alone, or, as `512+`, of all up to 512 with padding. SpecError
-    for other words."""
+    """`limits` with captured graphs as stated: of batches `1,2,4,8` alone, or, as `512+`, of all up to 512 with padding; `decodes`:
+    the engine's, but of no pass over prompts. SpecError for other words."""
+    if stated.strip() == DECODES:
+        return replace(limits, captures_prompts=False)
     padded = re.fullmatch(r"(\d+)\+", stated.strip())
     if padded is not None:
         return replace(limits, graph_tokens=int(padded[1]), graphs=())
     words = [word.strip() for word in stated.split(",")]
     if not all(word.isdigit() and int(word) > 0 for word in words):
-        raise SpecError("graphs", stated, "batches of captured graphs, such as 1,2,4,8, or the most of those that are padded: 512+")
+        raise SpecError(
+            "graphs", stated, "batches of captured graphs, such as 1,2,4,8, the most of those that are padded: 512+, or decodes"
+        )
     sizes = tuple(sorted({int(word) for word in words}))
     return replace(limits, graph_tokens=sizes[-1], graphs=sizes)
 

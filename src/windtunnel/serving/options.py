@@ -103,7 +103,8 @@ class ServeOptions:
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     sync: bool = option("Nothing is scheduled ahead of the pass that runs (--no-async-scheduling).", False)
     graphs: str | None = option(
-        "Batches with a captured CUDA graph: 1,2,4,8 alone, or 512+ for all up to 512, padded; default: the engine's, padded.",
+        "Batches with a captured CUDA graph: 1,2,4,8 alone, 512+ for all up to 512, padded, or decodes for none over prompts; "
+        "default: the engine's, padded.",
         None, metavar="SIZES",
     )  # fmt: skip
     whole_prompts: bool = option("No prompt is cut (TensorRT-LLM without enable_chunked_prefill).", False)

@@ -16,10 +16,11 @@ from windtunnel.serving.disaggregated import run_apart
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad
+from windtunnel.serving.published import FirstToken
 from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import Server
-from windtunnel.serving.simulate import LaneResult, run_ranks
+from windtunnel.serving.simulate import FRONT, LaneResult, run_ranks, tokenise_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.serving.tiers import TierHits
 
@@ -114,7 +115,7 @@ def serve_sides(
     side = PrefillSide(
         prefill.plan, prefill.replicas, prefill.job.cluster.gpus, ran.prefill_busy, decode.replicas, ran.decode_busy, ran.transfer
     )
-    return replace(served, prefill=side)
+    return replace(served, prefill=side, first=None)
 
 
 def on_copies(times: StepTimes, copies: int) -> StepTimes:
@@ -232,7 +233,17 @@ def _answer(
         paced=_keeps_up(load, seconds, float(np.quantile(output, 0.9)), tpot),
         users=0 if load.is_open else -(-load.concurrency // server.replicas),
         passes=times.source,
+        first=first_token(times, load, float(ttft.mean())),
     )
+
+
+def first_token(times: StepTimes, load: ServeLoad, seconds: float) -> FirstToken:
+    """What a mean first token of `seconds` is made of."""
+    prompt = float(load.prompt.mean())
+    host = min(seconds, FRONT + tokenise_of(load) * prompt + times.server.engine.client)
+    pairs = prompt * (prompt + 1.0) / 2.0
+    own = min(seconds - host, times.seconds(Passing(round(prompt), 1, pairs, 0, 0.0), 1))
+    return FirstToken(host, own, seconds - host - own)
 
 
 def _records(

@@ -4,6 +4,10 @@
 measured servers, without one server in five, on which the share inside is checked. A line with an empty field is over all values of
 it.
 Errors are percentages of the measured figure, with the sign of predicted - measured.
+
+A first token's error has causes of its own, so one width does not fit all loads of a kind: it is stated from the parts of the mean
+first token, each with a spread (`FirstSpreads`), and a factor of the kind (`PublishedServers.widen`); where prompts have copies of
+their own, it is the kind's alone.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from dataclasses import dataclass, replace
 from statistics import median, quantiles
 from typing import Any
 
-from windtunnel.predict.published import widening
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.predict.published import INSIDE, widening
 from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 
@@ -82,14 +89,61 @@ class FigureErrors:
 
 
 @dataclass(frozen=True)
+class FirstToken:
+    """What a mean first token is made of, in seconds: the way to the scheduler (`host`), the pass of its own prompt (`own`), and
+    passes and requests before it (`wait`)."""
+
+    host: float
+    own: float
+    wait: float
+
+    def shares(self) -> tuple[float, float, float]:
+        """What the spreads are factors of: a second, the own pass and the waiting, over the whole."""
+        whole = self.host + self.own + self.wait
+        return 1.0 / whole, self.own / whole, self.wait / whole
+
+
+@dataclass(frozen=True)
+class FirstSpreads:
+    """How far seven of ten measured first tokens are off by what each part brings: shares of `own` and `wait`, and seconds of the
+    `host`, whatever the load: HTTP and processes, the client, the host's calls of a prompt's kernels, and what a mean holds of
+    the first requests, whose kernels are tuned and compiled while they wait."""
+
+    host: float
+    own: float
+    wait: float
+
+    def of(self, first: FirstToken) -> dict[str, float]:
+        """What each part brings, as a share of the prediction."""
+        return {name: spread * share for (name, spread), share in zip(vars(self).items(), first.shares(), strict=True)}
+
+    def spread(self, first: FirstToken) -> float:
+        """All parts together, as if each were off by itself."""
+        return math.hypot(*self.of(first).values())
+
+
+@dataclass(frozen=True)
 class PublishedServers:
-    """Errors of `rows` measured loads of `servers` servers of a kind, of `users` at most."""
+    """Errors of `rows` measured loads of `servers` servers of a kind, of `users` at most. `widen`: the factor on the spread of a
+    first token's parts within which seven of ten first tokens lie; 1 where none has parts."""
 
     kind: ServerKind
     rows: int
     servers: int
     figures: Mapping[str, FigureErrors]
     users: int = 0
+    widen: float = 1.0
+
+    def first_error(self, first: FirstToken, spreads: FirstSpreads | None = None) -> float:
+        """The error to state of a mean first token made of `first`, as a share of the measured one; `spreads`: left out, the
+        catalogue's."""
+        longer = self.widen * (catalogue_spreads() if spreads is None else spreads).spread(first)
+        return longer / (1.0 + longer)
+
+    def state_first(self, first: FirstToken) -> PublishedServers:
+        """The same with the error of a mean first token made of `first`."""
+        stated = replace(self.figures["ttft"], inside_pct=100.0 * self.first_error(first))
+        return replace(self, figures={**self.figures, "ttft": stated})
 
     def widen_errors(self) -> PublishedServers:
         """The same for a server that none of them is like."""
@@ -103,6 +157,7 @@ class PublishedServers:
             "rows": self.rows,
             "servers": self.servers,
             "users": self.users,
+            "widen": self.widen,
             **{k: vars(v) for k, v in self.figures.items()},
         }
 
@@ -113,6 +168,34 @@ def errors_of_figure(errors: Sequence[float]) -> FigureErrors:
     low, _, high = quantiles(longer, n=4, method="inclusive")
     inside = widening([(abs(error), 1.0) for error in errors])
     return FigureErrors(100.0 * median(map(abs, errors)), 100.0 * median(errors), 100.0 * inside, (low, high))
+
+
+def fit_spreads(firsts: Sequence[FirstToken], errors: Sequence[float]) -> FirstSpreads:
+    """The spreads with which INSIDE of `errors`, shares of measured first tokens with their sign, lie inside what is stated: a
+    regression of that quantile (R. Koenker, G. Bassett, Econometrica 46, 1978). Errors above 100 % count as that."""
+    from scipy.optimize import minimize
+
+    shares = np.array([first.shares() for first in firsts])
+    off = np.minimum(np.abs(errors), 1.0)
+
+    def loss(logs: Floats) -> float:
+        longer = np.sqrt((shares**2) @ np.exp(2.0 * logs))
+        beyond = off - longer / (1.0 + longer)
+        return float(np.where(beyond > 0.0, INSIDE * beyond, (INSIDE - 1.0) * beyond).mean())
+
+    tries = [
+        minimize(
+            loss, np.full(shares.shape[1], start), method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-3, "fatol": 1e-7}
+        )
+        for start in (-2.0, -1.0, 0.0)
+    ]
+    return FirstSpreads(*(float(one) for one in np.exp(min(tries, key=lambda one: one.fun).x)))
+
+
+def first_widening(spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: Sequence[float]) -> float:
+    """The factor of a kind with these first tokens and errors; as `PublishedServers.widen`."""
+    longer = [abs(error) / (1.0 - abs(error)) if abs(error) < 1.0 else math.inf for error in errors]
+    return widening([(one, spreads.spread(first)) for one, first in zip(longer, firsts, strict=True)])
 
 
 def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
@@ -131,25 +214,32 @@ def servers_like(kind: ServerKind, record: Mapping[ServerKind, PublishedServers]
 
 
 @functools.cache
+def catalogue_spreads() -> FirstSpreads:
+    """The catalogue's spreads of a first token's parts."""
+    return FirstSpreads(**read_table(ROOT / "served_accuracy.toml")["first_token"])
+
+
+@functools.cache
 def catalogue_servers() -> Mapping[ServerKind, PublishedServers]:
     """The catalogue's lines by what they are of."""
     found = {}
     for entry in read_table(ROOT / "served_accuracy.toml")["servers"]:
         kind = ServerKind(*(entry[name] for name in ("gpu", "engine", "trained", "sides")))
         figures = {name: FigureErrors.of_table(entry[name]) for name in FIGURES}
-        found[kind] = PublishedServers(kind, entry["rows"], entry["servers"], figures, entry["users"])
+        found[kind] = PublishedServers(kind, entry["rows"], entry["servers"], figures, entry["users"], entry["widen"])
     return found
 
 
-def record_text(lines: Sequence[PublishedServers], source: str) -> str:
+def record_text(lines: Sequence[PublishedServers], spreads: FirstSpreads, source: str) -> str:
     """The catalogue's file as text; the same bytes for equal lines."""
     parts = [
         "# Written by `benchmarks/served.py --record`; do not edit. Errors in percent of the measured figure; an empty\n"
-        f'# field stands for any value.\nsource = "{source}"\n'
+        f'# field stands for any value.\nsource = "{source}"\n\n[first_token]\n'
+        + "".join(f"{name} = {spread:.3f}\n" for name, spread in vars(spreads).items())
     ]
     for line in lines:
         text = "".join(f'{name} = "{value}"\n' for name, value in vars(line.kind).items())
-        text += f"rows = {line.rows}\nservers = {line.servers}\nusers = {line.users}\n"
+        text += f"rows = {line.rows}\nservers = {line.servers}\nusers = {line.users}\nwiden = {line.widen:.3f}\n"
         text += "".join(f"{name} = {line.figures[name].as_text()}\n" for name in FIGURES)
         parts.append("[[servers]]\n" + text)
     return "\n".join(parts)

@@ -81,9 +81,10 @@ def usable_bytes(server: Server) -> float:
 
 
 def context_bytes(server: Server) -> float:
-    """Bytes of CUDA's context, communicators and captured graphs."""
+    """Bytes of CUDA's context, communicators and captured graphs, as the engine counts them."""
     gpu, engine = server.job.cluster.gpu, server.engine
-    return SM_CONTEXT * (gpu.sms or USUAL_SMS) + (NCCL if server.plan.gpus > 1 else 0.0) + (GRAPHS if engine.graph_tokens else 0.0)
+    graphs = GRAPHS if engine.graph_tokens and engine.counts_graphs else 0.0
+    return SM_CONTEXT * (gpu.sms or USUAL_SMS) + (NCCL if server.plan.gpus > 1 else 0.0) + graphs
 
 
 def pass_bytes(server: Server) -> float:

@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.predict.published import INSIDE
 from windtunnel.serving.answer import LatencySpread, Served
 from windtunnel.serving.lane import PassRecord
-from windtunnel.serving.published import UNLIKE, FigureErrors
+from windtunnel.serving.published import UNLIKE, FigureErrors, catalogue_spreads
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Axis,
@@ -342,6 +342,7 @@ def _money(answer: Served) -> tuple[Block, ...]:
 
 
 _TRAINED = {"experts": "mixtures", "dense": "dense models", "": "models"}
+_CAUSES = {"host": "host and client", "own": "its own pass", "wait": "waiting"}
 _NAMES = {"ttft": "the first token", "tpot": "each further token", "throughput": "throughput"}
 
 
@@ -367,6 +368,11 @@ def server_record(answer: Served) -> list[str]:
             servers=say.count_words(found.servers, "measured server"), which=which, errors=join(errors),
         )
     ]  # fmt: skip
+    if answer.first is not None:
+        parts = catalogue_spreads().of(answer.first)
+        causes = [Sentence("{what} {error} %", what=Sentence(_CAUSES[name]), error=f"{100.0 * share:.0f}")
+                  for name, share in parts.items()]  # fmt: skip
+        said.append(Sentence("± of the first token, by cause before the factor of such servers: {causes}.", causes=join(causes)))
     if answer.unlike:
         reasons = join([Sentence(reason) for reason in answer.unlike])
         said.append(

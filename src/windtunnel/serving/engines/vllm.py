@@ -140,6 +140,9 @@ class VllmEngine(InferenceEngine):
     schedules_ahead = (0, 14)
     """--async-scheduling is a flag from 0.10 on and the default from 0.14 on (its release notes; pull request 27614)."""
 
+    profiles_graphs: ClassVar[tuple[int, ...]] = (0, 21)
+    """Its profile run captures graphs and counts them by default from 0.21 on (pull request 30515; gpu_worker.py says so)."""
+
     sampler = 40.0
     """Its profile run samples for all sequences: logits of 16 and of 32 bits, sorted values with their 64-bit places, the sort's
     own copies, probabilities and their sums. 1.26 GiB for the 256 x 128,256 of Llama 3 8B, with tp 1 and with tp 2, are 41 bytes a
@@ -154,9 +157,11 @@ class VllmEngine(InferenceEngine):
         )  # fmt: skip
 
     def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
-        """Releases of 2025 have an API server that takes twice as long for a token, too."""
-        older = super().at_release(limits, release)
-        return replace(older, sent=SENT_BEFORE) if release_numbers(release) < (0, 14) else older
+        """Releases of 2025 have an API server that takes twice as long for a token, too; before `profiles_graphs`, captured graphs
+        lie in what the cache leaves."""
+        numbers = release_numbers(release)
+        older = replace(super().at_release(limits, release), counts_graphs=numbers >= self.profiles_graphs)
+        return replace(older, sent=SENT_BEFORE) if numbers < (0, 14) else older
 
     def rules(self, limits: ServeEngine) -> Vllm:
         return Vllm(limits)

@@ -1,6 +1,6 @@
 """What a server's flags say of drafted tokens; how many are right stands in none of them.
 
-Which passes of TensorRT-LLM a captured graph has, and whether prompts are cut, from its options.
+Which passes of vLLM and TensorRT-LLM a captured graph has, and whether prompts are cut, from their options.
 
 Words by which servers quantise a checkpoint themselves.
 """
@@ -88,6 +88,26 @@ def trtllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     usual = [*range(1, 33), *(2**power for power in range(6, most.bit_length())), most]
     graphs = ",".join(map(str, sorted({size for size in sizes or usual if size <= most})))
     return fields | {"graphs": graphs}, ["no graph for batches between the captured ones: enable_padding is not set"]
+
+
+def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Fields of a served job from `compilation_config` and the largest captured pass, and what is not modelled, in words: its
+    cudagraph_mode says whether passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode).
+    A number alone is a level of optimisation. SpecError for no JSON."""
+    table = read.get("compiled")
+    largest: dict[str, Any] = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
+    if isinstance(table, str):
+        try:
+            table = json.loads(table)
+        except ValueError:
+            raise SpecError("--compilation-config", table[:60], "a JSON object") from None
+    if not isinstance(table, Mapping):
+        return largest, [] if table is None else ["not modelled: --compilation-config"]
+    mode = str(table.get("cudagraph_mode", "")).upper()
+    said: dict[str, dict[str, Any]] = {"NONE": {"eager": True}, "FULL_DECODE_ONLY": {"graphs": "decodes"}}
+    fields = said.get(mode, {})
+    others = sorted(str(key) for key in table if key != "cudagraph_mode")
+    return largest | fields, [f"not modelled: --compilation-config {', '.join(others)}"] if others else []
 
 
 def weights_of(quantization: str) -> str | None:

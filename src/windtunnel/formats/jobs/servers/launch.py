@@ -18,7 +18,7 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
-from windtunnel.formats.jobs.servers.drafts import drafts_of, trtllm_passes_of
+from windtunnel.formats.jobs.servers.drafts import drafts_of, trtllm_passes_of, vllm_passes_of
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source
@@ -417,6 +417,10 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         stated, assumed = trtllm_passes_of(read)
         fields.update(stated)
         made.assumed += assumed
+    elif tool.engine == "vllm":
+        stated, others = vllm_passes_of(read)
+        fields.update(stated)
+        made.ignored += others
     _take_ranks(tool, read, made)
     _take_formats(read, made)
     drafted = drafts_of(read)
