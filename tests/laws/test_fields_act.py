@@ -41,7 +41,7 @@ JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("llama3-8b-8xh100", ("model=llava-1.5-7b",)),
     ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.overlap_param_gather=false")),
     ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.moe_skew=0.5")),
-    ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.moe_capacity=1.2")),
+    ("mixtral-8x7b-64xh100", ("model.layers=4", "plan.global_batch=64", "runtime.moe_capacity=1.2", "runtime.moe_grouped_gemm=modules")),
     ("llama3-8b-8xh100", ("runtime.launch=eager", "runtime.graph_scope=['attn']")),
     ("llama2-70b-64xh100", ("plan.global_batch=32", "runtime.p2p_messages=[2, 2]", "runtime.collective_checks=true")),
     ("llama2-70b-64xh100", ("cluster.gpus=128", "plan.dp=none", "plan.global_batch=32", "cluster.fabric.leaf_nodes=2")),
