@@ -417,9 +417,9 @@ def _cuts_of(seconds: Floats) -> list[int]:
         cuts.append(at)
         open_parts += [(begin, at), (at, end)]
     edges = [0, *sorted(cuts), len(seconds)]
-    return [  # each once more between its neighbours, whose levels are purer than those of the part that was split
-        _settle(seconds, *edges[n - 1 : n + 2]) for n in range(1, len(edges) - 1)
-    ]
+    for n in range(1, len(edges) - 1):  # each once more between its neighbours, whose levels are purer than those of what was split
+        edges[n] = _settle(seconds, *edges[n - 1 : n + 2])
+    return edges[1:-1]
 
 
 def _find_cut(seconds: Floats, begin: int, end: int) -> int | None:
