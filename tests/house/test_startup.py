@@ -38,6 +38,9 @@ _SHOWN = (
     "windtunnel.runs.fleet",
 )  # fmt: skip
 _ENGINES = ("windtunnel.engine.packet", "windtunnel.engine.flow", "windtunnel.network.simulate", "windtunnel.network.flows")
+_NOT_PREDICTED = (
+    *_READERS, *_SHOWN, *_ENGINES, "windtunnel.search", "windtunnel.network.congestion", "scipy", "pyarrow", "numpy.ma",
+)  # fmt: skip
 _GOAL = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 1\n}\nrank 1 {\nl1: recv 8b from 0 tag 1\n}\n"
 
 
@@ -63,8 +66,8 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "forbidden"),
     [
-        (["predict", "llama3-8b-8xh100", "--quiet"], (*_READERS, *_SHOWN, *_ENGINES, "windtunnel.search", "scipy", "pyarrow")),
-        (["predict", "JOB.toml", "--quiet"], (*_READERS, *_SHOWN, *_ENGINES, "windtunnel.search", "scipy", "pyarrow")),
+        (["predict", "llama2-70b-64xh100", "--quiet"], _NOT_PREDICTED),
+        (["predict", "JOB.toml", "--quiet"], _NOT_PREDICTED),
         (
             ["collective", "--cluster", "h100-ib", "--gpus", "64", "--bytes", "1M"],
             (*_READERS, *_SHOWN, *_ENGINES, *_SIMULATOR, "windtunnel.workload.build", "windtunnel.network.lanes.build"),
@@ -80,6 +83,7 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
         ),
         (["search", "llama3-8b-8xh100", "--set", "plan.tp=1,2", "--jobs", "1", "--quiet"], (*_READERS, "scipy.stats")),
         (["serve-predict", "llama3.1-8b", "--on", "h100-ib", "--concurrency", "4", "--quiet"], ("scipy.stats",)),
+        (["catalog", "jobs"], (*_READERS, *_SIMULATOR[:-1], "windtunnel.workload", "windtunnel.network", "numpy")),
         (["--help"], ("windtunnel.spec", "windtunnel.engine", "numpy", "pydantic")),
     ],
 )  # fmt: skip

@@ -6,7 +6,7 @@ A mixer is one file of `workload/mixers/`, which has its rows too, and one line 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from windtunnel.base.errors import PlanError, SpecError
@@ -92,13 +92,20 @@ def _letters_of_layers(mixers: Iterable[Mixer]) -> str:
     return PAIRED + "".join(sorted(alone, key=lambda letter: not letter.isalpha()))
 
 
+def _ever_more_mixers() -> Iterator[Iterable[Mixer]]:
+    """None, the project's, all: a mixer that no letter needs stays unloaded, and with it the workload."""
+    yield ()
+    yield MIXERS.own_members.values()
+    yield MIXERS.values()
+
+
 def _pattern_check(letters_of: Callable[[Iterable[Mixer]], str]) -> Callable[[str], str]:
-    """A validator of a pattern: the project's letters, or those of all."""
+    """A validator of a pattern: letters that need no mixer, the project's, or those of all."""
 
     def check(pattern: str) -> str:
-        for mixers in (MIXERS.own_members, MIXERS):
-            letters = letters_of(mixers.values())
-            if re.fullmatch(rf"([{re.escape(letters)}][0-9]{{0,4}})+", pattern):
+        for mixers in _ever_more_mixers():
+            letters = letters_of(mixers)
+            if letters and re.fullmatch(rf"([{re.escape(letters)}][0-9]{{0,4}})+", pattern):
                 return pattern
         raise ValueError(f"letters out of {', '.join(letters)}, each with a count of at most 9999 behind it")
 

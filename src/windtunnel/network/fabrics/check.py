@@ -6,7 +6,6 @@ from functools import cache
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW
-from windtunnel.network.congestion import load_congestion
 from windtunnel.network.fabrics.drawn import is_drawn
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.load import load_fabric
@@ -49,6 +48,8 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
             f"{path}.planes", fabric.planes, f"1, or nic_ports ({fabric.nic_ports})", "Each port of a NIC is in a plane of its own."
         )
     if fabric.congestion is not None:
+        from windtunnel.network.congestion import load_congestion
+
         load_congestion(fabric.congestion, path=f"{path}.congestion")
     if fabric.is_grid:
         return

@@ -183,7 +183,7 @@ class Templates:
         """Calls inside a template."""
         if template not in self.within:
             piece = self.passes.get(template)
-            rows = () if piece is None else np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()
+            rows = () if piece is None else piece.rows[piece.live & (self.is_comm[piece.rows] > 0)].tolist()
             self.within[template] = {self.call_of[row] for row in rows}
         return self.within[template]
 
@@ -196,7 +196,7 @@ class Templates:
             place, slot = np.nonzero(piece.waits >= 0)
             awaited = piece.waits[place, slot].astype(np.int64)
             overlapped = calls_beside_computation(place, awaited, computes, call, self.stream[rows] == Stream.COMPUTE)
-            self.beside[template] = {self.call_of[row] for row in np.unique(rows[overlapped]).tolist()}
+            self.beside[template] = {self.call_of[row] for row in rows[overlapped].tolist()}
         return self.beside[template]
 
     def on_compute_stream(self, templates: Int32s) -> tuple[Bools, Bools]:
