@@ -180,8 +180,8 @@ def padded_rows(copies: Floats, active: Floats) -> Floats:
 
 
 PADDED = {"mxfp4": 256.0}
-"""Multiples to which both widths of experts are padded. TensorRT-LLM's kernels for MXFP4 on Blackwell, which vLLM and SGLang call
-too, need these (vllm/model_executor/layers/quantization/mxfp4.py, sglang/srt/layers/quantization/mxfp4.py)."""
+"""Multiples to which both widths of experts are padded: vLLM and SGLang do so for TensorRT-LLM's kernels of Blackwell
+(vllm/model_executor/layers/quantization/mxfp4.py at 007d500, sglang/srt/layers/quantization/mxfp4.py at 0043c43)."""
 
 
 def experts_seconds(curve: ExpertsCurve, dev: Device, form: str, of: Routed) -> Floats:
