@@ -50,7 +50,7 @@ LONGEST_SHORT = 30e-6
 SLOWEST_QUANTISING = 1.5
 """Fitted over timed seconds of quantising beyond which a table's layers are not those that the engine serves. TensorRT-LLM's are
 1.04 to 1.14 times as long, vLLM's 2.3 to 3.2 on all six GPUs: its collector (aiconfigurator, collector/vllm/collect_gemm.py) runs
-them outside of a compiled model, on weights that are all the same number, which draw less power."""
+layers outside of a compiled model, on weights that are all the same number, which draw less power: products then pass the peak."""
 
 TILES = {
     "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
