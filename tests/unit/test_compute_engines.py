@@ -236,6 +236,15 @@ def test_experts_by_hand() -> None:
     assert experts_seconds(curve, DEV, "fp8", routed)[0] == pytest.approx(expected, rel=1e-9)
 
 
+def test_experts_in_mxfp4_are_padded_to_whole_256s() -> None:
+    """One expert of 2880 x 90 reads weights of 3072 x 256."""
+    curve = ExpertsCurve(0.0, 1.0, 1e6, 0.0, 1e9, 1e9, 1.0)
+    one = [np.array([x]) for x in (1.0, 1.0, 1.0, 1.0)]
+    routed = Routed(*one, padded_rows(one[2], one[3]), *(np.array([x]) for x in (2880.0, 90.0, 3.0)))
+    weights = 3072 * 256 * 3 * FORMATS["mxfp4"].width / 3.35e12
+    assert experts_seconds(curve, DEV, "mxfp4", routed)[0] == pytest.approx(weights, rel=1e-3)
+
+
 def test_pointwise_kernels_by_hand() -> None:
     """Three launches of 2 us, and 10 MB at 0.8 of the bandwidth; what the L2 holds moves four times as fast where it is there."""
     curve = PointwiseCurve(2e-6, 0.8, cache=4.0)

@@ -14,6 +14,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.calibrate.engines.catalogue import GpuEngines, error_lines, fit_gpu
 from windtunnel.calibrate.engines.columns import held_out
+from windtunnel.calibrate.engines.fit import EngineFitter
 from windtunnel.calibrate.engines.score import score_curves
 from windtunnel.cli import main
 from windtunnel.compute.engines.curves import DecodeCurve, LinearCurve, PrefillCurve
@@ -96,6 +97,32 @@ def test_held_out_rows_are_the_same_in_every_run_and_a_fifth_of_shapes() -> None
 def test_products_that_wait_for_the_host_are_no_kernels(tmp_path: Path) -> None:
     tables(tmp_path, wait=80e-6)
     assert fit_gpu(wt.read_measured(tmp_path)).engines == {}
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1.0, True), (3.0, False)])
+def test_layers_that_quantise_by_other_kernels_are_not_those_served(tmp_path: Path, times: float, kept: bool) -> None:
+    tables(tmp_path)
+    draw = np.random.default_rng(4)
+    m, n, k = (2 ** draw.integers(low, high, 600) for low, high in ((0, 15), (8, 15), (8, 15)))
+    product = product_seconds(LINEAR, DEV, "fp8", m * 1.0, n * 1.0, k * 1.0)
+    alone = 3e-6 + 3.0 * m * k / (0.5 * H100.memory_bandwidth)
+    words = {"quant_dtype": "fp8"}
+    layers, scales, wholes = [], [], []
+    for a, b, c, of_product, quantising in zip(m, n, k, product, alone, strict=True):
+        layer = 1e3 * float(of_product + times * quantising)
+        layers.append({"op_name": "gemm", "gemm_dtype": "fp8", "m": int(a), "n": int(b), "k": int(c), "latency": layer})
+        half = {**words, "m": int(a), "k": int(c), "latency": 0.5e3 * float(quantising)}
+        scales.append({"op_name": "compute_scale", **half})
+        wholes.append({"op_name": "scale_matrix", **half})
+    path = next(tmp_path.rglob("gemm_perf.parquet"))
+    put(tmp_path, "gemm", "gemm", [*pq.read_table(path).to_pylist(), *layers])
+    sizes = list({(row["m"], row["k"]): number for number, row in enumerate(scales)}.values())
+    put(tmp_path, "quantize", "computescale", [scales[number] for number in sizes])
+    put(tmp_path, "quantize", "scale_matrix", [wholes[number] for number in sizes])
+    data = [one.data for one in wt.read_measured(tmp_path).engines if one.data is not None]
+    fitted = EngineFitter(DEV, "hopper", data, least=80).fit()
+    assert fitted is not None and "bf16" in fitted.curves.linear
+    assert ("fp8" in fitted.curves.linear, "linear fp8" in fitted.errors) == (kept, kept)
 
 
 def test_curves_are_scored_on_rows_of_any_gpu(tmp_path: Path) -> None:

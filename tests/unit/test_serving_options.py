@@ -22,7 +22,7 @@ from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSea
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "engine": ("trtllm", {"rate": 14.0}),
     "weights": ("fp8", {}),
-    "attention_weights": ("bf16", {"weights": "fp8"}),
+    "attention_weights": ("bf16", {"weights": "fp8", "rate": 20.0}),
     "kv": ("fp8", {"memory": 0.3, "rate": 20.0}),
     "isl": ("4000~0.2", {}),
     "osl": ("400~0.2", {}),

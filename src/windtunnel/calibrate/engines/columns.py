@@ -76,6 +76,19 @@ def pointwise_rows(data: Dataset) -> EngineRows | None:
     return _rows(part, {"moved": 3.0 * m * n}, m, held_out(n) if len(part) else None)
 
 
+def quantising_rows(data: Dataset) -> EngineRows | None:
+    """Quantising without a known scale, as a linear layer does it: finding scales, and quantising with them; widths are held out.
+    Sizes whose scales take no measurable time are left out."""
+    parts = [data.where(level="kernel", op="elementwise", name=name) for name in ("compute_scale", "scale_matrix")]
+    (scales, finding), (wholes, quantising) = ((_numbers(p, "m") + 1j * _numbers(p, "n"), _numbers(p, "seconds")) for p in parts)
+    sizes, first, second = np.intersect1d(scales, wholes, return_indices=True)
+    if not len(sizes):
+        return None
+    names = np.full(len(sizes), "quantising", np.object_)
+    what = {"m": sizes.real, "k": sizes.imag}
+    return EngineRows(what, finding[first] + quantising[second], sizes.real, names, held_out(sizes.imag))
+
+
 def cache_rows(data: Dataset, form: str, latent: bool) -> EngineRows | None:
     """Attention over caches of a format; heads, groups, head size and window are held out."""
     part = _starting(data.where(level="kernel", op="attention", dtype=form), "latent_decode of" if latent else "decode of")

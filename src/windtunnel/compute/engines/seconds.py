@@ -179,13 +179,20 @@ def padded_rows(copies: Floats, active: Floats) -> Floats:
     return np.asarray(active[:, None] * np.ceil(each[:, None] / TILES) * TILES, np.float64)
 
 
+PADDED = {"mxfp4": 256.0}
+"""Multiples to which both widths of experts are padded: vLLM and SGLang do so for TensorRT-LLM's kernels of Blackwell
+(vllm/model_executor/layers/quantization/mxfp4.py at 007d500, sglang/srt/layers/quantization/mxfp4.py at 0043c43)."""
+
+
 def experts_seconds(curve: ExpertsCurve, dev: Device, form: str, of: Routed) -> Floats:
     """[calls] seconds of fused experts."""
-    width = FORMATS[form].width
-    weights = of.active * of.hidden * of.inner * of.matrices * width / (curve.memory * dev.bandwidth)
+    width, multiple = FORMATS[form].width, PADDED.get(form, 1.0)
+    whole = replace(of, hidden=np.ceil(of.hidden / multiple) * multiple, inner=np.ceil(of.inner / multiple) * multiple)
+    each = whole.hidden * whole.inner * whole.matrices
+    weights = of.active * each * width / (curve.memory * dev.bandwidth)
     rate = curve.fraction * rate_of(dev, form)
     rows = of.padded * (1.0 + curve.tile / TILES)
-    products = (2.0 * rows * (of.hidden * of.inner * of.matrices)[:, None] / rate).min(axis=1)
+    products = (2.0 * rows * each[:, None] / rate).min(axis=1)
     joined = (weights**curve.blend + products**curve.blend) ** (1.0 / curve.blend)
     taken = 1.0 if form == "mxfp4" else width if FORMATS[form].peaks else 2.0  # bytes of an input of the products
     own = of.copies * (of.hidden * (taken + 6.0) + 2.0 * of.inner * of.matrices) + 4.0 * of.tokens * of.hidden
