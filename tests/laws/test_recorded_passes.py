@@ -63,7 +63,7 @@ def written(job: Job, one_by_one: bool) -> tuple[object, ...] | str:
     costs = Setting().price(workload)
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
-            patch.setattr(Replicated, "group_passes", lambda *_: None)
+            patch.setattr(Replicated, "record_stopped", lambda *_: None)
             patch.setattr(PipelineTransfers, "columns", lambda *of: OneByOne(*of))
         try:
             builder, stages = lowering.write_stages(workload, costs)

@@ -175,8 +175,8 @@ class _Turns(NamedTuple):
     """The turns of a stage's schedule: each is a pass, or a pair.
 
     `actions` [n, 4] is `schedules.table`; `first` [turns]: its first action; `interrupted` [turns]: whether calls or copies
-    interrupt it; `whole` [n]: the contrary, by action. `groups`: interrupted passes that are written as columns; None: all of them
-    are written one by one.
+    interrupt it; `whole` [n]: the contrary, by action. `recorded`: interrupted passes that are written as columns; None: all of
+    them are written one by one.
     """
 
     stage: Stage
@@ -186,7 +186,7 @@ class _Turns(NamedTuple):
     first: Int64s
     interrupted: Bools
     whole: Bools
-    groups: list[StoppedPass] | None
+    recorded: list[StoppedPass] | None
 
     @classmethod
     def of(cls, stage: Stage, sharding: Sharding) -> _Turns:
@@ -196,8 +196,8 @@ class _Turns(NamedTuple):
             interrupted = np.logical_or.reduceat(stopped, first)
             stopped = np.repeat(interrupted, np.diff(np.append(first, len(order))))
         whole = ~stopped
-        groups = None if stage.apart is not None else sharding.group_passes(actions, stopped)
-        return cls(stage, sharding, order, actions, first, interrupted, whole, groups)
+        recorded = None if stage.apart is not None else sharding.record_stopped(actions, stopped)
+        return cls(stage, sharding, order, actions, first, interrupted, whole, recorded)
 
 
 def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardings: Sequence[Sharding]) -> list[int]:
@@ -206,17 +206,17 @@ def _append_passes(stages: Sequence[Stage], transfers: PipelineTransfers, shardi
     turns = [_Turns.of(stage, sharding) for stage, sharding in zip(stages, shardings, strict=True)]
     if transfers.ahead:
         return [_append_ahead(each.stage, transfers, each.sharding, each.order, each.first.tolist()) for each in turns]
-    if all(each.groups is None and each.interrupted.all() for each in turns):  # nothing for columns
+    if all(each.recorded is None and each.interrupted.all() for each in turns):  # nothing for columns
         return [_append_parts(each, transfers, None, 0) for each in turns]
     begins = np.cumsum([0, *(len(each.actions) for each in turns)])
     actions = np.concatenate([each.actions for each in turns])
     owner = np.repeat(np.arange(len(stages)), np.diff(begins))
-    groups = [(at, each.groups or ()) for at, each in zip(begins.tolist(), turns, strict=False)]
-    columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), groups)
+    recorded = [(at, each.recorded or ()) for at, each in zip(begins.tolist(), turns, strict=False)]
+    columns = transfers.columns(stages, owner, actions, _run_templates(turns, owner, actions), recorded)
     lasts, at = [], 0
     for each in turns:
         until = at + len(each.first)
-        if each.groups is None:
+        if each.recorded is None:
             lasts.append(_append_parts(each, transfers, columns, at))
         else:
             lasts.append(columns.append(each.stage, at, until, ())[0])

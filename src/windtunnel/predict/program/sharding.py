@@ -58,7 +58,7 @@ class Sharding(Protocol):
     def stops(self, actions: Int64s) -> Bools:
         """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
+    def record_stopped(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         """The actions [n] that stop, in their order; None if they can only be run one by one."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
@@ -143,7 +143,7 @@ class FullySharded:
                 self._scatter(action.chunk, position, last, action.micro_batch == self.last[action.chunk])
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
+    def record_stopped(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         return None
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
@@ -307,7 +307,7 @@ class Replicated:
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
-    def group_passes(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
+    def record_stopped(self, actions: Int64s, stopped: Bools) -> list[StoppedPass] | None:
         stage = self.stage
         if stage.apart is not None or stage.live is not None or self.copies.active:
             return None

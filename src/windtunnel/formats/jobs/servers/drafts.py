@@ -29,14 +29,19 @@ class Drafts(NamedTuple):
     ignored: list[str]
 
 
+def _table_of(stated: Any, option: str) -> Any:
+    """What `option` states, read if it is text. SpecError for no JSON."""
+    if not isinstance(stated, str):
+        return stated
+    try:
+        return json.loads(stated)
+    except ValueError:
+        raise SpecError(option, stated[:60], "a JSON object") from None
+
+
 def drafts_of(read: Mapping[str, Any]) -> Drafts:
     """What a table says (`speculative`, of vLLM and TensorRT-LLM), or SGLang's flags (`algorithm`). SpecError for no JSON."""
-    table = read.get("speculative")
-    if isinstance(table, str):
-        try:
-            table = json.loads(table)
-        except ValueError:
-            raise SpecError("--speculative-config", table[:60], "a JSON object") from None
+    table = _table_of(read.get("speculative"), "--speculative-config")
     said, assumed, ignored = isinstance(table, Mapping), list[str](), list[str]()
     if isinstance(table, Mapping):
         method = str(table.get("method") or table.get("decoding_type") or ("draft" if table.get("model") else "")).lower()
@@ -94,13 +99,8 @@ def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Fields of a served job from `compilation_config` and the largest captured pass, and what is not modelled, in words: its
     cudagraph_mode says whether passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode).
     A number alone is a level of optimisation. SpecError for no JSON."""
-    table = read.get("compiled")
+    table = _table_of(read.get("compiled"), "--compilation-config")
     largest: dict[str, Any] = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
-    if isinstance(table, str):
-        try:
-            table = json.loads(table)
-        except ValueError:
-            raise SpecError("--compilation-config", table[:60], "a JSON object") from None
     if not isinstance(table, Mapping):
         return largest, [] if table is None else ["not modelled: --compilation-config"]
     mode = str(table.get("cudagraph_mode", "")).upper()
