@@ -207,8 +207,8 @@ def test_counts_of_words() -> None:
 def test_a_script_that_names_a_server_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's rollout names sglang, so that both the reader of servers and verl's ask for its commands."""
     walked: list[str] = []
-    walk = command.commands_of
-    monkeypatch.setattr(command, "commands_of", lambda text, *more: (walked.append(text), walk(text, *more))[1])
+    walk = command._Script.run
+    monkeypatch.setattr(command._Script, "run", lambda script, text: (walked.append(text), walk(script, text))[1])
     line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=sglang actor_rollout_ref.model.path=Qwen/Qwen2.5-7B"
     (tmp_path / "run.sh").write_text(f"{line} trainer.n_gpus_per_node=8\n", encoding="utf-8")
     assert import_job(tmp_path / "run.sh").model.name == "qwen2.5-7b"

@@ -191,7 +191,7 @@ def servers_of(asked: ServeOptions) -> tuple[Server, Server | None]:
     from windtunnel.serving import ServePlan, server_of
     from windtunnel.serving.server import first_plan_of, prefill_of, server_model
 
-    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
+    whole = load_model_apart(str(asked.model), path="MODEL") if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     changes, tp = list(asked.overrides), asked.tp
     if tp is None:
@@ -220,11 +220,15 @@ def _settings_of(asked: ServeOptions | ServeSearchOptions) -> EngineSettings:
 
 def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `said` that nothing states."""
-    defaults = {one.name: one.default for one in fields(ServeOptions)}
-    stated = {name for name, default in defaults.items() if name != "model" and getattr(options, name) != default}
+    stated = _stated(options)
     if {"rate", "concurrency"} & stated:
         stated |= {"rate", "concurrency"}
     return {name: value for name, value in said.items() if name not in stated}
+
+
+def _stated(options: ServeOptions) -> set[str]:
+    """The names of the options that are not their defaults, the model's left out."""
+    return {one.name for one in fields(ServeOptions) if one.name != "model" and getattr(options, one.name) != one.default}
 
 
 def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
@@ -235,12 +239,15 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     launched = launched_server(options.model)
     if launched is None:
         return options, ()
+    from windtunnel.formats.jobs.scripts.script_call import file_of
     from windtunnel.formats.jobs.servers.drafts import weights_of
     from windtunnel.jobs.imports import load_model_apart
 
-    where = Path(str(options.model)).name if not any(letter.isspace() for letter in str(options.model)) else "the line"
+    launched.check_unset(_stated(options), str(options.model))
+    file = file_of(str(options.model))
+    where = Path(file).name if not any(letter.isspace() for letter in file) else "the line"
     said = dict(launched.fields)
-    whole = load_model_apart(said["model"], launched.assumed)
+    whole = load_model_apart(said["model"], launched.assumed, "MODEL")
     if options.weights is None and launched.quantization and whole.checkpoint is None:
         said["weights"] = weights_of(launched.quantization)
         if said["weights"] is None:
@@ -291,7 +298,7 @@ def answer_search(asked: ServeSearchOptions) -> ServeFront:
     from windtunnel.serving.server import probe_job
     from windtunnel.serving.whole_load import size_fleets
 
-    whole = load_model_apart(str(asked.model)) if isinstance(asked.model, (str, Path)) else asked.model
+    whole = load_model_apart(str(asked.model), path="MODEL") if isinstance(asked.model, (str, Path)) else asked.model
     machine = cluster_table(str(asked.on)) if isinstance(asked.on, (str, Path)) else asked.on
     probe = probe_job(whole, machine, asked.gpus, list(asked.overrides))
     question = ServeQuestion(

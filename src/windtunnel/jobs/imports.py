@@ -85,19 +85,19 @@ def apply_deepspeed(path: Path, base: str | None, overrides: list[str], model: s
     return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed), imported=imported)
 
 
-def load_model_apart(model: str, assumed: list[str] | None = None) -> Model:
-    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder. What the model
-    lacks of the one that the name means joins `assumed`."""
+def load_model_apart(model: str, assumed: list[str] | None = None, path: str = "--model") -> Model:
+    """The model of `--model`, or of the argument `path`: a name of the catalogue or of a hub, or a file. SpecError for one that is
+    no decoder. What the model lacks of the one that the name means joins `assumed`."""
     found = load_model(model) if model in names("models") else None
     if found is None and not Path(model).is_file():
         found = catalogue_model(model, assumed)
         if found is None:
-            raise unknown_model("--model", model)
+            raise unknown_model(path, model, "--model CONFIG.JSON" if path == "--model" else "CONFIG.JSON in place of the name")
     if found is None and _is_own_model(Path(model)):
         found = load_model(Path(model))
     found = found or import_job(Path(model)).model
     if not isinstance(found, Model):
-        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+        raise SpecError(path, model, "a decoder of the catalogue, or a config.json")
     return found
 
 

@@ -14,6 +14,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import read_text, without_gz
 from windtunnel.formats.jobs.rl.script import TOOLS, is_trainer, read_trainer
 from windtunnel.formats.jobs.rl.trainer import LENGTHS_ASSUMED, LONGEST_SAMPLES, UPDATE_ALONE
+from windtunnel.formats.jobs.scripts.script_call import call_of, file_of
 from windtunnel.formats.logs.rl_steps import read_rl_steps
 from windtunnel.formats.logs.verl import PHASES
 from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
@@ -52,10 +53,13 @@ def load_rl(
     overrides: Sequence[str] = (),
     log: str | Path | None = None,
 ) -> RLJob:
-    """The job that `source` describes, on the machine `on` if it is given. Raises WindtunnelError with what to type instead."""
+    """The job that `source` describes, also a script with what it is started with, on the machine `on` if it is given. Raises
+    WindtunnelError with what to type instead."""
     changes = list(overrides)
     if isinstance(source, Mapping):
         table = dict(source)
+    elif call_of(source) is not None:
+        return _with_lengths(_from_trainer(Path(source), on, changes), log)
     else:
         path = Path(source)
         if not path.is_file() and (found := _from_model(str(source), on, changes)) is not None:
@@ -112,7 +116,7 @@ def _from_trainer(path: Path, on: str | Path | None, changes: list[str]) -> RLJo
     stated_gpus = next((override(text)["cluster"]["gpus"] for text in reversed(changes) if _field(text) == "cluster.gpus"), None)
     found = read_trainer(path, stated_gpus if isinstance(stated_gpus, int) else None)
     if found is None:
-        text = read_text(path, LARGEST_LOG, "a script")
+        text = read_text(Path(file_of(str(path))), LARGEST_LOG, "a script")
         hint = hint_of_text(text, _TYPED) if tool_of_text(text) else ""
         if read_rl_steps(path, text):
             hint = f"It is a console log, which stands beside a script: windtunnel rl-predict SCRIPT --on CLUSTER --log {path}."

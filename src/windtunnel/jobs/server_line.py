@@ -20,23 +20,25 @@ WANTED = "a line that starts vLLM, SGLang, TensorRT-LLM, Dynamo, LMDeploy or TGI
 
 
 def launched_server(source: Any) -> LaunchedServer | None:
-    """The server that a file or a line starts; None for a model's name or file. SpecError for a text that starts none, or one that
-    names no model."""
+    """The server that a file, a script with what it is started with, or a line starts; None for a model's name or file. SpecError
+    for a text that starts none, or one that names no model."""
     if not isinstance(source, (str, Path)):
         return None
     text = str(source)
     line = isinstance(source, str) and len(text.split()) > 1 and not (len(text) <= LONGEST and Path(text).is_file())
     if not line and (len(text) > LONGEST or without_gz(Path(text)).suffix.lower() in _TABLES or not Path(text).is_file()):
         return None
+    from windtunnel.formats.jobs.scripts.script_call import call_of
     from windtunnel.formats.jobs.servers.launch import read_launch
     from windtunnel.formats.text.source import read_source
     from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 
-    found = read_launch(text + "\n" if line else Path(text))
+    call = call_of(text)
+    found = read_launch(Path(text) if call is not None or not line else text + "\n")
     if found is None:
-        content = text if line else read_source(Path(text))[0]
+        content = text if line and call is None else read_source(Path(text) if call is None else call.script)[0]
         hint = "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2."
         raise SpecError("MODEL", text[:60], WANTED, hint_of_text(content, _TYPED) if tool_of_text(content) else hint)
-    if "model" not in found.fields:
+    if "model" not in found.fields and "model" not in found.unset:
         raise SpecError("MODEL", text[:60], f"a line of {found.tool.title} that names its model")
     return found

@@ -86,6 +86,9 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     if keys.get("rl_update"):
         assumed.append(UPDATE_ALONE)
     model, held = _model(keys, stated, assumed)
+    if model.mtp_layers:
+        assumed.append("no layers that predict further tokens: transformers' models leave them out")
+        model = model.model_copy(update={"mtp_layers": 0})
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
     gpus = _gpus(keys, stated, on, assumed)
     plan = _plan(keys, tool if form != "accelerate" else replace(tool, micro=1), model, gpus, stated, assumed)

@@ -14,7 +14,7 @@ import msgspec
 
 from windtunnel.base.errors import FileError
 from windtunnel.spec.loading.files import parse_json as spec_json
-from windtunnel.spec.loading.files import read_text, shape_trouble
+from windtunnel.spec.loading.files import read_text, refuse_constant, shape_trouble
 
 LARGEST = 4 * 2**20
 """Bytes. The longest configurations in use are some tens of KiB."""
@@ -37,9 +37,10 @@ def read_source(source: str | Path) -> tuple[str, str]:
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """The object in `text`; `FileError` if it is cut off, is not an object, repeats a key, nests too deep or holds NaN."""
+    """The object in `text`; `FileError` if it is cut off, is not an object, repeats a key, nests too deep or holds NaN. Limits that
+    are Infinity, as transformers writes them (`time_step_limit`), are numbers."""
     try:
-        data = spec_json(text)
+        data = spec_json(text, lambda name: refuse_constant(name) if name == "NaN" else float(name))
     except RecursionError:
         raise FileError(where, "objects in each other without end", "at most 50 levels") from None
     except ValueError as error:

@@ -90,12 +90,14 @@ def read_text(path: Path, largest: int, wanted: str) -> str:
         raise FileError(shown, "bytes that are not UTF-8 text", wanted) from None
 
 
-def parse_json(text: str) -> object:
-    """The document in `text`; ValueError if it is cut off, repeats a key or holds NaN, RecursionError if it nests without end."""
-    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_refuse_duplicates)
+def parse_json(text: str, constant: Callable[[str], object] | None = None) -> object:
+    """The document in `text`; ValueError if it is cut off, repeats a key or holds NaN, RecursionError if it nests without end.
+    `constant`: what NaN, Infinity and -Infinity are instead."""
+    return json.loads(text, parse_constant=constant or refuse_constant, object_pairs_hook=_refuse_duplicates)
 
 
-def _refuse(name: str) -> object:
+def refuse_constant(name: str) -> object:
+    """ValueError: JSON has no NaN and no Infinity."""
     raise ValueError(f"{name} is not a number that can be used")
 
 

@@ -6,6 +6,7 @@ Keys of a config.json that change a network's numbers and no second. A value of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -159,6 +160,17 @@ def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, 
     )
 
 
+def _by_architecture(config: Mapping[str, Any]) -> str | None:
+    """The known type whose class a file names, as repacked checkpoints do (DeepseekV4ForCausalLM), where reading a file as a
+    usual decoder would be wrong; None for others."""
+    listed = config.get("architectures")
+    names = (
+        [re.sub(r"For[A-Z]\w+$", "", name).lower() for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    )
+    unusual = (kind for kind, family in FAMILIES.items() if family.hybrid or family.rewrite is not None)
+    return next((kind for kind in unusual if kind.replace("_", "") in names), None)
+
+
 def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tuple[str, Family]:
     """The type and what is known of it; a type that is not known is `UNKNOWN`, where the file has the usual keys."""
     kind = config.get("model_type")
@@ -178,6 +190,9 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         )
     if kind in NOT_DECODERS:
         raise SpecError("model_type", kind, "a decoder that is modelled", f"Not modelled: {NOT_DECODERS[kind]}.")
+    if kind not in FAMILIES and (named := _by_architecture(config)) is not None:
+        assumed.append(f"model_type {kind} is taken for {named}, by its architecture")
+        kind = named
     if kind in FAMILIES:
         family = FAMILIES[kind]
         moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if not _mixture(family) else []

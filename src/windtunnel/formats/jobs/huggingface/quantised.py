@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from windtunnel.base.files import table_beside
@@ -297,27 +299,46 @@ PARTS = {
 
 def _share_kept(found: Quantisation, names: Iterable[str], layers: int, which: Callable[[Iterable[bool]], bool]) -> float:
     """The share of layers of which `which` (any or all) of these names stay in 16 bits."""
+    only, skipped = _compile_patterns(found.only), _compile_patterns(found.skipped)
+
+    def stays_wide(name: str) -> bool:
+        return bool(found.only) and not _is_named(only, name) or _is_named(skipped, name)
+
     tried = range(0, layers, layers // 200 + 1)
-    kept = sum(which(_stays_wide(found, f"model.layers.{layer}.{name}") for name in names) for layer in tried)
+    kept = sum(which(stays_wide(f"model.layers.{layer}.{name}") for name in names) for layer in tried)
     return kept / max(len(tried), 1)
 
 
-def _stays_wide(found: Quantisation, name: str) -> bool:
-    """Whether a linear layer stays in 16 bits."""
-    if found.only and not any(_matches(pattern, name) for pattern in found.only):
-        return True
-    return any(_matches(pattern, name) for pattern in found.skipped)
+class _Patterns(NamedTuple):
+    """Names of linear layers: `plain` ones, whole runs of parts of their paths, and `searches` for the others."""
+
+    plain: frozenset[str]
+    searches: tuple[Callable[[str], Any], ...]
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern names a linear layer: a regular expression after "re:", else a part of its path with * and ?. Prefixes of
-    multimodal models ("language_model.") are left aside."""
-    expression = pattern.startswith("re:")
-    bare = re.sub(r"(language_model|thinker|text_model)\\?\.", "", pattern[3:] if expression else pattern)
-    if expression:
-        try:
-            return re.match(bare, name) is not None
-        except re.error:
-            return False
-    text = re.escape(bare.strip(".").removeprefix("*.")).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.search(rf"(?:^|\.)(?:{text})(?:\.|$)", name) is not None
+def _is_named(patterns: _Patterns, name: str) -> bool:
+    """Whether one of the patterns names a linear layer."""
+    parts = name.split(".")
+    paths = (".".join(parts[first:end]) for first in range(len(parts)) for end in range(first + 1, len(parts) + 1))
+    return any(path in patterns.plain for path in paths) or any(search(name) is not None for search in patterns.searches)
+
+
+@lru_cache(maxsize=16)
+def _compile_patterns(patterns: tuple[str, ...]) -> _Patterns:
+    """Of a checkpoint's patterns, tens of thousands in one of mixed formats: a regular expression after "re:", else a part
+    of a path with * and ?. Prefixes of multimodal models ("language_model.") are left aside."""
+    plain: set[str] = set()
+    searches: list[Callable[[str], Any]] = []
+    for pattern in patterns:
+        expression = pattern.startswith("re:")
+        bare = re.sub(r"(language_model|thinker|text_model)\\?\.", "", pattern[3:] if expression else pattern)
+        text = bare.strip(".").removeprefix("*.")
+        if expression:
+            with suppress(re.error):
+                searches.append(re.compile(bare).match)
+        elif "*" in text or "?" in text:
+            text = re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
+            searches.append(re.compile(rf"(?:^|\.)(?:{text})(?:\.|$)").search)
+        else:
+            plain.add(text)
+    return _Patterns(frozenset(plain), tuple(searches))

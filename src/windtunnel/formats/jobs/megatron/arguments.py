@@ -11,7 +11,7 @@ from windtunnel.formats.jobs.keys import is_harmless
 from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.scripts.command import commands_of, launch
+from windtunnel.formats.jobs.scripts.command import ScriptCommands, launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -194,10 +194,10 @@ def _launcher_of(listed: list[tuple[str, list[str]]], text: str, where: str, sta
     flags alone those that are a launcher's."""
     if not text.lstrip().startswith("--"):
         folder = stated.script.parent if stated.script is not None else None
-        commands, environment = commands_of(text, where, stated.arguments, stated.environment, stated.script)
-        chosen = max(commands, key=lambda words: sum(word.startswith("--") for word in words), default=[])
+        script = ScriptCommands(text, where, stated.arguments, stated.environment, stated.script)
+        chosen = max(script.commands, key=lambda words: sum(word.startswith("--") for word in words), default=[])
         end = next((place for place, word in enumerate(chosen) if word.endswith(".py") or word in ("megatron", "swift")), 0)
-        found = launcher_of(chosen[:end] or chosen, environment, folder)
+        found = launcher_of(chosen[:end] or chosen, script.variables, folder)
         if found != Launched():
             return found
     flags = {LAUNCHER[flag]: values[0] for flag, values in listed if flag in LAUNCHER and values}

@@ -10,7 +10,8 @@ from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.rl import areal, nemo_rl, openrlhf, roll, skyrl, slime, trl, verl
 from windtunnel.formats.jobs.rl.trainer import RLTrainer
 from windtunnel.formats.jobs.rl_sections import of_rl_trainer
-from windtunnel.formats.jobs.scripts.command import commands_of, launch
+from windtunnel.formats.jobs.scripts.command import ScriptCommands, launch
+from windtunnel.formats.jobs.scripts.script_call import call_of
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.text.source import read_source
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -29,23 +30,27 @@ def is_trainer(path: Path) -> bool:
     return of_rl_trainer(table) or trl.is_grpo(table)
 
 
-def read_trainer(path: Path, gpus: int | None = None) -> RLTrainer | None:
-    """What the last command of a script that starts an RL trainer states, or a configuration of one; None for another file.
+def read_trainer(source: Path, gpus: int | None = None) -> RLTrainer | None:
+    """What the last command of a script that starts an RL trainer states, or a configuration of one; None for another file. A
+    script may have in front of it, and behind it, what it is started with.
 
     `gpus`: of all together, where the user states them. Raises as `read_source` and `read_table`, and SpecError where a batch hangs
     on GPUs that nothing states.
     """
+    call = call_of(source)
+    path, arguments, environment = (source, (), {}) if call is None else (call.script, call.arguments, call.environment)
     if without_gz(path).suffix.lower() in SUFFIXES:
         return _of_table(nemo_rl.open_defaults(read_table(path), path.parent), gpus)
     text, where = read_source(path)
-    commands, environment = commands_of(text, where, (), {}, path)
-    for command in reversed(commands):
+    script = ScriptCommands(text, where, arguments, environment, path)
+    for command in reversed(script.commands):
         for read in OF_COMMANDS:
             if (found := read(command)) is not None:
                 return found
-    if (found := slime.read_words(launch(text, where, path=path)[0])) is not None:  # as Megatron-LM's flags are read
+    words = launch(text, where, arguments, environment, path)[0]
+    if (found := slime.read_words(words)) is not None:  # as Megatron-LM's flags are read
         return found
-    table = table_of_commands(commands, environment, path.parent)
+    table = table_of_commands(script.commands, script.variables, path.parent)
     return None if table is None else _of_table(table, gpus)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format
+from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, written_file
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, open_array, slurm_variables, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
@@ -102,29 +102,9 @@ def launch(
     )
 
 
-def commands_of(
-    text: str,
-    where: str,
-    arguments: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-    path: Path | None = None,
-) -> tuple[list[list[str]], Mapping[str, str]]:
-    """Every command of a script with its words filled in, and the variables that it or Slurm sets. As `launch` otherwise."""
-    if len(text) > LARGEST_SCRIPT:
-        raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
-    script = _Script(where, tuple(arguments), environment or {}, path)
-    script.run(text)
-    found: dict[str, str] = {}
-    for name in script.values.assigned:
-        value = script.values.of(name)
-        if len(value) == 1:  # no array
-            found[name] = value[0]
-    return script.commands, {**slurm_variables(text), **(environment or {}), **found}
-
-
 @dataclass(frozen=True)
 class ScriptCommands:
-    """A script's commands and variables as of `commands_of`, walked over once however many readers ask for them."""
+    """A script's commands and variables, walked over once for all readers that ask. Arguments and errors as of `launch`."""
 
     text: str
     where: str
@@ -133,16 +113,29 @@ class ScriptCommands:
     path: Path | None = None
 
     @cached_property
-    def _walk(self) -> tuple[list[list[str]], Mapping[str, str]]:
-        return commands_of(self.text, self.where, self.arguments, self.environment, self.path)
+    def _walked(self) -> _Script:
+        if len(self.text) > LARGEST_SCRIPT:
+            raise FileError(self.where, f"{len(self.text)} characters", f"a script of at most {LARGEST_SCRIPT}")
+        script = _Script(self.where, tuple(self.arguments), self.environment, self.path)
+        script.run(self.text)
+        return script
 
     @property
     def commands(self) -> list[list[str]]:
-        return self._walk[0]
+        """Every command with its words filled in."""
+        return self._walked.commands
+
+    @cached_property
+    def variables(self) -> Mapping[str, str]:
+        """What the script or Slurm sets; no arrays."""
+        values = self._walked.values
+        found = {name: value[0] for name in values.assigned if len(value := values.of(name)) == 1}
+        return {**slurm_variables(self.text), **self.environment, **found}
 
     @property
-    def variables(self) -> Mapping[str, str]:
-        return self._walk[1]
+    def written(self) -> Mapping[str, str]:
+        """The lines of the files that it writes with here-documents, by name without folder."""
+        return self._walked.written
 
 
 def _flags(command: list[str]) -> int:
@@ -163,6 +156,7 @@ class _Script:
     depth: int = 0
     walked: int = 0
     files: dict[Path, None] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = Values(self.where, list(self.arguments), self.environment)
@@ -233,12 +227,24 @@ class _Script:
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
                     self.functions[node_text(name)] = body
-            case "redirected_statement" if (body := heredoc_of(node)) is not None and node_text(node).startswith("read "):
-                head = node.child_by_field_name("body")
-                names = [] if head is None else [node_text(child) for child in head.named_children]
-                self.values.set(names[-1] if names else "", [self.values.heredoc(body)])  # read -r -d '' NAME <<EOF
+            case "redirected_statement" if (body := heredoc_of(node)) is not None and self.keep_lines(node, body):
+                return
             case kind if kind in _BLOCKS:
                 self.block(node)
+
+    def keep_lines(self, node: Node, body: Node) -> bool:
+        """Keeps a here-document in the variable or the file that it goes to; False where another command takes it."""
+        if node_text(node).startswith("read "):  # read -r -d '' NAME <<EOF
+            head = node.child_by_field_name("body")
+            names = [] if head is None else [node_text(child) for child in head.named_children]
+            self.values.set(names[-1] if names else "", [self.values.heredoc(body)])
+            return True
+        named = written_file(node)
+        if named is not None:
+            name = self.values.text(named, keep=True).rpartition("/")[2]
+            before = self.written.get(name, "") + "\n" if ">>" in node_text(node).partition("\n")[0] else ""
+            self.written[name] = before + self.values.heredoc(body)
+        return named is not None
 
     def command(self, node: Node) -> None:
         for child in node.named_children:  # X=1 command

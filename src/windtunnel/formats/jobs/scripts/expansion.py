@@ -24,6 +24,17 @@ def heredoc_of(node: Node) -> Node | None:
     return None
 
 
+def written_file(node: Node) -> Node | None:
+    """The name of the file that a statement writes its here-document to: `cat > FILE <<EOF`, `tee FILE <<EOF`; None for others."""
+    command = next((child for child in node.named_children if child.type == "command"), None)
+    if command is None or (command.text or b"").split()[0] not in (b"cat", b"tee", b"sudo"):
+        return None
+    inside = [part for child in node.named_children if child.type == "heredoc_redirect" for part in child.named_children]
+    redirects = [one for one in (*node.named_children, *inside) if one.type == "file_redirect"]
+    named = redirects[-1] if redirects and (command.text or b"").startswith(b"cat") else command
+    return named.named_children[-1] if named is not command or len(command.named_children) > 1 else None
+
+
 def expr(words: Sequence[str]) -> str | None:
     """What `expr A op B op C` prints for whole numbers, products before sums; None for other words."""
     if len(words) % 2 == 0 or len(words) > _MOST_TERMS or not all(re.fullmatch(r"-?\d{1,15}", word) for word in words[::2]):
@@ -43,12 +54,28 @@ def expr(words: Sequence[str]) -> str | None:
     return str(total) if abs(total) < 10**15 else None
 
 
+_DIRECTIVE = re.compile(r"%[-+ 0#]*\d*(?:\.\d+)?[sdifguq]")
+
+
 def print_format(pattern: str, words: Sequence[str]) -> str:
-    """What `printf` makes of a pattern with `%s` and `%d`; the pattern as it is where it asks for more than there is."""
-    if pattern.count("%s") + pattern.count("%d") > len(words):
+    """What `printf` makes of a pattern with `%s`, `%d`, `%.2f` and the like, again while words are left; the pattern as it is where
+    it asks for more than there is, or for a number and gets none."""
+    count, left, printed = len(_DIRECTIVE.findall(pattern)), list(words), [""]
+    if count == 0 or len(words) % count or not words:
         return pattern
-    left = list(words)
-    return re.sub(r"%[sd]", lambda _: left.pop(0), pattern)
+
+    def fill(found: re.Match[str]) -> str:
+        word, kind = left.pop(0), found[0][-1]
+        return (
+            word if kind in "sq" else found[0].replace("i", "d").replace("u", "d") % (int(word) if kind in "diu" else float(word))
+        )
+
+    try:
+        while left:
+            printed.append(_DIRECTIVE.sub(fill, pattern))
+    except ValueError:
+        return pattern
+    return "".join(printed)
 
 
 def operator_of(node: Node) -> tuple[str, Node | None]:

@@ -15,6 +15,11 @@ _MOST_NAMES = 1000
 _A_NUMBER = "a whole number"
 
 
+def unset_names(text: str) -> list[str]:
+    """The variables that a text still names, each once."""
+    return list(dict.fromkeys(_VARIABLE.findall(text)))
+
+
 @dataclass(frozen=True)
 class PassedBranch:
     """An `if` or a `case` that took no branch: what it compared, the variables that its branches set, and the flags in them.
@@ -49,7 +54,7 @@ class OpenQuestions:
 
         SpecError names every parameter that a flag or a choice needs, with its values; UnknownName a value that no branch has.
         """
-        unset = {name for words in given.values() for word in words for name in _VARIABLE.findall(word)}
+        unset = {name for words in given.values() for word in words for name in unset_names(word)}
         wanted: dict[int | str, dict[str, None]] = {}
         needed = False
         for choice in self.choices:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, operator_of, slice_of
+from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, operator_of, print_format, slice_of
 from windtunnel.formats.jobs.scripts.wide_characters import node_text, widen
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Values:
     def assign(self, node: Node) -> None:
         """An assignment `NAME=VALUE`, `NAME+=VALUE` or `NAME=(…)`."""
         name_node, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name_node is not None and name_node.type == "subscript" and value is not None:
+            self._assign_element(name_node, self.text(value, keep=True))
         if name_node is None or name_node.type != "variable_name":
             return
         name = node_text(name_node)
@@ -97,11 +99,46 @@ class Values:
             listed = ["".join((*before[:1], *listed)), *before[1:]] if joined else before + listed
         self.set(name, listed)
 
+    def _assign_element(self, subscript: Node, value: str) -> None:
+        """An assignment `NAME[INDEX]=VALUE`: of a list up to its next element, else of a map, whose words are "[KEY]=VALUE"."""
+        name, index = (subscript.child_by_field_name(part) for part in ("name", "index"))
+        if name is None or index is None:
+            return
+        listed, key = list(self.of(node_text(name))), self.text(index)
+        if key.isdecimal() and int(key) <= len(listed) and not _is_map(listed):
+            listed[int(key) : int(key) + 1] = [value]
+        else:
+            listed = [word for word in listed if not word.startswith(f"[{key}]=")] + [f"[{key}]={value}"]
+        self.set(node_text(name), listed)
+
+    def _element(self, node: Node) -> str | None:
+        """What `${NAME[INDEX]}` is, and how much `${#NAME[@]}` counts; None where it is not set, and for other expansions."""
+        node = node.named_children[0] if node.type == "string" and len(node.named_children) == 1 else node
+        subscript = next((child for child in node.named_children if child.type == "subscript"), None)
+        name, index = (subscript.child_by_field_name(part) for part in ("name", "index")) if subscript else (None, None)
+        if name is None or index is None:
+            return None
+        listed, key = self.of(node_text(name)), self.text(index)
+        self._use(node_text(name))
+        if node_text(index) in ("@", "*"):
+            return (
+                str(len(listed)) if node_text(name) in self._lists and any(child.type == "#" for child in node.children) else None
+            )
+        if _is_map(listed):
+            return next((word.partition("]=")[2] for word in listed if word.startswith(f"[{key}]=")), None)
+        place = key if _NUMBER.fullmatch(key) else (self._value(key) or "0") if listed else ""
+        return listed[int(place)] if _NUMBER.fullmatch(place) and -len(listed) <= int(place) < len(listed) else None
+
     def words(self, node: Node) -> list[str]:
         """The words that a node stands for: an array's elements, the pieces of an unquoted variable, else one word."""
         if node.type == "comment":
             return []
+        if node.type == "command_name" and len(node.named_children) == 1:
+            return self.words(node.named_children[0])
         reference = _reference(node)
+        if reference is not None and (reference[1] not in ("", "@", "*") or self._element(node) is not None):
+            text = self.text(node, keep=True)
+            return [text] if node.type == "string" else text.split()
         if reference is not None and not operator_of(node)[0]:
             name, index = reference
             if index in ("@", "*") and name not in self._lists and not self._default(node):
@@ -166,8 +203,10 @@ class Values:
             body = heredoc_of(inner)
             return self.heredoc(body) if body is not None and node_text(inner).startswith("cat") else None
         if inner.type == "command" and node_text(inner).startswith("expr "):
-            words = [self.text(child) for child in inner.named_children[1:]]
-            return expr(words)
+            return expr([self.text(child) for child in inner.named_children[1:]])
+        if inner.type == "command" and re.match(r"printf\s+[^-\s]", node_text(inner)):
+            words = [word for child in inner.named_children[1:] for word in self.words(child)]
+            return print_format(words[0], words[1:]) if words else ""
         return None
 
     def _echo(self, command: Node, assigned: Sequence[Node]) -> str | None:
@@ -229,9 +268,11 @@ class Values:
         reference = _reference(node)
         if reference is None:
             return node_text(node) if keep else ""
-        name, _ = reference
+        name, index = reference
         default = self._default(node)
-        value = self._value(name)
+        value = self._element(node)
+        if value is None and index in ("", "@", "*"):
+            value = self._value(name)
         sign, behind = operator_of(node)
         if sign and (value is not None or sign in INSTEAD):
             return self._apply_operator(name, value or "", sign, behind, keep)
@@ -352,6 +393,11 @@ class Values:
                 return None
             value = int(_SUMS[sign](a, b))
             return value if abs(value) <= _LARGEST_NUMBER else None
+        if node.type == "ternary_expression":
+            parts = [node.child_by_field_name(name) for name in ("condition", "consequence", "alternative")]
+            test = None if parts[0] is None else self.number(parts[0])
+            taken = parts[1] if test else parts[2]
+            return None if test is None or taken is None else self.number(taken)
         name = node_text(node)
         text = self._value(name) if node.type in ("variable_name", "word") and name.isidentifier() else self.text(node)
         if node.type in ("variable_name", "word") and text is not None:
@@ -414,6 +460,11 @@ def _compare(node: Node, values: Values) -> bool:
         one, other = (int(t) if _NUMBER.fullmatch(t.strip() or "x") else values.number(n) for t, n in ((a, left), (b, right)))
         return one is not None and other is not None and bool(_SUMS[_COMPARED.get(sign, sign)](one, other))
     return False
+
+
+def _is_map(listed: Sequence[str]) -> bool:
+    """Whether the words of a variable are those of a map: `declare -A NAME=([KEY]=VALUE …)`."""
+    return bool(listed) and all(re.match(r"\[[^\]]*\]=", word) for word in listed)
 
 
 def fits(text: str, pattern: str) -> bool:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from windtunnel.base.files import table_beside
+from windtunnel.formats.jobs.scripts.missing_arguments import unset_names
 from windtunnel.formats.jobs.scripts.said import Said, said_of_flags
 
 
@@ -66,6 +67,10 @@ def _load_of(client: Mapping[str, Any], said: Said) -> ClientLoad:
             fields["burstiness"] = burst
     elif (at_once := users or client.get("users") or requests) is not None:
         fields["concurrency"] = at_once
+    asked = {*(name for listed in flags.values() for name in listed), "request_rate", "rate", "random_range_ratio"}
+    unset = dict.fromkeys(name for flag in asked for name in unset_names(said.text(flag) or ""))
+    if unset:
+        assumed.append(f"nothing of {', '.join(sorted(unset))}, which its client names and nothing sets")
     return ClientLoad(fields, tuple(assumed))
 
 

@@ -126,3 +126,19 @@ _QUANTISED = (
     (r"bitsandbytes|bitsandbytes-nf4|bnb.*", "nf4"),
 )
 """Words of --quantization -> number format."""
+
+
+def formats_of(read: Mapping[str, Any]) -> tuple[dict[str, str], str, list[str]]:
+    """Fields of the cache's format, the name of the weights' quantisation ("" for none), which is settled when the checkpoint is
+    known, and what was assumed."""
+    kv, policy = str(read.get("kv", "auto")).lower(), read.get("policy")
+    fields: dict[str, str] = {}
+    assumed: list[str] = []
+    if "fp8" in kv or policy == 8 or kv == "int8":
+        fields["kv"] = "fp8"
+        assumed += [] if "fp8" in kv else ["a cache of 8-bit integers as fp8"]
+    elif "fp4" in kv or policy == 4 or "int4" in kv:
+        fields["kv"] = "nvfp4"
+        assumed += [] if "fp4" in kv else ["a cache of 4-bit integers as nvfp4"]
+    quantization = str(read.get("quantization", "")).lower()
+    return fields, "" if quantization in ("", "none", "hf") else quantization, assumed

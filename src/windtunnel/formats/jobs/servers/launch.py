@@ -7,18 +7,21 @@ Scripts, `docker run`, `srun`, Kubernetes' and Compose's manifests, and a benchm
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.base.files import table_beside
+from windtunnel.formats.jobs.hub_names import find_named
 from windtunnel.formats.jobs.scripts.command import ScriptCommands
+from windtunnel.formats.jobs.scripts.missing_arguments import unset_names
+from windtunnel.formats.jobs.scripts.script_call import call_of, file_of, is_file
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
-from windtunnel.formats.jobs.servers.drafts import drafts_of, trtllm_passes_of, vllm_passes_of
+from windtunnel.formats.jobs.servers.drafts import drafts_of, formats_of, trtllm_passes_of, vllm_passes_of
 from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
 from windtunnel.formats.jobs.servers.written import commands_of_calls
 from windtunnel.formats.text.source import read_source
@@ -32,25 +35,19 @@ STARTS = re.compile(
 BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
 `timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
-_COUNTS = ("tp", "pp", "dp", "ep", "running", "polls")
+_DEGREES = ("tp", "pp", "dp", "ep")
+_COUNTS = (*_DEGREES, "running", "polls")
 _INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy", "graph_most")
+_NEEDED = ("model", *_DEGREES, "speculative")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = (
-    "expert_parallel",
-    "eager",
-    "sync",
-    "dp_attention",
-    "balance",
-    "prefill_worker",
-    "decode_worker",
-    "chunked",
-    "graph_padding",
-)
+_SWITCHES = {"expert_parallel", "eager", "sync", "dp_attention", "balance", "chunked", "graph_padding"}
+_SWITCHES |= {"prefill_worker", "decode_worker"}
 
 
 @dataclass(frozen=True)
 class ServerTool:
-    """A tool of `launch.toml`: `read`: flag -> field; `like`: what is assumed where its engine is another's."""
+    """A tool of `launch.toml`: `read`: flag -> field; `config`: key of a configuration -> field; `like`: what is assumed where its
+    engine is another's."""
 
     name: str
     title: str
@@ -61,13 +58,14 @@ class ServerTool:
     switches: tuple[str, ...]
     unread: tuple[str, ...]
     harmless: tuple[str, ...]
+    config: Mapping[str, str]
     like: str = ""
 
 
 @dataclass
 class LaunchedServer:
     """What a line says. `fields`: of `serving.options.ServeOptions`; `taken`, `ignored`, `assumed`: in words. `side`: prefill or
-    decode, where it serves one side; `copies` of it are started."""
+    decode, where it serves one side; `copies` of it are started. `unset`: field -> (flag, value) whose variables nothing sets."""
 
     tool: ServerTool
     fields: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +75,23 @@ class LaunchedServer:
     assumed: list[str] = field(default_factory=list)
     side: str = ""
     copies: int = 1
+    unset: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def check_unset(self, stated: Collection[str], source: str) -> None:
+        """Passes if the server is known: its model, its ranks and its drafts are set, or among the fields that are `stated` beside
+        the `source`. Else SpecError with all of the variables, and how to set them. What is left goes to `assumed`."""
+        left = {key: said for key, said in self.unset.items() if key not in stated}
+        needed = {key: said for key, said in left.items() if key in _NEEDED}
+        if needed:
+            lines = [f"{', '.join(unset_names(text)) or text} for {flag}" for flag, text in needed.values()]
+            likes = {"model": "NAME", "speculative": "VALUE"}
+            named = " ".join({f"{name}={likes.get(key, 'N')}": 0 for key, said in needed.items() for name in unset_names(said[1])})
+            script = Path(file_of(source))
+            hints = [f'Write the call in quotes: "{named} {script.name}".'] if is_file(script) else []
+            if needed.keys() <= set(_DEGREES):
+                hints.append(f"{'Or state' if hints else 'State'} {' '.join(f'--{key} N' for key in needed)}.")
+            raise SpecError(script.name if is_file(script) else "MODEL", Nothing(), "; ".join(lines), " ".join(hints))
+        self.assumed += [f"the default for {flag}: nothing sets {text[:80]}" for flag, text in left.values()]
 
     def notes(self, where: str) -> tuple[str, ...]:
         """The lines that an answer shows."""
@@ -93,7 +108,8 @@ def server_tools() -> tuple[ServerTool, ...]:
         flags = {flag: key for key, listed in row["read"].items() for flag in listed}
         starts = tuple(tuple(one) for one in row["starts"])
         lists = {key: tuple(values) for key, values in row["lists"].items()}
-        made.append(ServerTool(name, row["title"], row["engine"], starts, row["image"], flags, **lists, like=row.get("like", "")))
+        more: dict[str, Any] = {"config": row.get("config", {}), "like": row.get("like", ""), **lists}
+        made.append(ServerTool(name, row["title"], row["engine"], starts, row["image"], flags, **more))
     return tuple(made)
 
 
@@ -164,20 +180,24 @@ def _commands(text: str, where: str, path: Path | None, script: ScriptCommands |
 
 
 def read_launch(source: str | Path) -> LaunchedServer | None:
-    """The served job of a script, a command line or a manifest; None for a text that starts no server that is known.
+    """The served job of a script, also with what it is started with, a command line or a manifest; None for a text that starts no
+    server that is known.
 
     A prefill and a decode server in one text are one served job of two sides. Raises FileError for what cannot be read, and
     SpecError for a value that none can be.
     """
+    call = call_of(source)
+    source = source if call is None else call.script
     text, where = read_source(source)
     if not STARTS.search(text):
         return None
     path = source if isinstance(source, Path) else None
-    files = dict(_files_of(text))
     servers: list[LaunchedServer] = []
     load: dict[str, Any] = {}
     assumed: tuple[str, ...] = ()
-    script = None if is_manifest(text, path) else ScriptCommands(text, where, path=path)
+    manifest, given = is_manifest(text, path), ((), {}) if call is None else (call.arguments, call.environment)
+    script = None if manifest else ScriptCommands(text, where, *given, path)
+    files = dict(_files_of(text)) | dict(script.written if script is not None and not commands_of_calls(text) else {})
     for words, copies, side in _commands(text, where, path, script):
         inside = nim.line_of(words, script)
         known = tool_of(words := words if inside is None else inside.words)
@@ -193,7 +213,7 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
                 servers.append(made)
         elif (asked := client_load(words)) is not None:
             load, assumed = asked.fields, asked.assumed
-    servers = [one for one in servers if "model" in one.fields or one.side] or servers
+    servers = [one for one in servers if "model" in one.fields or "model" in one.unset or one.side] or servers
     if not servers:
         return None
     whole = _join_sides(servers)
@@ -261,6 +281,8 @@ def _read_words(tool: ServerTool, words: list[str], path: Path | None, files: Ma
         head, _, rest = name.partition(".")
         key = tool.read.get(head := _whole_name(tool, head))
         if key is not None:
+            if key == "served":
+                harmless.append(f"--{head}")
             if rest:
                 inner = raw.setdefault(key, {})
                 if isinstance(inner, dict):
@@ -345,16 +367,16 @@ def _read_config(
         made.assumed.append(f"defaults for what {name} says: the file is not beside the script")
         return
     try:
-        table = yaml.safe_load(text)
+        table = yaml.safe_load(re.sub(r"\$\{(\w+)[^}\n]*\}", r"$\1", text))  # what nothing sets keeps its name
     except yaml.YAMLError as error:
         raise FileError(name, str(error).partition("\n")[0], "a configuration in YAML") from None
     if not isinstance(table, Mapping):
         return
     made.taken.append(f"{name} read")
-    for key, value in _leaves(table):
+    for key, value in _leaves(table, tool.config):
         head = key.rpartition(".")[2].replace("_", "-")
         whole = key.replace("_", "-").replace(".", "-")
-        field_name = _CONFIG.get(key) or tool.read.get(whole) or tool.read.get(head)
+        field_name = tool.config.get(key) or tool.read.get(whole) or tool.read.get(head)
         if key.endswith("speculative_config") and isinstance(value, Mapping):
             raw.setdefault("speculative", dict(value))
         elif field_name == "no_graph":
@@ -365,24 +387,12 @@ def _read_config(
             unread.append(key)
 
 
-_CONFIG = {
-    "kv_cache_config.dtype": "kv", "kv_cache_config.free_gpu_memory_fraction": "memory", "enable_attention_dp": "dp_attention",
-    "cuda_graph_config": "no_graph", "moe_expert_parallel_size": "ep", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
-    "max_batch_size": "running", "max_num_tokens": "step_tokens", "max_seq_len": "context",
-    "quant_config.quant_algo": "quantization", "attention_dp_config.enable_balance": "balance",
-    "attention_dp_config.timeout_iters": "balance_wait", "disable_overlap_scheduler": "sync",
-    "enable_chunked_prefill": "chunked", "cuda_graph_config.enable_padding": "graph_padding",
-    "cuda_graph_config.max_batch_size": "graph_most", "cuda_graph_config.batch_sizes": "graph_sizes",
-}  # fmt: skip
-"""Keys of TensorRT-LLM's options -> field."""
-
-
-def _leaves(table: Mapping[Any, Any], head: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(table: Mapping[Any, Any], known: Mapping[str, str], head: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         name = f"{head}{key}"
         if isinstance(value, Mapping) and not name.endswith("speculative_config"):
-            yield from _leaves(value, f"{name}.")
-        elif name.startswith("cuda_graph_config.") and name not in _CONFIG:
+            yield from _leaves(value, known, f"{name}.")
+        elif name.startswith("cuda_graph_config.") and name not in known:
             yield "cuda_graph_config", True
         else:
             yield name, value
@@ -393,10 +403,17 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
     read: dict[str, Any] = {}
     for key, value in raw.items():
         flag = next(flag for flag, name in tool.read.items() if name == key) if key in tool.read.values() else key
-        read[key] = _value(key, value, f"--{flag}")
+        if re.search(r"\$[\w{(]", str(value)):
+            made.unset[key] = (f"--{flag}", str(value))
+        else:
+            read[key] = _value(key, value, f"--{flag}")
     fields = made.fields
     if "model" in read:
         fields["model"] = str(read["model"])
+    if (served := str(read.get("served", ""))) and _is_unknown(fields.get("model")) and not _is_unknown(served):
+        made.assumed.append(f"the model {served}, the name by which it is served")
+        fields["model"] = served
+        made.unset.pop("model", None)
     fields["engine"] = tool.engine
     fields.update({key: read[key] for key in _COUNTS if key in read})
     if read.get("step_tokens", 0) > 0:
@@ -422,23 +439,24 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         fields.update(stated)
         made.ignored += others
     _take_ranks(tool, read, made)
-    _take_formats(read, made)
+    stated, made.quantization, guessed = formats_of(read)
+    fields.update(stated)
+    made.assumed += guessed
     drafted = drafts_of(read)
     fields.update({"speculate": drafted.speculate} if drafted.speculate else {})
     made.assumed += drafted.assumed
     made.ignored += drafted.ignored
     side = str(read.get("mode", "")).lower()
-    made.side = (
-        "prefill"
-        if read.get("prefill_worker") or side == "prefill"
-        else "decode"
-        if read.get("decode_worker") or side == "decode"
-        else ""
-    )
+    made.side = next((one for one in ("prefill", "decode") if read.get(f"{one}_worker") or side == one), "")
     shown = {key: value for key, value in fields.items() if key not in ("engine",)}
     made.taken += [f"{key} {value}" for key, value in shown.items()]
     if made.quantization:
         made.taken.append(f"quantization {made.quantization}")
+
+
+def _is_unknown(model: str | None) -> bool:
+    """Whether a name or path is no model that is known: a variable, or a folder of the user's own."""
+    return model is None or not is_file(Path(model)) and find_named(model) is None
 
 
 def _take_ranks(tool: ServerTool, read: Mapping[str, Any], made: LaunchedServer) -> None:
@@ -462,22 +480,6 @@ def _take_ranks(tool: ServerTool, read: Mapping[str, Any], made: LaunchedServer)
         del fields["ep"]
 
 
-def _take_formats(read: Mapping[str, Any], made: LaunchedServer) -> None:
-    """What is said of formats; how weights are quantised is settled when the checkpoint is known."""
-    kv = str(read.get("kv", "auto")).lower()
-    if "fp8" in kv or read.get("policy") == 8 or kv == "int8":
-        made.fields["kv"] = "fp8"
-        if "fp8" not in kv:
-            made.assumed.append("a cache of 8-bit integers as fp8")
-    elif "fp4" in kv:
-        made.fields["kv"] = "nvfp4"
-    elif read.get("policy") == 4 or "int4" in kv:
-        made.fields["kv"] = "nvfp4"
-        made.assumed.append("a cache of 4-bit integers as nvfp4")
-    quantization = str(read.get("quantization", "")).lower()
-    made.quantization = "" if quantization in ("", "none", "hf") else quantization
-
-
 def _value(key: str, value: Any, flag: str) -> Any:
     """A value of its kind. SpecError for another one."""
     text = str(value).strip()
@@ -486,7 +488,7 @@ def _value(key: str, value: Any, flag: str) -> Any:
     if key in _INTEGERS:
         found = re.fullmatch(r"(-?\d+)([kKmM]?)", text)
         if found is None:
-            raise SpecError(flag, text, "a whole number; a variable is stated on the command line instead, such as --tp 8")
+            raise SpecError(flag, text, "a whole number")
         return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[found[2]]
     if key in _NUMBERS:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.containers import cloud_task_of, containers_of, script_of, variables_of, whole_count, words_of
-from windtunnel.formats.jobs.scripts.command import commands_of
+from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.written import commands_of_table
 
@@ -54,7 +54,7 @@ def _commands_of_task(document: Any, where: str) -> Iterator[Command]:
     asked = service if isinstance(service, Mapping) else {}
     policy = asked.get("replica_policy")
     copies = whole_count(asked.get("replicas") or (policy.get("min_replicas") if isinstance(policy, Mapping) else service))
-    for command in commands_of("\n".join(task.texts), where, (), {**task.counts, **task.environment})[0]:
+    for command in ScriptCommands("\n".join(task.texts), where, (), {**task.counts, **task.environment}).commands:
         yield command, copies or whole_count(document.get("replicas")) or 1, None
 
 
@@ -64,7 +64,7 @@ def _commands_below(value: Any, where: str) -> Iterator[Command]:
         side = next((role for name in reversed(names) for role in _ROLES if role in name), None)
         words = _words_of(container)
         text = script_of(words)
-        listed = [words] if text is None and words else commands_of(text, where)[0] if text else []
+        listed = [words] if text is None and words else ScriptCommands(text, where).commands if text else []
         for command in listed:
             yield command, copies, side
 
