@@ -125,10 +125,11 @@ def bins_of(lengths: Int64s, limit: int) -> int:
 
 
 def _packed_job(job: Job, packing: Packing) -> Job:
-    """A training step of one update."""
+    """A training step of one update. An unfused attention computes all scores of a pack, whatever documents it holds."""
+    apart = packing.documents > 1 and job.runtime.attention == "flash"
     fields = {
         "seq": packing.documents * packing.length,
-        "document": packing.length if packing.documents > 1 else None,
+        "document": packing.length if apart else None,
         "micro_batch": 1,
         "global_batch": packing.count * job.dp,
     }

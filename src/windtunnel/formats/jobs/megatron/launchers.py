@@ -9,7 +9,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import LORA_TARGETS, OF_SLIME
-from windtunnel.formats.jobs.rl.trainer import LONGEST_SAMPLES, UPDATE_ALONE
+from windtunnel.formats.jobs.rl.trainer import LONGEST_PROMPT, LONGEST_SAMPLES, UPDATE_ALONE
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
@@ -114,6 +114,9 @@ def _fill_slime(args: Arguments) -> None:
         seq = length or (most or 1) * cp
         args.given["seq-length"] = [str(seq)]
         args.assumed.append(f"{LONGEST_SAMPLES}{seq} tokens, the longest response (--set plan.seq=N: their mean length)")
+    if length and not args.has("max-position-embeddings"):  # rotary embeddings set no limit: a prompt and the longest response
+        prompt = args.integer("rollout-max-prompt-len") or LONGEST_PROMPT
+        args.given["max-position-embeddings"] = [str(args.integer("rollout-max-context-len") or prompt + length)]
     samples = (args.integer("rollout-batch-size") or 1) * (args.integer("n-samples-per-prompt") or 1)
     if not args.has("global-batch-size"):
         args.given["global-batch-size"] = [str(max(1, samples // (args.integer("num-steps-per-rollout") or 1)))]

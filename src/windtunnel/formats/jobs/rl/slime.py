@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of
+from windtunnel.formats.jobs.hub_names import find_named
+from windtunnel.formats.jobs.rl.trainer import LONGEST_PROMPT, RLTrainer, lengths_of
 from windtunnel.formats.jobs.scripts.said import Said, said_of_flags, without_none
 
 _VIME = re.compile(r"\bvime[./]")
@@ -38,7 +39,10 @@ def read_words(words: Sequence[str]) -> RLTrainer | None:
         table["keep"] = prompts / drawn
     table["reference"] = said.is_on("use_kl_loss") or bool(said.number("kl_coef"))
     table["old_logprobs"] = not said.is_on("use_rollout_logprobs")
-    longest = {"prompt": said.count("rollout_max_prompt_len") or 1024, "response": said.count("rollout_max_response_len") or 8192}
+    longest = {
+        "prompt": said.count("rollout_max_prompt_len") or LONGEST_PROMPT,
+        "response": said.count("rollout_max_response_len") or 8192,
+    }
     table |= lengths_of(longest, assumed)
     packed, scored = said.count("max_tokens_per_gpu"), said.count("log_probs_max_tokens_per_gpu")
     table |= without_none(pack_tokens=packed and packed * cp, logprob_tokens=scored and scored * cp)
@@ -52,8 +56,10 @@ def _engine(said: Said, engine: str) -> dict[str, Any]:
     ranks = said.count("rollout_num_gpus_per_engine") or 1
     dp = said.count("sglang_dp_size", "sglang_data_parallel_size", "vllm_data_parallel_size") or 1
     experts = ranks if said.is_on("vllm_enable_expert_parallel") else None
+    named = find_named((said.text("hf_checkpoint") or "").rstrip("/"))  # the engine loads it, and takes updates in its format
+    held = None if named is None else named.model.checkpoint
     return without_none(
-        engine=engine, tp=max(1, ranks // dp), dp=dp if dp > 1 else None,
+        engine=engine, weights=held and held.weights, tp=max(1, ranks // dp), dp=dp if dp > 1 else None,
         ep=said.count("sglang_ep_size", "sglang_expert_parallel_size") or experts,
         memory=said.number("sglang_mem_fraction_static", "vllm_gpu_memory_utilization"),
         running=said.count("sglang_max_running_requests", "vllm_max_num_seqs"),

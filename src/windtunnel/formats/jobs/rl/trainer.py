@@ -22,6 +22,8 @@ UPDATE_ALONE = "the update of the actor alone: rollout, log-probabilities and ad
 """What is said of a job that is one phase of a step."""
 
 LONGEST_SAMPLES = "samples of "
+LONGEST_PROMPT = 1024
+"""Tokens of a prompt where slime's scripts set no limit."""
 """How the note begins that a job of an update takes each sample to be as long as may be."""
 
 LENGTHS_ASSUMED = "lengths log-normal"

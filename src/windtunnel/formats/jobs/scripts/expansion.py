@@ -103,6 +103,11 @@ def slice_of(node: Node) -> list[Node]:
     return [child for child in node.children[kinds.index(":") + 1 :] if child.is_named][:2]
 
 
+def is_map(listed: Sequence[str]) -> bool:
+    """Whether the words of a variable are those of a map: `declare -A NAME=([KEY]=VALUE …)`."""
+    return bool(listed) and all(re.match(r"\[[^\]]*\]=", word) for word in listed)
+
+
 def cut(value: str, sign: str, pattern: str) -> str:
     """A value without what fits the pattern: from its front (`#`) or its end (`%`), the least or, with the sign doubled, the most.
 

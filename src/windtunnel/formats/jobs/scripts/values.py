@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, operator_of, print_format, slice_of
+from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, is_map, operator_of, print_format, slice_of
 from windtunnel.formats.jobs.scripts.wide_characters import node_text, widen
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
+_ALTERNATIVE = re.compile(r"\|\|\s*echo\s+[\"']?([^\s\"'$|&;]*)[\"']?\s*$")
 _BLANKS = re.compile(r"(?:\s|\\\n)*", re.ASCII)
 _COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
 
@@ -105,7 +106,7 @@ class Values:
         if name is None or index is None:
             return
         listed, key = list(self.of(node_text(name))), self.text(index)
-        if key.isdecimal() and int(key) <= len(listed) and not _is_map(listed):
+        if key.isdecimal() and int(key) <= len(listed) and not is_map(listed):
             listed[int(key) : int(key) + 1] = [value]
         else:
             listed = [word for word in listed if not word.startswith(f"[{key}]=")] + [f"[{key}]={value}"]
@@ -124,7 +125,7 @@ class Values:
             return (
                 str(len(listed)) if node_text(name) in self._lists and any(child.type == "#" for child in node.children) else None
             )
-        if _is_map(listed):
+        if is_map(listed):
             return next((word.partition("]=")[2] for word in listed if word.startswith(f"[{key}]=")), None)
         place = key if _NUMBER.fullmatch(key) else (self._value(key) or "0") if listed else ""
         return listed[int(place)] if _NUMBER.fullmatch(place) and -len(listed) <= int(place) < len(listed) else None
@@ -199,6 +200,8 @@ class Values:
             return self._echo(inner, node.named_children[:-1])
         if len(node.named_children) > 1:
             return None
+        if inner.type == "list" and (words := _ALTERNATIVE.search(node_text(inner))):  # what cannot be asked counts as false
+            return words[1]
         if inner.type == "redirected_statement":
             body = heredoc_of(inner)
             return self.heredoc(body) if body is not None and node_text(inner).startswith("cat") else None
@@ -460,11 +463,6 @@ def _compare(node: Node, values: Values) -> bool:
         one, other = (int(t) if _NUMBER.fullmatch(t.strip() or "x") else values.number(n) for t, n in ((a, left), (b, right)))
         return one is not None and other is not None and bool(_SUMS[_COMPARED.get(sign, sign)](one, other))
     return False
-
-
-def _is_map(listed: Sequence[str]) -> bool:
-    """Whether the words of a variable are those of a map: `declare -A NAME=([KEY]=VALUE …)`."""
-    return bool(listed) and all(re.match(r"\[[^\]]*\]=", word) for word in listed)
 
 
 def fits(text: str, pattern: str) -> bool:
