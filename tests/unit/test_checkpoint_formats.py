@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 import windtunnel as wt
 from windtunnel.base.dtypes import FORMATS, STATED
@@ -16,6 +21,7 @@ from windtunnel.compute.engines.file import choose_engine, curve_of
 from windtunnel.compute.engines.seconds import engine_device, priced_as, product_seconds
 from windtunnel.formats.jobs.hub_names import find_named
 from windtunnel.formats.jobs.huggingface.config import from_config
+from windtunnel.formats.jobs.huggingface.quantised import _compile_patterns, _is_named
 from windtunnel.serving.drafting import times_of
 from windtunnel.serving.server import ServePlan, server_of
 from windtunnel.spec import load_gpu, load_model
@@ -163,6 +169,34 @@ def test_layers_of_several_formats_are_said() -> None:
     read = from_config({**DENSE, "quantization_config": table})
     assert read.model.checkpoint is not None and read.model.checkpoint.weights in ("nvfp4", "bf16")
     assert any("fp8, nvfp4" in line for line in read.assumed)
+
+
+def test_tens_of_thousands_of_layers_are_read_at_once() -> None:
+    """A list of 20,000 layers, as ModelOpt writes of mixtures: paths are looked up, patterns alone are searched."""
+    layers = {f"model.layers.{n % 40}.mlp.experts.{n}.gate_proj": {"quant_algo": "NVFP4"} for n in range(20_000)}
+    table = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": layers,
+        "exclude_modules": ["lm_head"],
+    }
+    begun = time.process_time()
+    read = from_config({**DENSE, "num_hidden_layers": 40, "quantization_config": table})
+    assert read.model.checkpoint is not None and time.process_time() - begun < 10.0  # 500 s, one pattern after the other
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "a.b", "a.*", "*.c", "b?", "x.a", "c"]), max_size=4),
+    st.lists(st.sampled_from("abcx"), min_size=1, max_size=4),
+)
+@examples(200)
+def test_law_a_pattern_names_a_run_of_parts(patterns: list[str], parts: list[str]) -> None:
+    def one_by_one(pattern: str, name: str) -> bool:
+        text = re.escape(pattern.removeprefix("*.")).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.search(rf"(?:^|\.)(?:{text})(?:\.|$)", name) is not None
+
+    name = ".".join(parts)
+    assert _is_named(_compile_patterns(tuple(patterns)), name) == any(one_by_one(pattern, name) for pattern in patterns)
 
 
 def test_a_way_that_is_not_known_is_said() -> None:

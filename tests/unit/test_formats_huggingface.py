@@ -229,6 +229,27 @@ def test_an_unknown_type_is_read_as_llama_and_says_so() -> None:
         from_config({"model_type": "lama"})
 
 
+def test_a_repacked_checkpoint_is_read_by_its_class() -> None:
+    """A type of its own, the class of an unusual one: SGLang's copies of DeepSeek-V4 in FP8."""
+    given = {"model_type": "qwen3_next", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8, "vocab_size": 32000}
+    known, repacked = (
+        from_config(given),
+        from_config({**given, "model_type": "next_ref", "architectures": ["Qwen3NextForCausalLM"]}),
+    )
+    assert repacked.model.mixer_pattern == known.model.mixer_pattern and repacked.model.experts == known.model.experts
+    assert "taken for qwen3_next, by its architecture" in repacked.assumed[0]
+
+
+def test_limits_without_end_are_numbers(tmp_path: Path) -> None:
+    """transformers writes Mamba's `time_step_limit` as [0.0, Infinity]; NaN stays refused."""
+    text = json.dumps(LLAMA | {"time_step_limit": [0.0, float("inf")]})
+    (tmp_path / "config.json").write_text(text)
+    assert import_job(tmp_path / "config.json").model.layers == 32
+    (tmp_path / "config.json").write_text(text.replace("Infinity", "NaN"))
+    with pytest.raises(FileError, match="NaN"):
+        import_job(tmp_path / "config.json")
+
+
 def test_an_unknown_type_with_layer_norm_is_read_as_gpt() -> None:
     """BioGPT's sizes; transformers' class has 346,763,264 parameters, with an offset of two in its positions."""
     sizes = {

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import windtunnel as wt
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import app
 from windtunnel.formats import import_job
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import launch, words
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of
+from windtunnel.formats.jobs.servers.launch import read_launch
 from windtunnel.workload import parameter_count
 
 SCRIPT = """#!/bin/bash
@@ -297,3 +299,68 @@ def test_a_script_that_calls_itself_without_end_is_refused() -> None:
     with pytest.raises(SpecError, match="200000 statements|20000 words"):
         words("f() { f; f; }\nf\n", "x")
     assert set(words("x='eval $x; eval $x; eval $x'\neval $x\n", "x")) == {"eval", "$x", "$x;"}
+
+
+BENCH = """#!/usr/bin/env bash
+source "$(dirname "$0")/lib.sh"
+declare -A DRAFTS=([low]=3 [high]=1)
+DP=${DP_ATTENTION:-false}
+PARALLEL=(--tensor-parallel-size "$TP")
+[[ "$DP" == "true" ]] && PARALLEL+=(--data-parallel-size "$DP_SIZE")
+SPEC="{\\"method\\": \\"mtp\\", \\"num_speculative_tokens\\": ${DRAFTS[$LEVEL]}}"
+CMD=(vllm serve "$MODEL_PATH" --served-model-name "$MODEL" "${PARALLEL[@]}" --max-num-seqs "$(( CONC > 64 ? CONC : 64 ))"
+  --max-model-len auto --speculative-config "$SPEC")
+"${CMD[@]}" > server.log 2>&1 &
+bench --input-len "$ISL" --output-len "$OSL" --max-concurrency "$CONC"
+"""
+LIB = """bench() {
+  local flags=()
+  while [[ $# -gt 0 ]]; do
+    case $1 in
+      --input-len) flags+=(--random-input-len "$2"); shift 2 ;;
+      --output-len) flags+=(--random-output-len "$2"); shift 2 ;;
+      *) flags+=("$1" "$2"); shift 2 ;;
+    esac
+  done
+  flags+=(--random-range-ratio 1.0 --num-prompts $(( $CONC * 10 )))
+  python3 benchmark_serving.py --backend vllm --dataset-name random "${flags[@]}"
+}
+"""
+
+
+def test_a_script_takes_what_it_is_started_with(tmp_path: Path) -> None:
+    """Variables of the caller, maps, arrays that are commands, functions of a sourced file, the name by which a model is served."""
+    (tmp_path / "bench.sh").write_text(BENCH)
+    (tmp_path / "lib.sh").write_text(LIB)
+    call = f"MODEL=zai-org/GLM-4.5-Air TP=4 CONC=96 ISL=1024 OSL=128 LEVEL=low bash {tmp_path}/bench.sh"
+    found = read_launch(Path(call))
+    assert found is not None and found.fields["model"] == "zai-org/GLM-4.5-Air" and found.fields["speculate"] == "mtp,drafts=3"
+    load = {key: found.fields[key] for key in ("tp", "running", "isl", "osl", "concurrency", "requests")}
+    assert load == {"tp": 4, "running": 96, "isl": "1024", "osl": "128", "concurrency": 96, "requests": 960}
+    assert any("by which it is served" in line for line in found.assumed)
+    answer = wt.serve_predict(call, "h200-ib", requests=8)
+    assert answer.server.plan.tp == 4 and any("bench.sh starts vLLM" in note for note in answer.notes)
+
+
+def test_what_a_script_is_not_told_is_asked_for_at_once(tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").write_text(BENCH)
+    with pytest.raises(SpecError, match=r"TP for --tensor-parallel-size; .*LEVEL for --speculative-config; MODEL_PATH") as told:
+        wt.serve_predict(tmp_path / "bench.sh", "h200-ib")
+    assert str(told.value).endswith('LEVEL=VALUE MODEL_PATH=NAME bench.sh".')
+    (tmp_path / "plain.sh").write_text('vllm serve Qwen/Qwen3-8B -tp "$TP" --max-num-seqs $CONC\n')
+    with pytest.raises(SpecError, match="Or state --tp N"):
+        wt.serve_predict(tmp_path / "plain.sh", "h200-ib")
+    answer = wt.serve_predict(tmp_path / "plain.sh", "h200-ib", tp=2, requests=4)
+    assert answer.server.plan.tp == 2 and any("the default for --max-num-seqs: nothing sets $CONC" in note for note in answer.notes)
+
+
+def test_options_that_a_script_writes_have_its_values(tmp_path: Path) -> None:
+    """Two here-documents of one file, with what the caller sets in them."""
+    path = tmp_path / "start.sh"
+    path.write_text(
+        "OPTIONS=opts.yml\ncat > $OPTIONS <<EOF\nenable_attention_dp: $DP\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\nEOF\n"
+        "cat << EOF >> $OPTIONS\ncuda_graph_config:\n  batch_sizes: [${LIST%, }]\nEOF\n"
+        "trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --extra_llm_api_options=$OPTIONS\n"
+    )
+    found = read_launch(Path(f"DP=true {path}"))
+    assert found is not None and (found.fields["tp"], found.fields["dp"]) == (1, 8) and found.fields["memory"] == 0.8

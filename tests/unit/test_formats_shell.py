@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.command import words
+from windtunnel.formats.jobs.scripts.command import ScriptCommands, words
 
 
 def launched(script: str) -> list[str]:
@@ -37,10 +40,29 @@ def launched(script: str) -> list[str]:
         ("f() { T=$1; }\nf 6", "--a $T", ["--a", "6"]),
         ("", "--a $UNSET --b", ["--a", "$UNSET", "--b"]),
         ("L='([0]*3+[1]*58)'", '--a "$L"', ["--a", "([0]*3+[1]*58)"]),
+        ("N=(4 8 2)\nI=2", "--a ${N[1]} --b ${N[$I]} --c ${N[$((I-1))]}", ["--a", "8", "--b", "2", "--c", "8"]),
+        ("N=(4 8 2)", "--d ${#N[@]}", ["--d", "3"]),
+        ("N=(4 8)\nN[1]=16\nN[2]=3", '--a "${N[@]}"', ["--a", "4", "16", "3"]),
+        ('declare -A T=([x:1]=7 ["y z"]=8)\nK=x\nT[q]=9', '--a "${T[$K:1]}" --b "${T["y z"]}" --c ${T[q]}',
+         ["--a", "7", "--b", "8", "--c", "9"]),
+        ("C=4", "--a $(( C > 16 ? C : 16 )) --b $((C<16?C:16))", ["--a", "16", "--b", "4"]),
+        ("X=$(printf '%s-%d-%.2f' a 3 2.5)", '--a "$X"', ["--a", "a-3-2.50"]),
+        ("X=$(printf '%s,' 1 2 4)", '--a "$X"', ["--a", "1,2,4,"]),
+        ('S="{\\"m\\": \\"x\\", \\"n\\": 3}"\nC=(torchrun train.py --c "$S")\n"${C[@]}"\nT=1', "", ["--c", '{"m": "x", "n": 3}']),
+        ("D=$(false && echo npu || echo gpu)", "--a $D", ["--a", "gpu"]),
+        ("X=1\n[[ $X == 1 ]] && A=2 || A=3\n[ $X -gt 1 ] && A=4\n(( X < 1 )) && A=5", "--a $A", ["--a", "2"]),
+        ("[[ -n $B ]] || B=5\n[[ -z $B ]] && B=6", "--a $B", ["--a", "5"]),
+        ("cat > /dev/null <<EOF\nX=2\nEOF\nX=3", "--a $X", ["--a", "3"]),
     ],
-)
+)  # fmt: skip
 def test_what_bash_would_pass(before: str, flags: str, expected: list[str]) -> None:
-    assert launched(f"{before}\ntorchrun --nproc_per_node 8 train.py {flags}\n") == expected
+    script = f"{before}\ntorchrun --nproc_per_node 8 train.py {flags}\n"
+    assert launched(script) == expected
+    apart = ("$UNSET", '"${C[', '"$C"', "#", "for T in")  # what is read otherwise: not set, exit, a loop's first value
+    if (shell := shutil.which("bash")) is not None and not any(word in before + flags for word in apart):
+        shown = 'torchrun() { while [ "$1" != train.py ]; do shift; done; shift; printf "%s\\n" "$@"; }\n'
+        ran = subprocess.run([shell, "-c", shown + script], capture_output=True, text=True, timeout=60)
+        assert ran.stdout.splitlines() == expected, ran.stderr
 
 
 def test_the_command_with_most_flags_is_the_launch() -> None:
@@ -76,3 +98,13 @@ torchrun train.py --num-layers 4 --data-path ${X%/*}/x --save "${Y[@]:1:1}" --lo
 """.replace("NAME", name)
     flags = ["--num-layers", "4", "--data-path", f"{name}/x", "--save", f"{name} {name}", "--load", f"data-{name}"]
     assert launched(script) == [*flags, f"{{{name}}}", name[0]]
+
+
+def test_files_that_a_script_writes_have_its_values() -> None:
+    script = ScriptCommands("TP=4\ncat > $D/a.yml <<EOF\ntp: $TP\nx: ${Y}\nEOF\ncat >> a.yml <<'EOF'\nz: $TP\nEOF\n", "script")
+    assert script.written == {"a.yml": "tp: 4\nx: ${Y}\nz: $TP"}
+
+
+def test_what_a_reader_is_to_put_in_is_a_variable() -> None:
+    """A document's `<your token>` is no redirection; bash's own redirections stay."""
+    assert launched("export T=<your HF token>\ntorchrun train.py --a <N> --b 2 <in.txt >out.txt") == ["--a", "$N", "--b", "2"]

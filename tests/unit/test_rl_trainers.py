@@ -106,6 +106,22 @@ def test_slime_colocates_engines_with_the_actor(tmp_path: Path) -> None:
     assert any("responses 1024~1<4096" in note for note in job.notes)
 
 
+def test_slime_serves_the_checkpoint_that_it_names(tmp_path: Path) -> None:
+    """Engines load --hf-checkpoint in its own format; a prompt and the longest response fit into the context."""
+    slime(tmp_path)
+    run = tmp_path / "run.sh"
+    run.write_text(run.read_text().replace("/models/m", "$BASE/Qwen3-8B-FP8/"))
+    job = load_rl(str(run), MACHINE)
+    assert job.rl.rollout.weights == "fp8" and job.model.max_seq == 1024 + 4096
+
+
+def test_a_script_is_told_what_its_caller_sets(tmp_path: Path) -> None:
+    slime(tmp_path)
+    run = tmp_path / "run.sh"
+    run.write_text(run.read_text().replace("--rollout-num-gpus-per-engine 2", "--rollout-num-gpus-per-engine ${ENGINE:-2}"))
+    assert load_rl(f"ENGINE=4 bash {run}", MACHINE).rl.rollout.tp == 4
+
+
 @pytest.mark.parametrize(
     ("place", "script", "mode"),
     [

@@ -265,7 +265,7 @@ _PACKED = (
     ("int8", r"int8|8bit|w8a16|w8a8|q8"),
     ("int4", r"awq|gptq|4bit|int4|w4a16|g128|gs128|128g|32g|hqq|aqlm|autoround|exl2|exl3|eetq|int3|3bit|2bit|5bit|6bit|dwq|marlin"),
     ("16", r"bf16|fp16|f16|fp32|f32|mlx|unsloth|dynamic|quantized|quantised|qat|onnx|safetensors|sharded|hf|dequantized|optimized"
-     r"|block|kv|static|pertensor|perchannel|tensorwise|\d\.\d+bpw|ptq|torchao|quant|megatron|torchdist|distckpt|mcore"),
+     r"|block|kv|static|pertensor|perchannel|tensorwise|ct|\d\.\d+bpw|ptq|torchao|quant|megatron|torchdist|distckpt|mcore"),
 )  # fmt: skip
 _FORMATS = (
     ("16", r"bf16|fp16|f16|fp32|f32|dequantized"),

@@ -43,22 +43,12 @@ _SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
 _SHELLS = ("bash", "sh")
 _READERS = ("source", ".", *_SHELLS)
+_PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])<([A-Za-z][\w ./-]{0,60})>(?=[\s/\\,:;}\"']|$)")
+"""What a document has where its reader is to put something, `<your token>`: a variable that nothing sets."""
 _LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
 _FLAG = re.compile(r"--[A-Za-z]")
 _SCRIPT = re.compile(r"^[ \t]*(?:export\s+)?[A-Za-z_]\w*=|^[ \t]*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
-_BLOCKS = frozenset(
-    {
-        "program",
-        "list",
-        "pipeline",
-        "subshell",
-        "compound_statement",
-        "do_group",
-        "redirected_statement",
-        "ERROR",
-        "negated_command",
-    }
-)
+_BLOCKS = ("program", "pipeline", "subshell", "compound_statement", "do_group", "redirected_statement", "ERROR", "negated_command")
 
 
 def words(text: str, where: str) -> list[str]:
@@ -169,6 +159,7 @@ class _Script:
         import tree_sitter_bash
 
         self.walked += _STATEMENTS_OF_A_PARSE
+        text = _PLACEHOLDER.sub(lambda found: "$" + re.sub(r"\W+", "_", found[1]), text)
         if not self.began:
             self.began = True
             for name, value in slurm_variables(text).items():
@@ -229,8 +220,22 @@ class _Script:
                     self.functions[node_text(name)] = body
             case "redirected_statement" if (body := heredoc_of(node)) is not None and self.keep_lines(node, body):
                 return
+            case "list":
+                self.outcome(node)
             case kind if kind in _BLOCKS:
                 self.block(node)
+
+    def outcome(self, node: Node) -> bool | None:
+        """Walks `A && B` and `A || B` as far as tests tell; whether a statement succeeds, None where nothing says it."""
+        if node.type == "list" and len(node.named_children) == 2:
+            first, second = node.named_children
+            either = any(child.type == "||" for child in node.children)
+            told = self.outcome(first)
+            return told if told is either else self.outcome(second)
+        if node.type == "test_command" or node.children and node.children[0].type == "((":
+            return holds(node, self.values)
+        self.statement(node)
+        return True if node.type == "variable_assignment" else None
 
     def keep_lines(self, node: Node, body: Node) -> bool:
         """Keeps a here-document in the variable or the file that it goes to; False where another command takes it."""

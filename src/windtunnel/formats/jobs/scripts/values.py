@@ -127,8 +127,8 @@ class Values:
             )
         if is_map(listed):
             return next((word.partition("]=")[2] for word in listed if word.startswith(f"[{key}]=")), None)
-        place = key if _NUMBER.fullmatch(key) else (self._value(key) or "0") if listed else ""
-        return listed[int(place)] if _NUMBER.fullmatch(place) and -len(listed) <= int(place) < len(listed) else None
+        place = int(key) if _NUMBER.fullmatch(key) else self.number(index)
+        return listed[place] if place is not None and -len(listed) <= place < len(listed) else None
 
     def words(self, node: Node) -> list[str]:
         """The words that a node stands for: an array's elements, the pieces of an unquoted variable, else one word."""
@@ -200,8 +200,8 @@ class Values:
             return self._echo(inner, node.named_children[:-1])
         if len(node.named_children) > 1:
             return None
-        if inner.type == "list" and (words := _ALTERNATIVE.search(node_text(inner))):  # what cannot be asked counts as false
-            return words[1]
+        if inner.type == "list" and (other := _ALTERNATIVE.search(node_text(inner))):  # what cannot be asked counts as false
+            return str(other[1])
         if inner.type == "redirected_statement":
             body = heredoc_of(inner)
             return self.heredoc(body) if body is not None and node_text(inner).startswith("cat") else None

@@ -485,6 +485,8 @@ def _value(key: str, value: Any, flag: str) -> Any:
     text = str(value).strip()
     if key in _SWITCHES:
         return text.lower() in ("true", "1", "yes", "on")
+    if key == "context" and text == "auto":  # as long as the cache allows, or the model
+        return 0
     if key in _INTEGERS:
         found = re.fullmatch(r"(-?\d+)([kKmM]?)", text)
         if found is None:
