@@ -102,7 +102,7 @@ torchrun train.py --num-layers 4 --data-path ${X%/*}/x --save "${Y[@]:1:1}" --lo
 
 def test_files_that_a_script_writes_have_its_values() -> None:
     script = ScriptCommands("TP=4\ncat > $D/a.yml <<EOF\ntp: $TP\nx: ${Y}\nEOF\ncat >> a.yml <<'EOF'\nz: $TP\nEOF\n", "script")
-    assert script.written == {"a.yml": "tp: 4\nx: ${Y}\nz: $TP"}
+    assert script.written_files == {"a.yml": "tp: 4\nx: ${Y}\nz: $TP"}
 
 
 def test_what_a_reader_is_to_put_in_is_a_variable() -> None:

@@ -220,13 +220,13 @@ def _settings_of(asked: ServeOptions | ServeSearchOptions) -> EngineSettings:
 
 def _not_stated(options: ServeOptions, said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `said` that nothing states."""
-    stated = _stated(options)
+    stated = _find_stated(options)
     if {"rate", "concurrency"} & stated:
         stated |= {"rate", "concurrency"}
     return {name: value for name, value in said.items() if name not in stated}
 
 
-def _stated(options: ServeOptions) -> set[str]:
+def _find_stated(options: ServeOptions) -> set[str]:
     """The names of the options that are not their defaults, the model's left out."""
     return {one.name for one in fields(ServeOptions) if one.name != "model" and getattr(options, one.name) != one.default}
 
@@ -243,7 +243,7 @@ def with_launch(options: ServeOptions) -> tuple[ServeOptions, tuple[str, ...]]:
     from windtunnel.formats.jobs.servers.drafts import weights_of
     from windtunnel.jobs.imports import load_model_apart
 
-    launched.check_unset(_stated(options), str(options.model))
+    launched.check_unset(_find_stated(options), str(options.model))
     file = file_of(str(options.model))
     where = Path(file).name if not any(letter.isspace() for letter in file) else "the line"
     said = dict(launched.fields)

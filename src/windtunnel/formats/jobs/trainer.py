@@ -88,8 +88,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     model, held = _model(keys, stated, assumed)
     if model.mtp_layers:
         assumed.append("no layers that predict further tokens: transformers' models leave them out")
-        model = model.model_copy(update={"mtp_layers": 0})
-    model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
+    model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held), "mtp_layers": 0})
     gpus = _gpus(keys, stated, on, assumed)
     plan = _plan(keys, tool if form != "accelerate" else replace(tool, micro=1), model, gpus, stated, assumed)
     runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)

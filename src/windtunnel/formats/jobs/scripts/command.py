@@ -103,7 +103,7 @@ class ScriptCommands:
     path: Path | None = None
 
     @cached_property
-    def _walked(self) -> _Script:
+    def _walk(self) -> _Script:
         if len(self.text) > LARGEST_SCRIPT:
             raise FileError(self.where, f"{len(self.text)} characters", f"a script of at most {LARGEST_SCRIPT}")
         script = _Script(self.where, tuple(self.arguments), self.environment, self.path)
@@ -113,19 +113,19 @@ class ScriptCommands:
     @property
     def commands(self) -> list[list[str]]:
         """Every command with its words filled in."""
-        return self._walked.commands
+        return self._walk.commands
 
     @cached_property
     def variables(self) -> Mapping[str, str]:
         """What the script or Slurm sets; no arrays."""
-        values = self._walked.values
+        values = self._walk.values
         found = {name: value[0] for name in values.assigned if len(value := values.of(name)) == 1}
         return {**slurm_variables(self.text), **self.environment, **found}
 
     @property
-    def written(self) -> Mapping[str, str]:
+    def written_files(self) -> Mapping[str, str]:
         """The lines of the files that it writes with here-documents, by name without folder."""
-        return self._walked.written
+        return self._walk.written
 
 
 def _flags(command: list[str]) -> int:

@@ -197,7 +197,7 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
     assumed: tuple[str, ...] = ()
     manifest, given = is_manifest(text, path), ((), {}) if call is None else (call.arguments, call.environment)
     script = None if manifest else ScriptCommands(text, where, *given, path)
-    files = dict(_files_of(text)) | dict(script.written if script is not None and not commands_of_calls(text) else {})
+    files = dict(_files_of(text)) | dict(script.written_files if script is not None and not commands_of_calls(text) else {})
     for words, copies, side in _commands(text, where, path, script):
         inside = nim.line_of(words, script)
         known = tool_of(words := words if inside is None else inside.words)
