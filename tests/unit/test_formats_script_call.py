@@ -15,6 +15,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import launch, words
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of
 from windtunnel.formats.jobs.servers.launch import read_launch
+from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
 
 SCRIPT = """#!/bin/bash
@@ -364,3 +365,14 @@ def test_options_that_a_script_writes_have_its_values(tmp_path: Path) -> None:
     )
     found = read_launch(Path(f"DP=true {path}"))
     assert found is not None and (found.fields["tp"], found.fields["dp"]) == (1, 8) and found.fields["memory"] == 0.8
+
+
+def test_what_stands_before_a_command_is_that_command_alone(tmp_path: Path) -> None:
+    """A later command with GPUs of its own (a merge, an inference) leaves those of the training alone."""
+    script = tmp_path / "run.sh"
+    train = "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B-Instruct --model_name swift-robot --tuner_type lora_llm"
+    later = "NPROC_PER_NODE=1 CUDA_VISIBLE_DEVICES=0 swift infer --stream true"
+    script.write_text(f"NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 {train}\n{later}\n")
+    found = import_job(script, on=load_job("llama3-8b-8xh100"))
+    assert found.job is not None and (found.job.cluster.gpus, found.model.name) == (4, "qwen2.5-7b")
+    assert any("two sequences" in line for line in found.assumed) and found.model.lora is not None

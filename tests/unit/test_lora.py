@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from jobs import make_job
 
@@ -116,7 +117,10 @@ def test_fine_tuning_takes_less_than_training(fields: dict[str, Any]) -> None:
     ("fields", "word"),
     [
         ({"lora": Lora(targets=("linear_fc1",)), "experts": 4}, "model.lora.experts=linear"),
-        ({"lora": Lora(targets=("linear_fc1",), experts="linear"), "experts": 4, "tp": 2}, "adapters of experts"),
+        (
+            {"lora": Lora(targets=("linear_fc1",), experts="linear"), "experts": 4, "tp": 2, "etp": 2, "sequence_parallel": True},
+            "adapters of experts",
+        ),
         ({"lora": Lora(base="int8"), "sharding": "fsdp", "dp": 2, "framework": "fsdp"}, "base_sharded"),
         ({"lora": Lora(double_quant=True)}, "double_quant"),
         ({"lora": Lora(base="nf4"), "experts": 4}, "which are packed too"),
@@ -131,6 +135,19 @@ def test_fine_tuning_takes_less_than_training(fields: dict[str, Any]) -> None:
 def test_impossible_adapters_say_so(fields: dict[str, Any], word: str) -> None:
     with pytest.raises(SpecError, match=word):
         make_job(**PLAIN | fields)
+
+
+def test_whole_experts_beside_cut_attention_have_whole_adapters() -> None:
+    """With etp = 1 an expert's adapters are those of its whole projections, whatever tp cuts attention into."""
+    lora = Lora(rank=8, targets=("linear_fc1", "linear_fc2"), experts="linear")
+
+    def adapted(**fields: Any) -> list[tuple[int, int]]:
+        job = make_job(**PLAIN | {"lora": lora, "experts": 4, "top_k": 2, "dp": 4 // fields.get("tp", 1), "ep": 2} | fields)
+        ops = build(job).ops
+        grouped = (np.asarray(ops.kind) == Kind.GROUPED_GEMM) & (np.asarray(ops.phase) == Phase.FORWARD)
+        return sorted({(int(n), int(k)) for n, k in zip(ops.n[grouped], ops.k[grouped], strict=True)})
+
+    assert adapted() == adapted(tp=2, sequence_parallel=True) != []
 
 
 ALL: tuple[Any, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")

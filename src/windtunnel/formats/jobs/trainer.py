@@ -34,6 +34,7 @@ from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
 _ARGUMENTS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
 _OF_TUNERS = {"finetuning_type", "stage", "cutoff_len", "lora_rank", "train_type", "tuner_type", "template", "do_train"}
+_OF_TUNERS |= {"rlhf_type"}
 """Keys of LLaMA-Factory and ms-swift, of which a file has some beside its model."""
 _SHARDING = {
     "FULL_SHARD": "fsdp",
@@ -41,11 +42,8 @@ _SHARDING = {
     "NO_SHARD": "none",
     "HYBRID_SHARD": "hsdp",
     "HYBRID_SHARD_ZERO2": "hsdp",
-    "1": "fsdp",
-    "2": "zero2",
-    "3": "none",
-    "4": "hsdp",
 }
+_SHARDING |= {"1": "fsdp", "2": "zero2", "3": "none", "4": "hsdp"}
 _ULYSSES = ("sequence_parallel_size", "parallelism_config.parallelism_config_sp_size")
 """Sequence parallelism by all-to-alls of heads, as ms-swift, verl and 360-LLaMA-Factory have it (DeepSpeed-Ulysses)."""
 _SEQUENCES = (
@@ -110,8 +108,8 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> tuple[Model, str]:
     """The model, and how the weights of its repository are packed, as `hub_names.HubName` says it."""
     named = keys.get("model")
-    name = keys.text("base_model") or keys.text("model_name_or_path") or keys.text("model_name")
-    name = name or (named if isinstance(named, str) else None)
+    name = keys.text("base_model") or keys.text("model_name_or_path") or (named if isinstance(named, str) else None)
+    name = name or keys.text("model_name")  # beside a model it is what an assistant calls itself
     keys.get("base_model_config")
     if stated.model is not None:
         return stated.model, ""

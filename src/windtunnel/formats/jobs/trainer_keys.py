@@ -132,6 +132,9 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str 
     format that the repository holds them in, as its name says."""
     kinds = [keys.get(path) for path in ("adapter", "finetuning_type", "train_type", "tuner_type")]
     kind = next((str(value).lower() for value in kinds if value), "")
+    if kind == "lora_llm":
+        kind = "lora"
+        assumed.append("adapters (lora_llm); that the encoder of images is trained whole is not modelled")
     peft = any([is_on(keys, "use_peft"), is_on(keys, "use_peft_lora")])  # TRL's switch, and that of PEFT's example
     rank = first_count(keys, ("lora_r", "lora_rank"))
     listed = next((keys.get(path) for path in _TARGET_KEYS if keys.get(path) is not None), None)

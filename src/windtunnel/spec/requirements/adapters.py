@@ -62,10 +62,8 @@ def check_adapters(model: Model, plan: Plan, precision: str) -> None:
                 "transformers 4) or parameters (targets do not reach them: transformers 5, GPT-OSS)",
                 "Or linear_qkv, linear_proj alone.",
             )
-    if lora.experts == "linear" and plan.tp * plan.etp > 1 and _reaches_experts(lora, feeds):
-        raise PlanError(
-            "plan.tp", plan.tp, "1, with plan.etp = 1: adapters of experts are not cut", "Or model.lora.experts=parameters."
-        )
+    if lora.experts == "linear" and plan.etp > 1 and _reaches_experts(lora, feeds):
+        raise PlanError("plan.etp", plan.etp, "1: adapters of experts are not cut", "Or model.lora.experts=parameters.")
     _check_base(lora, plan, precision, feeds)
     if lora.rank % plan.tp and any(target in ("linear_qkv", "linear_fc1") for target in lora.targets):
         raise PlanError(

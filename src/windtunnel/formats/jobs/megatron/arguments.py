@@ -11,7 +11,7 @@ from windtunnel.formats.jobs.keys import is_harmless
 from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.scripts.command import ScriptCommands, launch
+from windtunnel.formats.jobs.scripts.command import Command, ScriptCommands, launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -195,9 +195,11 @@ def _launcher_of(listed: list[tuple[str, list[str]]], text: str, where: str, sta
     if not text.lstrip().startswith("--"):
         folder = stated.script.parent if stated.script is not None else None
         script = ScriptCommands(text, where, stated.arguments, stated.environment, stated.script)
-        chosen = max(script.commands, key=lambda words: sum(word.startswith("--") for word in words), default=[])
+        chosen: Command = max(
+            script.commands, key=lambda words: sum(word.startswith("--") for word in words), default=Command([], {})
+        )
         end = next((place for place, word in enumerate(chosen) if word.endswith(".py") or word in ("megatron", "swift")), 0)
-        found = launcher_of(chosen[:end] or chosen, script.variables, folder)
+        found = launcher_of(chosen[:end] or chosen, {**script.variables, **chosen.own}, folder)
         if found != Launched():
             return found
     flags = {LAUNCHER[flag]: values[0] for flag, values in listed if flag in LAUNCHER and values}

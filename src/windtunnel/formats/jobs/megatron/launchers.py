@@ -44,6 +44,9 @@ def fill_in(args: Arguments, text: str) -> None:
 def add_adapters(args: Arguments, model: Model) -> Model:
     """The model with the adapters that Megatron-SWIFT's flags ask for; the same one where all weights are trained."""
     kind = next((args.given[flag][0] for flag in ("train-type", "tuner-type") if args.given.get(flag)), "full").lower()
+    if kind == "lora_llm":
+        kind = "lora"
+        args.assumed.append("adapters (lora_llm); that the encoder of images is trained whole is not modelled")
     if kind == "full" or "rl-update" in args.given:
         return model
     if kind != "lora":

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.jobs.scripts.conditions import fits, holds
 from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, written_file
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
+from windtunnel.formats.jobs.scripts.said import LARGEST_WORD_COUNT, plain_words
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, open_array, slurm_variables, text_of
-from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
+from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values
 from windtunnel.formats.jobs.scripts.wide_characters import narrow, node_text
 
 if TYPE_CHECKING:
@@ -78,9 +80,9 @@ def launch(
     script.run(text)
     launches = [command for command in script.commands if any(word.endswith(".py") for word in command)]
     loose = [command for command in script.commands if command[0].startswith("--")]
-    chosen = max(launches, key=_flags, default=[])
+    chosen: list[str] = max(launches, key=_flags, default=Command([], {}))
     if not chosen and not loose:
-        chosen = max(script.commands, key=_flags, default=[])
+        chosen = max(script.commands, key=_flags, default=Command([], {}))
     flags = next((at for at, word in enumerate(chosen) if word.startswith("--")), 0)
     alone = [*script.unused_words(), *(word for command in loose for word in command)]
     listed = [*chosen[:flags], *alone, *chosen[flags:]]
@@ -90,6 +92,14 @@ def launch(
     return listed, OpenQuestions(
         where, values.copies, script.choices, tuple(values.overruled), unread, tuple(values.assigned), files
     )
+
+
+class Command(list[str]):
+    """The words of a command. `own`: the variables in front of it, `X=1 command`."""
+
+    def __init__(self, words: Sequence[str], own: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self.own = own
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class ScriptCommands:
         return script
 
     @property
-    def commands(self) -> list[list[str]]:
+    def commands(self) -> list[Command]:
         """Every command with its words filled in."""
         return self._walk.commands
 
@@ -140,7 +150,7 @@ class _Script:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     path: Path | None = None
-    commands: list[list[str]] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
@@ -252,9 +262,10 @@ class _Script:
         return named is not None
 
     def command(self, node: Node) -> None:
-        for child in node.named_children:  # X=1 command
-            if child.type == "variable_assignment":
-                self.values.assign(child)
+        with self.values.own_variables(node) as own:  # X=1 command
+            self.walk_command(node, own)
+
+    def walk_command(self, node: Node, own: Mapping[str, str]) -> None:
         parts = [
             child
             for child in node.named_children
@@ -287,7 +298,7 @@ class _Script:
         self.count += len(flat)
         if self.count > LARGEST_WORD_COUNT:
             raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
-        self.commands.append(flat)
+        self.commands.append(Command(flat, own))
 
     def walk_text(self, text: str) -> None:
         """A command that a variable holds, with its quotes; split at blanks where they do not close."""
@@ -300,7 +311,7 @@ class _Script:
                 raise
         self.depth -= 1
         if len(self.commands) == before:
-            self.commands.append(split_flags([text]))
+            self.commands.append(Command(split_flags([text]), {}))
 
     def walk_named_script(self, reader: str, parts: Sequence[Node]) -> bool:
         """Walks the script that `source` or `bash` names, with the words behind it; False where there is no such file,
@@ -450,47 +461,3 @@ def split_flags(listed: list[str]) -> list[str]:
 
 def _parts(word: str) -> Iterator[str]:
     yield from word.replace("\\\n", " ").split() if any(c in word for c in " \n\t") else (word,)
-
-
-LARGEST_WORD_COUNT = 20_000
-_CONTINUED = re.compile(r"\\[ \t]*+\r?\n")
-_PIECE = re.compile(
-    r"(?P<blank>[ \t\r\n]++)|(?P<comment>\#[^\n]*+)|(?P<plain>[^ \t\r\n\\'\"#]++)|\\(?P<escaped>.)"
-    r"|'(?P<single>[^']*+)'|\"(?P<double>(?:[^\"\\]|\\.)*+)\"",
-    re.DOTALL,
-)
-_ESCAPED_IN_QUOTES = re.compile(r"\\([\\\"])")
-
-
-def plain_words(text: str, where: str) -> list[str]:
-    """Words by the rules of a POSIX shell, where brackets and bars are characters like others: flags as a log or a file lists them.
-
-    One pass: the time grows with the length of the text alone. Raises `FileError` as `command.words` does.
-    """
-    text = _CONTINUED.sub(" ", text)
-    split: list[str] = []
-    pieces: list[str] = []
-    at = 0
-
-    def end_word() -> None:
-        if pieces:
-            split.append("".join(pieces))
-            pieces.clear()
-        if len(split) > LARGEST_WORD_COUNT:
-            raise FileError(where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
-
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            what = "a backslash at the end" if text[at] == "\\" else "No closing quotation"
-            raise FileError(where, what, "a command line whose quotes are closed")
-        at, kind = piece.end(), piece.lastgroup or "plain"
-        if kind in ("blank", "comment"):
-            end_word()
-        else:
-            inner = piece.group(kind)
-            if len(pieces) > LARGEST_WORD_COUNT:
-                raise FileError(where, f"a word of more than {LARGEST_WORD_COUNT} quoted pieces", "the arguments of one job")
-            pieces.append(_ESCAPED_IN_QUOTES.sub(r"\1", inner) if kind == "double" else inner)
-    end_word()
-    return split

@@ -36,7 +36,7 @@ _YAML_OVERRIDE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "llamafactory-cli": (("train",), {"finetuning_type": "lora"}),
     "lmf": (("train",), {"finetuning_type": "lora"}),
-    "swift": (("sft", "pt"), {"tuner_type": "lora"}),
+    "swift": (("sft", "pt", "rlhf"), {"tuner_type": "lora"}),
     "trl": (("sft", "grpo"), {"max_length": 1024}),
     "axolotl": (("train",), {}),
     "skyrl": ((), {}),
@@ -44,7 +44,7 @@ _TOOLS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 """Programs with the words that make them train, and a default of theirs by which the reader of the table knows them."""
 _MODULES = {
     "llamafactory-cli": r"(?:^|\.)llamafactory(?:\.launcher|\.cli)?$",
-    "swift": r"(?:^|\.)swift\.cli\.(?:sft|pt|main)$",
+    "swift": r"(?:^|\.)swift\.cli\.(?:sft|pt|rlhf|main)$",
     "trl": r"(?:^|\.)trl\.(?:scripts\.(?:sft|grpo)|cli)$",
     "axolotl": r"(?:^|\.)axolotl\.cli(?:\.train|\.main)?$",
     "skyrl": r"(?:^|\.)skyrl(?:_train|\.train)\.entrypoints\.\w+$|^examples\.(?:\w+\.)*main_\w+$|\.entrypoints\.main_\w+$",
@@ -56,8 +56,9 @@ def table_of_commands(
     commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path | None
 ) -> Mapping[str, Any] | None:
     """The table of the last command that starts a trainer; None where none does. Files that it names are read beside `folder`."""
+    shared = environment
     for command in reversed(commands):
-        words = list(command)
+        words, environment = list(command), {**shared, **getattr(command, "own", {})}
         if (overrides := _verl(words)) is not None:
             return table_of_overrides(overrides, launcher_of(words, environment, folder))
         if starts_openrlhf(words):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +22,14 @@ LARGEST_FILLED = 2**20
 _Whole = TypeVar("_Whole", str, list[str])
 _DEEPEST = 60
 _LARGEST_NUMBER = 10**15
-_NUMBER = re.compile(r"-?\d{1,18}")
-_SUMS: dict[str, Callable[[int, int], int]] = {
+NUMBER = re.compile(r"-?\d{1,18}")
+SUMS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
 _ALTERNATIVE = re.compile(r"\|\|\s*echo\s+[\"']?([^\s\"'$|&;]*)[\"']?\s*$")
 _BLANKS = re.compile(r"(?:\s|\\\n)*", re.ASCII)
-_COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Values:
         if name_node is None or name_node.type != "variable_name":
             return
         name = node_text(name_node)
-        reference = _reference(value) if value is not None else None
+        reference = reference_of(value) if value is not None else None
         if reference is not None and reference[0].isdecimal() and not self.in_function:
             self.copies.setdefault(int(reference[0][:3]) + self.shifted, name)
         elif name in self.environment and (value is None or not re.search(rf"\b{name}\b", node_text(value))):
@@ -127,7 +125,7 @@ class Values:
             )
         if is_map(listed):
             return next((word.partition("]=")[2] for word in listed if word.startswith(f"[{key}]=")), None)
-        place = int(key) if _NUMBER.fullmatch(key) else self.number(index)
+        place = int(key) if NUMBER.fullmatch(key) else self.number(index)
         return listed[place] if place is not None and -len(listed) <= place < len(listed) else None
 
     def words(self, node: Node) -> list[str]:
@@ -136,7 +134,7 @@ class Values:
             return []
         if node.type == "command_name" and len(node.named_children) == 1:
             return self.words(node.named_children[0])
-        reference = _reference(node)
+        reference = reference_of(node)
         if reference is not None and (reference[1] not in ("", "@", "*") or self._element(node) is not None):
             text = self.text(node, keep=True)
             return [text] if node.type == "string" else text.split()
@@ -218,7 +216,7 @@ class Values:
         blank = " " if last is None else self.text(last.named_children[-1])[:1]
         said = []
         for node in command.named_children[1:]:
-            reference = _reference(node)
+            reference = reference_of(node)
             if reference is not None and reference[1] == "*" and node.type == "string":
                 said.append(blank.join(self.of(reference[0])))
             else:
@@ -234,7 +232,7 @@ class Values:
             return False
         name, sign, behind = written.groups()
         before, by = self._value(name), "1" if sign in ("++", "--") else self._value(behind) or behind
-        if before is None or not _NUMBER.fullmatch(before.strip()) or not _NUMBER.fullmatch(by.strip()):
+        if before is None or not NUMBER.fullmatch(before.strip()) or not NUMBER.fullmatch(by.strip()):
             return False
         self.set(name, [str(int(before) + (int(by) if sign[0] == "+" else -int(by)))])
         self._use(name)
@@ -268,7 +266,7 @@ class Values:
         return "".join(pieces)
 
     def _expansion(self, node: Node, keep: bool) -> str:
-        reference = _reference(node)
+        reference = reference_of(node)
         if reference is None:
             return node_text(node) if keep else ""
         name, index = reference
@@ -298,7 +296,7 @@ class Values:
     def _part(self, node: Node, whole: _Whole) -> _Whole:
         """What `${x:begin:length}` takes of a text or a list; all of it for other expansions, and where a number is not known."""
         numbers = [self.text(part).strip() for part in slice_of(node)]
-        if not numbers or not all(map(_NUMBER.fullmatch, numbers)):
+        if not numbers or not all(map(NUMBER.fullmatch, numbers)):
             return whole
         rest = whole[int(numbers[0]) :]
         return rest if len(numbers) == 1 else rest[: int(numbers[1])]
@@ -327,6 +325,19 @@ class Values:
         yield
         self.positional, self.in_function = before
 
+    @contextmanager
+    def own_variables(self, command: Node) -> Iterator[dict[str, str]]:
+        """What stands in front of a command, `X=1 command`, which the script has as before when it has ended."""
+        nodes = [child for child in command.named_children if child.type == "variable_assignment"]
+        before: dict[str, list[str]] = dict(self._lists) if nodes else {}
+        for node in nodes:
+            self.assign(node)
+        named = [node_text(child) for node in nodes if (child := node.child_by_field_name("name")) is not None]
+        yield {name: " ".join(self.of(name)) for name in named}
+        for name in named:
+            self._lists.pop(name, None)
+            self._lists |= {name: before[name]} if name in before else {}
+
     def shift(self, count: int) -> None:
         """The parameters without their first `count`."""
         if not self.in_function:
@@ -339,7 +350,7 @@ class Values:
 
     def note(self, node: Node, option: str | None) -> None:
         """Remembers that a condition asks whether a parameter or a variable is `option`; None for a number."""
-        text, reference = self.text(node, keep=True), _reference(node)
+        text, reference = self.text(node, keep=True), reference_of(node)
         if positions := open_positions(text):
             self.compared.extend(Compared(position, None, option) for position in positions)
         elif reference is not None and reference[0] not in ("#", "@", "*", "?"):
@@ -388,13 +399,13 @@ class Values:
             return self.number(node.named_children[0]) if len(node.named_children) == 1 else None
         if node.type == "binary_expression":
             left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-            sign = next((node_text(child) for child in node.children if node_text(child) in _SUMS), "")
+            sign = next((node_text(child) for child in node.children if node_text(child) in SUMS), "")
             if left is None or right is None or not sign:
                 return None
             a, b = self.number(left), self.number(right)
             if a is None or b is None or sign in "/%" and b == 0:
                 return None
-            value = int(_SUMS[sign](a, b))
+            value = int(SUMS[sign](a, b))
             return value if abs(value) <= _LARGEST_NUMBER else None
         if node.type == "ternary_expression":
             parts = [node.child_by_field_name(name) for name in ("condition", "consequence", "alternative")]
@@ -405,7 +416,7 @@ class Values:
         text = self._value(name) if node.type in ("variable_name", "word") and name.isidentifier() else self.text(node)
         if node.type in ("variable_name", "word") and text is not None:
             self._use(name)
-        return int(text) if text is not None and _NUMBER.fullmatch(text.strip()) else None
+        return int(text) if text is not None and NUMBER.fullmatch(text.strip()) else None
 
     def _use(self, name: str) -> None:
         self.used.add(name)
@@ -417,59 +428,6 @@ class Values:
             raise FileError(self.where, what, "the arguments of one job")
 
 
-def holds(node: Node, values: Values) -> bool:
-    """Whether a condition holds, as far as the text tells; false where it does not."""
-    children = node.named_children
-    arithmetic = node.type == "compound_statement" and len(children) == 1 and node.children[0].type == "(("
-    if (arithmetic or node.type in ("test_command", "parenthesized_expression", "redirected_statement")) and children:
-        return holds(children[0], values)
-    if node.type == "negated_command" and children:
-        return not holds(children[0], values)
-    if node.type in ("list", "binary_expression") and any(child.type in ("&&", "||") for child in node.children):
-        first, second = children[0], children[-1]
-        both = any(child.type == "&&" for child in node.children)
-        return holds(first, values) and holds(second, values) if both else holds(first, values) or holds(second, values)
-    if node.type == "unary_expression":
-        return _unary(node, values)
-    if node.type == "binary_expression":
-        return _compare(node, values)
-    return node_text(node) == "true" if node.type == "command" else False
-
-
-def _unary(node: Node, values: Values) -> bool:
-    sign = node_text(node.children[0])
-    if sign == "!":
-        return not holds(node.children[-1], values)
-    text = values.condition_text(node.children[-1])
-    return bool(text) if sign == "-n" else not text if sign == "-z" else False
-
-
-def _compare(node: Node, values: Values) -> bool:
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    signs = [node_text(child) for child in node.children if child is not None and child != left and child != right]
-    sign = signs[0] if signs else ""
-    if left is None or right is None:
-        return False
-    a, b = values.condition_text(left), values.condition_text(right)
-    whole = sign not in ("=", "==", "!=")
-    values.note(left, None if whole else b)
-    if b == "" or _reference(right) is not None:
-        values.note(right, None if whole else a)
-    if sign in ("=", "=="):
-        return fits(a, b)
-    if sign == "!=":
-        return not fits(a, b)
-    if sign in _COMPARED or sign in ("<", ">", "<=", ">="):
-        one, other = (int(t) if _NUMBER.fullmatch(t.strip() or "x") else values.number(n) for t, n in ((a, left), (b, right)))
-        return one is not None and other is not None and bool(_SUMS[_COMPARED.get(sign, sign)](one, other))
-    return False
-
-
-def fits(text: str, pattern: str) -> bool:
-    """Whether a text fits a shell pattern, which may list several with `|`."""
-    return len(pattern) < 200 and len(text) < 10_000 and any(fnmatch.fnmatchcase(text, one.strip()) for one in pattern.split("|"))
-
-
 def open_positions(text: str) -> list[int]:
     """Positional parameters that a text still names, other commands' texts left out."""
     if "`" in text or re.search(r"\$\((?!\()", text):
@@ -477,10 +435,10 @@ def open_positions(text: str) -> list[int]:
     return [int(one or other) for one, other in _OPEN.findall(text) if (one or other) != "0"]
 
 
-def _reference(node: Node) -> tuple[str, str] | None:
+def reference_of(node: Node) -> tuple[str, str] | None:
     """(variable, index) of an expansion, or of a string that is one: `${A[@]}` is ("A", "@")."""
     if node.type == "string":
-        return _reference(node.named_children[0]) if len(node.named_children) == 1 else None
+        return reference_of(node.named_children[0]) if len(node.named_children) == 1 else None
     if node.type not in ("simple_expansion", "expansion"):
         return None
     for child in node.named_children:
