@@ -103,6 +103,10 @@ WORDS = 6.3e-6
 """Seconds in which a token of random words is tokenised, which the public benchmark sends (`serving.simulate`: 5.8 to 6.9 us);
 genai-perf's prompts are of English."""
 
+WARMED = "2026-01-21"
+"""The day from which the public benchmark's client sends two requests of each user to warm a server up (SemiAnalysisAI/InferenceX,
+pull request 480)."""
+
 USERS = 10
 """Requests of each user, as the public benchmark sends."""
 
@@ -163,7 +167,7 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
-    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`'."""
+    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`', the kernel of its experts."""
 
     kv: str = "bf16"
     polls: int = 1
@@ -171,6 +175,7 @@ class Launch:
     running: int | None = None
     drafts: str = ""
     graphs: str | None = None
+    experts: str | None = None
 
 
 @cache
@@ -198,7 +203,7 @@ def times_of(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
             step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
-            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain,
+            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
         )
     )  # fmt: skip
 
@@ -213,8 +218,12 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
     drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
-        narrow = narrow or model.startswith("llama") or row["system"] != "h100_sxm"
-        updated = model == "minimax-m2" and row["system"] != "h100_sxm" and not row["backend_version"].startswith("0.17")
+        blackwell, first = (
+            row["system"] != "h100_sxm",
+            row["backend_version"].startswith("0.17"),
+        )  # whose script has no cache's format
+        narrow = narrow or model.startswith("llama") or (blackwell and not first)
+        updated = model == "minimax-m2" and blackwell and not first
         twice = 2 * int(row["isl"]) if updated else None
         wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
         return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
@@ -224,9 +233,22 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         short = row["isl"] == row["osl"] == "1024" and users >= 64
         if model == "deepseek-v3" and weights == "fp8_block" and short and row["backend_version"] == "1.2.0rc6.post2":
             polls = 40  # dsr1_fp8_b200_trt.sh: batch_wait_timeout_iters
-        return Launch(kv, polls, trtllm_tokens(row, model, plan) if together else None, drafts=drafts)
+        experts = trtllm_experts(row, model, weights, plan) if together else None
+        return Launch(kv, polls, trtllm_tokens(row, model, plan) if together else None, drafts=drafts, experts=experts)
     found = sglang_launch(row, model, weights, kv, users, drafts)
     return found if together else replace(found, running=None)
+
+
+def trtllm_experts(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> str | None:
+    """The kernel of DeepSeek's experts in the scripts (`moe_config: backend`): from release 1.2 on TensorRT-LLM's own, but CUTLASS
+    in 4 bits under DP attention; before, DeepGEMM in 8 bits, and CUTLASS in 4 for many users."""
+    if model != "deepseek-v3":
+        return None
+    users, recent = users_of(row), row["backend_version"] >= "1.2"
+    if weights == "nvfp4":
+        many = users > 32 if row["isl"] == "8192" else users >= 256
+        return "cutlass" if plan.dp > 1 or (many and not recent) else None
+    return None if recent else "deepgemm"
 
 
 def trtllm_tokens(row: dict[str, str], model: str, plan: ServePlan) -> int | None:
@@ -315,7 +337,7 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     longest = isl if isl > 8192 else 0
     release = row["backend_version"] if row["backend_version"][:1].isdigit() else BUILDS.get(row["backend_version"])
     load = drawn_load(*lengths, concurrency=users, requests=each * users)
-    load = replace(load, tokenise=WORDS) if is_public(row) else load
+    load = replace(load, tokenise=WORDS, cold=is_cold(row)) if is_public(row) else load
 
     def times(side: str, copies: int) -> StepTimes:
         machine = MACHINES[row["system"]]
@@ -334,6 +356,12 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
 def is_public(row: dict[str, str]) -> bool:
     """Whether the row is of the public benchmark; the figures of its `gap-analysis` are those of rows with its dates."""
     return any(words in row["silicon_data_source"] for words in ("db-dump", "source_file=2026", "gap-analysis.csv"))
+
+
+def is_cold(row: dict[str, str]) -> bool:
+    """Whether the public benchmark's client sent a server nothing before the requests that it timed, as it did until `WARMED`."""
+    found = re.search(r"measured=([0-9-]{10})", row["silicon_data_source"])
+    return found is not None and found[1] < WARMED
 
 
 def users_of(row: dict[str, str]) -> int:
