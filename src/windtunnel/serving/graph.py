@@ -185,7 +185,7 @@ class PassGraph:
         return fused, call
 
     def experts_call(self, tokens: int) -> ExpertsCall:
-        """The fused experts of `tokens` on each of the DP-attention ranks: those of the fullest of `ep` ranks, which others wait for.
+        """The fused experts of `tokens` on each of the DP-attention ranks: those of the fullest of `ep` ranks, which others await.
         Tokens choose experts as if by chance, so what a rank has lies about its mean as binomial draws do."""
         model, plan = self.server.model, self.server.plan
         everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k

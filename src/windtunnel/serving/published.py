@@ -214,7 +214,8 @@ def _warm_spreads(rows: Sequence[tuple[FirstToken, float]]) -> FirstSpreads:
         )
         for start in (-2.0, -1.0, 0.0)
     ]
-    return FirstSpreads(*(float(one) for one in np.exp(min(tries, key=lambda one: one.fun).x)))
+    host, own, wait = np.exp(min(tries, key=lambda one: one.fun).x).tolist()
+    return FirstSpreads(host, own, wait)
 
 
 def first_widening(spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: Sequence[float]) -> float:
