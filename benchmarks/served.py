@@ -18,12 +18,11 @@ what is published of how many are kept. A measured token that takes less than it
 `--speculate mtp,drafts=1,rate=0.85` predicts models with such a layer as if they all drafted: DeepSeek-V3's report (arXiv
 2412.19437, 5.4.3) states 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
-`--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
-
+`--carried` predicts each row as if no GPU of its architecture had been measured.
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
 `is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,37,41 --scored 43`
-(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`.
-Without it, the script says how many rows that the record leaves out lie inside what answers state, by engine, GPU and load.
+(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`. Without
+it, the script says how many rows that the record leaves out lie inside what answers state.
 """
 
 from __future__ import annotations
@@ -68,18 +67,10 @@ from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
 MODELS = {
-    "DeepSeek-R1": "deepseek-v3",
-    "DeepSeek-V3": "deepseek-v3",
-    "DeepSeek-R1-NVFP4": "deepseek-v3",
-    "DeepSeek-V3.1-NVFP4": "deepseek-v3",
-    "MiniMax-M2.5": "minimax-m2",
-    "Qwen3-32B": "qwen3-32b",
-    "Qwen3-32B-NVFP4": "qwen3-32b",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "Llama-3.1-70B": "llama3.1-70b",
-    "Llama-3.1-8B-Instruct": "llama3.1-8b",
-    "Qwen3.5-397B-A17B": "qwen3.5-397b-a17b",
-    "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    **dict.fromkeys(("DeepSeek-R1", "DeepSeek-V3", "DeepSeek-R1-NVFP4", "DeepSeek-V3.1-NVFP4"), "deepseek-v3"),
+    **dict.fromkeys(("Qwen3-32B", "Qwen3-32B-NVFP4"), "qwen3-32b"),
+    **{"MiniMax-M2.5": "minimax-m2", "gpt-oss-120b": "gpt-oss-120b", "Qwen3.5-397B-A17B": "qwen3.5-397b-a17b"},
+    **{"Llama-3.1-70B": "llama3.1-70b", "Llama-3.1-8B-Instruct": "llama3.1-8b", "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b"},
 }
 MACHINES = {"h100_sxm": "h100-ib", "b200_sxm": "b200-ib", "b300_sxm": "b300-ib", "gb200": "gb200-nvl72", "h200_sxm": "h200-ib"}
 FORMATS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "bfloat16": "bf16"}
@@ -92,9 +83,7 @@ DRAFTERS = ("qwen3.5-397b-a17b",)
 BUILDS = {"nightly-dev": "0.5.9", "nightly-dev-20260216-d3bae71e": "0.5.9"}
 """Builds of SGLang of 2026-02-16 -> the release of the days after."""
 
-FEWEST = 3
-"""Servers below which a kind says too little of the next one."""
-
+FEWEST = 3  # servers below which a kind says too little of the next one
 SIDES = {"agg": "together", "disagg": "apart"}
 
 SOURCE = "silicon_sample.csv of ai-dynamo/aiconfigurator (Apache-2.0)"
@@ -147,9 +136,8 @@ class ServedRow:
     @property
     def family(self) -> str:
         """What the row is of."""
-        return " ".join(
-            (self.row["backend"], self.row["system"], self.row["model_path"].split("/")[-1], self.row["gemm_quant_mode"])
-        )
+        model = self.row["model_path"].split("/")[-1]
+        return " ".join((self.row["backend"], self.row["system"], model, self.row["gemm_quant_mode"]))
 
 
 def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
@@ -180,17 +168,9 @@ class Launch:
 
 @cache
 def times_of(
-    model: str,
-    machine: str,
-    plan: ServePlan,
-    engine: str,
-    formats: tuple[str, str],
-    longest: int,
-    launch: Launch,
-    copies: int = 1,
-    release: str | None = None,
-    graphs: str | None = None,
-) -> StepTimes:
+    model: str, machine: str, plan: ServePlan, engine: str, formats: tuple[str, str], longest: int, launch: Launch,
+    copies: int = 1, release: str | None = None, graphs: str | None = None,
+) -> StepTimes:  # fmt: skip
     """The server's passes, which rows share."""
     weights, attention = formats
     tokens = launch.chunk if launch.chunk is not None or engine != "trtllm" else max(8192, longest)
@@ -360,8 +340,7 @@ def is_public(row: dict[str, str]) -> bool:
 
 def is_cold(row: dict[str, str]) -> bool:
     """Whether the public benchmark's client sent a server nothing before the requests that it timed, as it did until `WARMED`."""
-    found = re.search(r"measured=([0-9-]{10})", row["silicon_data_source"])
-    return found is not None and found[1] < WARMED
+    return (re.search(r"measured=([0-9-]{10})", row["silicon_data_source"]) or ("", WARMED))[1] < WARMED
 
 
 def users_of(row: dict[str, str]) -> int:
@@ -474,10 +453,8 @@ def show_inside(rows: list[ServedRow]) -> None:
     print(f"\n{'rows that the record leaves out, inside ±':42} rows  " + "  ".join(FIGURES) + "  %")
     for group, held in sorted(groups.items()):
         shares = [sum(abs(one.errors()[name]) <= (one.stated[name] or 0.0) for one in held) / len(held) for name in FIGURES]
-        print(
-            f"{group:42} {len(held):4d}  "
-            + "  ".join(f"{100 * share:{len(name)}.0f}" for name, share in zip(FIGURES, shares, strict=True))
-        )
+        cells = "  ".join(f"{100 * share:{len(name)}.0f}" for name, share in zip(FIGURES, shares, strict=True))
+        print(f"{group:42} {len(held):4d}  {cells}")
 
 
 def main() -> None:

@@ -104,7 +104,7 @@ def test_a_rate_of_tokens_is_enough() -> None:
         calibrate_server([(MeasuredServer("a bench", {"ttft": {"mean": 0.1}}), usual, load)])
 
 
-@pytest.mark.parametrize(("model", "backend", "most"), [("Qwen/Qwen3-32B", "vllm", 0.1), ("Qwen/Qwen3.5-397B-A17B", "sglang", 0.06)])
+@pytest.mark.parametrize("model, backend, most", [("Qwen/Qwen3-32B", "vllm", 0.1), ("Qwen/Qwen3.5-397B-A17B", "sglang", 0.06)])
 def test_public_servers_get_nearer_on_loads_that_were_left_out(model: str, backend: str, most: float) -> None:
     """Each measured load predicts the others of the same server: errors of a token fall, to `most` at most."""
     served_rows = benchmark()
