@@ -18,12 +18,11 @@ what is published of how many are kept. A measured token that takes less than it
 `--speculate mtp,drafts=1,rate=0.85` predicts models with such a layer as if they all drafted: DeepSeek-V3's report (arXiv
 2412.19437, 5.4.3) states 0.85 to 0.90 for its second token, and nothing here is fitted to the rows.
 
-`--carried` predicts each row as if no GPU of its architecture had been measured, which says how far answers for such GPUs are off.
-
+`--carried` predicts each row as if no GPU of its architecture had been measured.
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
 `is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,37,41 --scored 43`
-(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`.
-Without it, the script says how many rows that the record leaves out lie inside what answers state, by engine, GPU and load.
+(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`. Without
+it, the script says how many rows that the record leaves out lie inside what answers state.
 """
 
 from __future__ import annotations
@@ -68,18 +67,10 @@ from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 
 MODELS = {
-    "DeepSeek-R1": "deepseek-v3",
-    "DeepSeek-V3": "deepseek-v3",
-    "DeepSeek-R1-NVFP4": "deepseek-v3",
-    "DeepSeek-V3.1-NVFP4": "deepseek-v3",
-    "MiniMax-M2.5": "minimax-m2",
-    "Qwen3-32B": "qwen3-32b",
-    "Qwen3-32B-NVFP4": "qwen3-32b",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "Llama-3.1-70B": "llama3.1-70b",
-    "Llama-3.1-8B-Instruct": "llama3.1-8b",
-    "Qwen3.5-397B-A17B": "qwen3.5-397b-a17b",
-    "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    **dict.fromkeys(("DeepSeek-R1", "DeepSeek-V3", "DeepSeek-R1-NVFP4", "DeepSeek-V3.1-NVFP4"), "deepseek-v3"),
+    **dict.fromkeys(("Qwen3-32B", "Qwen3-32B-NVFP4"), "qwen3-32b"),
+    **{"MiniMax-M2.5": "minimax-m2", "gpt-oss-120b": "gpt-oss-120b", "Qwen3.5-397B-A17B": "qwen3.5-397b-a17b"},
+    **{"Llama-3.1-70B": "llama3.1-70b", "Llama-3.1-8B-Instruct": "llama3.1-8b", "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b"},
 }
 MACHINES = {"h100_sxm": "h100-ib", "b200_sxm": "b200-ib", "b300_sxm": "b300-ib", "gb200": "gb200-nvl72", "h200_sxm": "h200-ib"}
 FORMATS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "bfloat16": "bf16"}
@@ -92,9 +83,7 @@ DRAFTERS = ("qwen3.5-397b-a17b",)
 BUILDS = {"nightly-dev": "0.5.9", "nightly-dev-20260216-d3bae71e": "0.5.9"}
 """Builds of SGLang of 2026-02-16 -> the release of the days after."""
 
-FEWEST = 3
-"""Servers below which a kind says too little of the next one."""
-
+FEWEST = 3  # servers below which a kind says too little of the next one
 SIDES = {"agg": "together", "disagg": "apart"}
 
 SOURCE = "silicon_sample.csv of ai-dynamo/aiconfigurator (Apache-2.0)"
@@ -102,6 +91,10 @@ SOURCE = "silicon_sample.csv of ai-dynamo/aiconfigurator (Apache-2.0)"
 WORDS = 6.3e-6
 """Seconds in which a token of random words is tokenised, which the public benchmark sends (`serving.simulate`: 5.8 to 6.9 us);
 genai-perf's prompts are of English."""
+
+WARMED = "2026-01-21"
+"""The day from which the public benchmark's client sends two requests of each user to warm a server up (SemiAnalysisAI/InferenceX,
+pull request 480)."""
 
 USERS = 10
 """Requests of each user, as the public benchmark sends."""
@@ -143,9 +136,8 @@ class ServedRow:
     @property
     def family(self) -> str:
         """What the row is of."""
-        return " ".join(
-            (self.row["backend"], self.row["system"], self.row["model_path"].split("/")[-1], self.row["gemm_quant_mode"])
-        )
+        model = self.row["model_path"].split("/")[-1]
+        return " ".join((self.row["backend"], self.row["system"], model, self.row["gemm_quant_mode"]))
 
 
 def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
@@ -163,7 +155,7 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
-    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`'."""
+    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`', the kernel of its experts."""
 
     kv: str = "bf16"
     polls: int = 1
@@ -171,21 +163,14 @@ class Launch:
     running: int | None = None
     drafts: str = ""
     graphs: str | None = None
+    experts: str | None = None
 
 
 @cache
 def times_of(
-    model: str,
-    machine: str,
-    plan: ServePlan,
-    engine: str,
-    formats: tuple[str, str],
-    longest: int,
-    launch: Launch,
-    copies: int = 1,
-    release: str | None = None,
-    graphs: str | None = None,
-) -> StepTimes:
+    model: str, machine: str, plan: ServePlan, engine: str, formats: tuple[str, str], longest: int, launch: Launch,
+    copies: int = 1, release: str | None = None, graphs: str | None = None,
+) -> StepTimes:  # fmt: skip
     """The server's passes, which rows share."""
     weights, attention = formats
     tokens = launch.chunk if launch.chunk is not None or engine != "trtllm" else max(8192, longest)
@@ -198,7 +183,7 @@ def times_of(
         server_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
             step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
-            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain,
+            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
         )
     )  # fmt: skip
 
@@ -213,8 +198,12 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
     drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
-        narrow = narrow or model.startswith("llama") or row["system"] != "h100_sxm"
-        updated = model == "minimax-m2" and row["system"] != "h100_sxm" and not row["backend_version"].startswith("0.17")
+        blackwell, first = (
+            row["system"] != "h100_sxm",
+            row["backend_version"].startswith("0.17"),
+        )  # whose script has no cache's format
+        narrow = narrow or model.startswith("llama") or (blackwell and not first)
+        updated = model == "minimax-m2" and blackwell and not first
         twice = 2 * int(row["isl"]) if updated else None
         wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
         return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
@@ -224,9 +213,22 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         short = row["isl"] == row["osl"] == "1024" and users >= 64
         if model == "deepseek-v3" and weights == "fp8_block" and short and row["backend_version"] == "1.2.0rc6.post2":
             polls = 40  # dsr1_fp8_b200_trt.sh: batch_wait_timeout_iters
-        return Launch(kv, polls, trtllm_tokens(row, model, plan) if together else None, drafts=drafts)
+        experts = trtllm_experts(row, model, weights, plan) if together else None
+        return Launch(kv, polls, trtllm_tokens(row, model, plan) if together else None, drafts=drafts, experts=experts)
     found = sglang_launch(row, model, weights, kv, users, drafts)
     return found if together else replace(found, running=None)
+
+
+def trtllm_experts(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> str | None:
+    """The kernel of DeepSeek's experts in the scripts (`moe_config: backend`): from release 1.2 on TensorRT-LLM's own, but CUTLASS
+    in 4 bits under DP attention; before, DeepGEMM in 8 bits, and CUTLASS in 4 for many users."""
+    if model != "deepseek-v3":
+        return None
+    users, recent = users_of(row), row["backend_version"] >= "1.2"
+    if weights == "nvfp4":
+        many = users > 32 if row["isl"] == "8192" else users >= 256
+        return "cutlass" if plan.dp > 1 or (many and not recent) else None
+    return None if recent else "deepgemm"
 
 
 def trtllm_tokens(row: dict[str, str], model: str, plan: ServePlan) -> int | None:
@@ -315,7 +317,7 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     longest = isl if isl > 8192 else 0
     release = row["backend_version"] if row["backend_version"][:1].isdigit() else BUILDS.get(row["backend_version"])
     load = drawn_load(*lengths, concurrency=users, requests=each * users)
-    load = replace(load, tokenise=WORDS) if is_public(row) else load
+    load = replace(load, tokenise=WORDS, cold=is_cold(row)) if is_public(row) else load
 
     def times(side: str, copies: int) -> StepTimes:
         machine = MACHINES[row["system"]]
@@ -334,6 +336,11 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
 def is_public(row: dict[str, str]) -> bool:
     """Whether the row is of the public benchmark; the figures of its `gap-analysis` are those of rows with its dates."""
     return any(words in row["silicon_data_source"] for words in ("db-dump", "source_file=2026", "gap-analysis.csv"))
+
+
+def is_cold(row: dict[str, str]) -> bool:
+    """Whether the public benchmark's client sent a server nothing before the requests that it timed, as it did until `WARMED`."""
+    return (re.search(r"measured=([0-9-]{10})", row["silicon_data_source"]) or ("", WARMED))[1] < WARMED
 
 
 def users_of(row: dict[str, str]) -> int:
@@ -446,10 +453,8 @@ def show_inside(rows: list[ServedRow]) -> None:
     print(f"\n{'rows that the record leaves out, inside ±':42} rows  " + "  ".join(FIGURES) + "  %")
     for group, held in sorted(groups.items()):
         shares = [sum(abs(one.errors()[name]) <= (one.stated[name] or 0.0) for one in held) / len(held) for name in FIGURES]
-        print(
-            f"{group:42} {len(held):4d}  "
-            + "  ".join(f"{100 * share:{len(name)}.0f}" for name, share in zip(FIGURES, shares, strict=True))
-        )
+        cells = "  ".join(f"{100 * share:{len(name)}.0f}" for name, share in zip(FIGURES, shares, strict=True))
+        print(f"{group:42} {len(held):4d}  {cells}")
 
 
 def main() -> None:

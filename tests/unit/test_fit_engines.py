@@ -13,7 +13,7 @@ import pytest
 
 import windtunnel as wt
 from windtunnel.calibrate.engines.catalogue import GpuEngines, error_lines, fit_gpu
-from windtunnel.calibrate.engines.columns import held_out
+from windtunnel.calibrate.engines.columns import held_out, join_experts
 from windtunnel.calibrate.engines.fit import EngineFitter
 from windtunnel.calibrate.engines.score import score_curves
 from windtunnel.cli import main
@@ -123,6 +123,30 @@ def test_layers_that_quantise_by_other_kernels_are_not_those_served(tmp_path: Pa
     fitted = EngineFitter(DEV, "hopper", data, least=80).fit()
     assert fitted is not None and "bf16" in fitted.curves.linear
     assert ("fp8" in fitted.curves.linear, "linear fp8" in fitted.errors) == (kept, kept)
+
+
+def test_experts_of_releases_are_joined_and_the_quickest_kernel_is_taken(tmp_path: Path) -> None:
+    """By hand: of 64 tokens the newest release has two kernels, of 128 only the older one has a row."""
+    one = {
+        **COMMON, "op_name": "moe", "moe_dtype": "nvfp4", "hidden_size": 7168, "inter_size": 2048, "topk": 8, "num_experts": 256,
+        "moe_tp_size": 1, "moe_ep_size": 8, "distribution": "balanced",
+    }  # fmt: skip
+    times = {"2.0": [(64, "slow", 0.4), (64, "quick", 0.3), (64, "deepgemm", 0.1)], "1.0": [(64, "slow", 0.2), (128, "slow", 0.5)]}
+    for version, rows in times.items():
+        made = [{**one, "num_tokens": tokens, "kernel_source": kernel, "latency": took} for tokens, kernel, took in rows]
+        path = tmp_path / "b200_sxm" / "moe" / "vllm" / version / "moe_perf.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist([{**row, "device": "NVIDIA B200"} for row in made]), path)
+    read = wt.read_measured(tmp_path, release="all")
+    releases = [
+        found.data for found in sorted(read.engines, key=lambda found: found.release, reverse=True) if found.data is not None
+    ]
+    for quickest, taken in (
+        (True, [("quick", 0.3), ("slow", 0.5)]),
+        (False, [("slow", 0.4), ("quick", 0.3), ("deepgemm", 0.1), ("slow", 0.5)]),
+    ):
+        table = join_experts(releases, quickest).table
+        assert list(zip(table["kernel"].to_pylist(), (1e3 * np.array(table["seconds"])).round(6), strict=True)) == taken
 
 
 def test_curves_are_scored_on_rows_of_any_gpu(tmp_path: Path) -> None:

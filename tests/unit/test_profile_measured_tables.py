@@ -227,6 +227,27 @@ def test_the_newest_release_of_each_table(tmp_path: Path) -> None:
         wt.read_measured(tmp_path, systems=["h100"])
 
 
+def test_a_newest_release_with_a_few_shapes_does_not_hide_the_last_whole_one(tmp_path: Path) -> None:
+    """`query_versions.yaml` beside the tables says which release was measured whole; older ones stay hidden."""
+    root = tmp_path / "systems" / "data"
+    for version in ("0.19.0", "0.24.0", "0.27.0"):
+        put(root, EXPERTS, table="moe", version=version)
+    (put(root, GEMM, version="0.19.0"), put(root, GEMM, version="0.24.0"))
+    assert [one.release for one in wt.read_measured(tmp_path).engines] == ["0.24.0", "0.27.0"]  # products are of 0.24.0
+    (tmp_path / "systems" / "query_versions.yaml").write_text("defaults: {vllm: {current: 0.24.0}}\noverrides: {}\n")
+    read = wt.read_measured(tmp_path, families=["family"])
+    moe = [one.release for one in read.engines if one.data is not None and len(one.data.where(op="moe"))]
+    assert moe == ["0.24.0", "0.27.0"]
+    (tmp_path / "systems" / "query_versions.yaml").write_text(
+        "defaults: {vllm: {current: 0.24.0}}\noverrides: {h100_sxm: {vllm: {current: 0.19.0}}}\n"
+    )
+    moe = [one.release for one in wt.read_measured(tmp_path).engines if one.data is not None and len(one.data.where(op="moe"))]
+    assert moe == ["0.19.0", "0.24.0", "0.27.0"]
+    (tmp_path / "systems" / "query_versions.yaml").write_text("defaults: [0.24.0]")
+    with pytest.raises(FileError, match=r"query_versions\.yaml"):
+        wt.read_measured(tmp_path)
+
+
 def test_releases_are_ordered_by_their_numbers() -> None:
     rising = ["0.1.dev19262", "0.9", "0.14.0", "0.24.0", "1.0.0", "1.3.0rc9", "1.3.0rc20", "1.3.0"]
     assert sorted(reversed(rising), key=version_key) == rising

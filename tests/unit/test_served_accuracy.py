@@ -107,6 +107,9 @@ def test_a_first_token_s_error_is_that_of_its_parts() -> None:
     line = replace(next(iter(catalogue_servers().values())), widen=2.0)
     longer = 2.0 * spreads.spread(first)
     assert line.first_error(first, spreads) == pytest.approx(longer / (1.0 + longer))
+    cold = replace(first, cold=0.1, engine="sglang")
+    both = replace(spreads, cold={"sglang": 20.0, "vllm": 1.0})
+    assert both.of(cold) == pytest.approx({**spreads.of(first), "cold": 20.0 * 0.1 / 2.0}) and both.of(first) == spreads.of(first)
     slower = FirstToken(1.0, 4.0, 15.0)  # the same shares, so that seconds of the host matter less
     assert line.first_error(slower, spreads) < line.first_error(first, spreads)
 
@@ -120,9 +123,19 @@ def test_spreads_are_found_again_in_drawn_errors() -> None:
     longer = [abs(draw.normal()) / bound * true.spread(first) for first in firsts]
     errors = [1.0 / (1.0 + one) - 1.0 for one in longer]
     found = fit_spreads(firsts, errors)
-    for name, spread in vars(true).items():
-        assert getattr(found, name) == pytest.approx(spread, rel=0.15)
-    assert first_widening(found, firsts, errors) == pytest.approx(1.0, rel=0.1)
+    for name in ("host", "own", "wait"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.15)
+    assert first_widening(found, firsts, errors) == pytest.approx(1.0, rel=0.1) and not found.cold
+
+
+def test_seconds_for_which_cold_servers_wait_are_found_by_engine() -> None:
+    """Ten cold servers of an engine, of which seven and the next need no more than 30 s; warm ones set the other spreads."""
+    warm = [FirstToken(0.01, 0.1, wait) for wait in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)]
+    cold = [FirstToken(0.0, 0.0, 1.0, 0.1, "sglang")] * 10
+    errors = [1.0 / (1.0 + 0.1 * seconds) - 1.0 for seconds in (1, 5, 9, 13, 17, 21, 25, 30, 90, 99)]
+    alone, found = fit_spreads(warm, [-0.2] * 6), fit_spreads([*warm, *cold], [-0.2] * 6 + errors)
+    assert (found.host, found.own, found.wait) == (alone.host, alone.own, alone.wait) and set(found.cold) == {"sglang"}
+    assert found.cold["sglang"] == pytest.approx(math.sqrt(30.0**2 - (alone.spread(cold[0]) / 0.1) ** 2), rel=0.01)
 
 
 def test_the_record_is_read_as_it_is_written() -> None:

@@ -104,9 +104,9 @@ def test_a_rate_of_tokens_is_enough() -> None:
         calibrate_server([(MeasuredServer("a bench", {"ttft": {"mean": 0.1}}), usual, load)])
 
 
-@pytest.mark.parametrize(("model", "backend", "most"), [("Qwen/Qwen3-32B", "vllm", 0.6), ("Qwen/Qwen3.5-397B-A17B", "sglang", 0.4)])
+@pytest.mark.parametrize("model, backend, most", [("Qwen/Qwen3-32B", "vllm", 0.1), ("Qwen/Qwen3.5-397B-A17B", "sglang", 0.06)])
 def test_public_servers_get_nearer_on_loads_that_were_left_out(model: str, backend: str, most: float) -> None:
-    """Each measured load predicts the others of the same server: errors of a token fall to `most` of what they were."""
+    """Each measured load predicts the others of the same server: errors of a token fall, to `most` at most."""
     served_rows = benchmark()
     with ROWS.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if (row["model_path"], row["backend"]) == (model, backend)]
@@ -124,7 +124,7 @@ def test_public_servers_get_nearer_on_loads_that_were_left_out(model: str, backe
         for held in found.loads[1:]:
             before.append(abs(math.log1p(held.errors(held.before)["tpot.mean"])))
             after.append(abs(math.log1p(held.errors(held.after)["tpot.mean"])))
-    assert len(before) >= 6 and fmean(after) < most * fmean(before)
+    assert len(before) >= 6 and fmean(after) < min(most, fmean(before))
 
 
 def test_the_verb_writes_what_serve_predict_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

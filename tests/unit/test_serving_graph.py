@@ -7,6 +7,7 @@ import pytest
 from windtunnel.serving import ServePlan, Server, server_of
 from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.graph import PassGraph
+from windtunnel.serving.lengths import Passing
 from windtunnel.serving.speculation import speculation_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
@@ -47,6 +48,29 @@ def test_gates_of_linear_attention_by_hand(engine: str, release: str | None, wid
     assert layout.bytes == 4.0 * 16 * (32 if len(narrow) == 2 else 5152)
 
 
+@pytest.mark.parametrize("tp, sums", [(1, 0), (4, 1)])
+def test_a_norm_over_all_heads_sums_squares_of_all_ranks(tp: int, sums: int) -> None:
+    """MiniMax-M2: two sums of 4 bytes for each of 16 tokens are reduced, after a kernel that reads queries and keys."""
+    rows = [op for op, _ in rows_of(server_of(load_model("minimax-m2"), "b200-ib", tp, "vllm", ServePlan(tp=tp)))]
+    assert [op.bytes for op in rows if op.name == "qk squares reduce"] == sums * [8.0 * 16]
+    assert [op.bytes for op in rows if op.name == "qk squares"] == sums * [2.0 * 16 * (48 + 8) / tp * 128]
+    plain = rows_of(server_of(load_model("qwen3-235b-a22b"), "b200-ib", 4, "vllm", ServePlan(tp=4)))
+    assert not any(op.name.startswith("qk squares") for op, _ in plain)
+
+
+def test_experts_by_a_stated_kernel_are_slower_than_by_the_quickest() -> None:
+    """TensorRT-LLM's NVFP4 on Blackwell; a kernel that was not timed in this format changes nothing."""
+    quick, cutlass, other = (
+        StepTimes(
+            server_of(load_model("deepseek-v3"), "b200-ib", 8, "trtllm", ServePlan(tp=8), weights="nvfp4", expert_kernel=kernel)
+        )
+        for kernel in (None, "cutlass", "deepgemm")
+    )
+    one = Passing(0, 0, 0.0, 64, 64 * 2000.0)
+    seconds = [times.pass_parts(one, 64)["experts"] for times in (quick, cutlass, other)]
+    assert 1.3 < seconds[1] / seconds[0] < 3.0 and seconds[2] == seconds[0]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_latent_attention_has_a_product_of_each_head_before_and_after_it(engine: str) -> None:
     """DeepSeek-V3 with tp 8: 16 heads, 128 numbers of a query into 512 of the latent, and back into 128 of a value."""
@@ -61,6 +85,23 @@ def test_shared_experts_are_added_unless_the_reduction_does_it(engine: str, adde
     assert sum(op.name == "shared add" for op, _ in rows_of(server)) == added
     plain = server_of(load_model("qwen3-235b-a22b"), "b200-ib", 8, engine, ServePlan(tp=8), weights="fp8_block")
     assert not [op for op, _ in rows_of(plain) if op.name == "shared add"]
+
+
+@pytest.mark.parametrize("model, kernels", [("qwen3.5-397b-a17b", ["gate", "sigmoid", "scale"]), ("deepseek-v3", [])])
+def test_a_gate_of_shared_experts_is_a_product_and_two_kernels(model: str, kernels: list[str]) -> None:
+    rows = [op for op, _ in rows_of(server_of(load_model(model), "b200-ib", 8, "sglang", ServePlan(tp=8)))]
+    made = [op for op in rows if op.name in ("shared gate", "shared sigmoid", "shared scale")]
+    assert [op.name.removeprefix("shared ") for op in made] == kernels
+    assert not made or (made[0].n, made[0].k, made[2].bytes) == (1, 4096, 2 * 2.0 * 16 * 4096)
+
+
+@pytest.mark.parametrize("ep, active, copies", [(1, 222, 512.0), (8, 31, 64.0 + 10.56)])
+def test_the_fullest_rank_of_experts_by_hand(ep: int, active: int, copies: float) -> None:
+    """DeepSeek-V3, 64 tokens: an expert is chosen with 0.869; of 8 ranks' 32 experts 27.8 are in the mean, and 1.43 x 1.91 more on
+    the fullest; of 64 copies there, 1.43 x 7.37 more."""
+    server = server_of(load_model("deepseek-v3"), "b200-ib", 8, "vllm", ServePlan(tp=8, ep=ep))
+    call = PassGraph(server).experts_call(64)
+    assert (call.active, call.copies) == (active, pytest.approx(copies, abs=0.02))
 
 
 def test_a_recurrence_over_a_prompt_is_several_calls() -> None:

@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "graphs": ("1,2,4", {}),
     "whole_prompts": (True, {"engine": "trtllm", "step_tokens": 2000, "isl": 1998}),
     "release": ("0.3.0", {}),
+    "expert_kernel": (
+        "cutlass",
+        {"model": "qwen3-30b-a3b", "on": "b200-ib", "engine": "trtllm", "weights": "nvfp4", "rate": 20.0},
+    ),
     "burstiness": (0.3, {"rate": 14.0}),
     "turns": (3, {}),
     "think": ("20", {"turns": 5, "rate": 20.0}),
@@ -56,7 +60,7 @@ OWN_MEANING = {"requests", "rate", "prefill", "ttft", "tpot"}
 """Options that a fleet or a search has under the same name for its whole load."""
 
 SEARCHED = {"seed", "isl", "osl", "weights", "kv", "attention_weights", *(one.name for one in fields(EngineSettings))}
-BASE: dict[str, Any] = {"tp": 1, "isl": "1500~0.5", "osl": "100~0.5"}
+BASE: dict[str, Any] = {"model": "llama3.1-8b", "on": "h100-ib", "tp": 1, "isl": "1500~0.5", "osl": "100~0.5"}
 
 
 def _latencies(served: Any) -> tuple[float, float]:
@@ -64,12 +68,12 @@ def _latencies(served: Any) -> tuple[float, float]:
 
 
 def _predicted(**said: Any) -> tuple[float, float]:
-    return _latencies(wt.serve_predict("llama3.1-8b", "h100-ib", **{**BASE, "rate": 6.0, "requests": 80, **said}))
+    return _latencies(wt.serve_predict(**{**BASE, "rate": 6.0, "requests": 80, **said}))
 
 
 def _of_a_fleet(**said: Any) -> tuple[float, float]:
     asked = {**BASE, "rate": 6.0, "requests": 80, **said}
-    return _latencies(wt.serve_fleet("llama3.1-8b", "h100-ib", 1, router="round-robin", **asked))
+    return _latencies(wt.serve_fleet(replicas=1, router="round-robin", **asked))
 
 
 def _moved(one: tuple[float, float], other: tuple[float, float]) -> bool:
@@ -98,14 +102,15 @@ def test_an_option_moves_a_fleet_as_it_moves_a_server(name: str) -> None:
 def test_an_option_moves_a_search_as_it_moves_a_server(name: str) -> None:
     """One copy with 32 users, whose load a search draws as serve-predict does."""
     value, beside = CASES[name]
-    said = {"isl": BASE["isl"], "osl": BASE["osl"], **beside, name: value}
+    said = {**BASE, **beside, name: value}
     users = 64 if name in ("kv", "memory") else 32
     said.pop("rate", None)
-    alone = wt.serve_predict("llama3.1-8b", "h100-ib", 1, **said, tp=1, concurrency=users, requests=3 * users)
+    alone = wt.serve_predict(gpus=1, **said, concurrency=users, requests=3 * users)
+    del said["tp"]
     several = {
         key: (said.pop(word),) for word, key in (("engine", "engines"), ("weights", "weights"), ("kv", "kv")) if word in said
     }
-    front = wt.serve_search("llama3.1-8b", "h100-ib", gpus=1, users=[users], processes=1, **several, **said)
+    front = wt.serve_search(gpus=1, users=[users], processes=1, **several, **said)
     assert _latencies(front.choices[0].served) == pytest.approx(_latencies(alone))
 
 

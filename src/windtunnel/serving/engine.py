@@ -38,6 +38,10 @@ Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of D
 over the operators of a layer here these are 51, 52, 48 and 83 us."""
 
 
+EXPERT_KERNELS = ("cutlass", "deepgemm")
+"""Kernels of fused experts that a server may state; a GPU on which they were not timed runs the quickest."""
+
+
 @dataclass(frozen=True)
 class ServeEngine:
     """Limits of an engine's scheduler.
@@ -61,7 +65,7 @@ class ServeEngine:
     front end and the client before a first token. `graphs`: numbers of decoding requests of which passes are captured, where none
     between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
     prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
-    product each.
+    product each. `expert_kernel`: the kernel of fused experts, where it is not the quickest (`EngineCurves.other_experts`).
     `counts_graphs`: memory of captured graphs is taken off the cache's.
     """
 
@@ -89,6 +93,7 @@ class ServeEngine:
     graphs: tuple[int, ...] = ()
     cuts_prompts: bool = True
     gates_apart: bool = False
+    expert_kernel: str = ""
     counts_graphs: bool = True
     kernels: float = 1.0
     client: float = 0.0
@@ -180,7 +185,8 @@ def captured_sizes(most: int) -> tuple[int, ...]:
 class EngineSettings:
     """What is stated of an engine, whatever the model and its plan: limits in place of its defaults (`step_tokens`, `running`,
     `memory`, `polls`), no captured graphs (`eager`) or those of `graphs`, as `with_graphs` reads them, a scheduler that does not
-    work ahead (`sync`), prompts that are not cut (`whole_prompts`), and its `release`, else a recent one."""
+    work ahead (`sync`), prompts that are not cut (`whole_prompts`), its `release`, else a recent one, and the kernel of its experts
+    (`expert_kernel`), else the quickest."""
 
     step_tokens: int | None = None
     running: int | None = None
@@ -191,6 +197,7 @@ class EngineSettings:
     graphs: str | None = None
     whole_prompts: bool = False
     release: str | None = None
+    expert_kernel: str | None = None
 
     def engine(self, name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
         """The engine `name` on `gpu` with `tp` ranks of a copy, so set. UnknownName for another name, SpecError for a setting that
@@ -202,6 +209,9 @@ class EngineSettings:
         limits = rules.at_release(limits, self.release) if self.release is not None else limits
         limits = rules.without_ahead(limits) if self.sync else limits
         limits = rules.without_cuts(limits) if self.whole_prompts else limits
+        if self.expert_kernel not in (None, *EXPERT_KERNELS):
+            raise SpecError("expert_kernel", self.expert_kernel, ", ".join(EXPERT_KERNELS))
+        limits = replace(limits, expert_kernel=self.expert_kernel or "")
         check_limits(limits)
         return limits
 

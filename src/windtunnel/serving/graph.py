@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from math import sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 from windtunnel.base.dtypes import FORMATS
@@ -31,7 +33,8 @@ DROPPED = (Role.RESIDUAL, Role.BIAS_DROPOUT_ADD, Role.KEY_CONCAT, Role.INDEX_SCO
 """Rows that engines do not have: residuals are added by the norm after them; latent keys are not expanded in decode; an indexer's
 scores depend on lengths."""
 
-WIDE_LINEAR = ("router", "logits")
+SHARED_GATE = "shared gate"
+WIDE_LINEAR = ("router", "logits", SHARED_GATE)
 """Products that stay in 16 bits."""
 
 
@@ -80,6 +83,7 @@ class PassGraph:
         tape = self._tape(tokens, Module.MOE)
         dense = LayerKind(kind.mixer, "none", kind.local) if kind.experts else kind
         units = layer(tape.job, dense) if mixer_of(dense.mixer).mixes or dense.feed != "none" else []
+        units = self._sum_squares(units, tape)
         if kind.experts:
             norm(tape, "norm2", Role.NORM2, True)
             fused, call = self._write_experts(tape, tokens)
@@ -116,6 +120,19 @@ class PassGraph:
             unit.parameters = 0.0
         return self._block([*looked, *tape.units])
 
+    def _sum_squares(self, units: list[Unit], tape: Tape) -> list[Unit]:
+        """The units with what a norm of queries and keys over all heads needs where ranks share the heads: a kernel that sums each
+        rank's squares, and an all-reduce of the sums of a token's queries and keys in 32 bits (vLLM's MiniMaxText01RMSNormTP)."""
+        model = self.server.model
+        at = next((place for place, unit in enumerate(units) if unit.name == "qk norm"), None)
+        if at is None or not model.qk_norm_wide or tape.tp == 1:
+            return units
+        norm_row = units[at].forward[0]
+        squares, summed = Unit("qk squares"), Unit("qk squares reduce")
+        squares.forward.append(norm_row._replace(name="qk squares", bytes=norm_row.bytes / 2.0))
+        summed.forward.append(tape.comm("qk squares reduce", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 8.0 * tape.tokens, Stream.TP))
+        return [*units[:at], squares, summed, *units[at:]]
+
     def _tape(self, tokens: int, module: Module) -> Tape:
         job = self.server.job
         return Tape(job.model_copy(update={"plan": job.plan.model_copy(update={"seq": tokens, "micro_batch": 1})}), module)
@@ -124,7 +141,7 @@ class PassGraph:
         """Router, experts and shared experts of `tokens` on each of the DP-attention ranks. The units that one fused call replaces,
         and the call."""
         model, plan = self.server.model, self.server.plan
-        everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
+        everyone, experts = tokens * plan.dp, model.experts or 1
         replicated_linear(tape, "router", model.hidden, experts, tape.activation_dtype, role=Role.ROUTER)
         size = float(everyone * model.hidden) * tape.width
         flow = self._travel(tokens, tape.width)
@@ -134,7 +151,7 @@ class PassGraph:
             self._call(tape, "dispatch", Comm.ALL_GATHER, size)
         call = self.experts_call(tokens)
         active, inner = call.active, call.inner
-        each = max(1, round(everyone * chosen / plan.ep / active))
+        each = max(1, round(call.copies / active))
         if model.moe_latent is not None:
             replicated_linear(tape, "latent down", model.hidden, model.expert_hidden)
         first = len(tape.units)
@@ -150,6 +167,10 @@ class PassGraph:
         if model.shared_ffn:
             own = len(tape.units)
             feed_forward(tape, "shared expert", model.shared_ffn)
+            if model.shared_gate:  # three kernels, as in SGLang's qwen2_moe.py
+                replicated_linear(tape, SHARED_GATE, model.hidden, 1, tape.activation_dtype)
+                tape.pointwise("shared sigmoid", float(tokens), (1, 1), (0, 0), launches=(1, 0))
+                tape.pointwise("shared scale", float(tokens * model.hidden), (1, 1), (0, 0), launches=(1, 0))
             if plan.dp == 1:  # one all-reduce sums routed and shared experts
                 for unit in tape.units[own:]:
                     unit.forward = [op for op in unit.forward if op.kind is not Kind.COMM]
@@ -164,11 +185,15 @@ class PassGraph:
         return fused, call
 
     def experts_call(self, tokens: int) -> ExpertsCall:
-        """The fused experts of `tokens` on each of the DP-attention ranks."""
+        """The fused experts of `tokens` on each of the DP-attention ranks: those of the fullest of `ep` ranks, which others await.
+        Tokens choose experts as if by chance, so what a rank has lies about its mean as binomial draws do."""
         model, plan = self.server.model, self.server.plan
         everyone, experts, chosen = tokens * plan.dp, model.experts or 1, model.top_k
-        active = max(1, round(experts // plan.ep * (1.0 - (1.0 - chosen / experts) ** everyone)))
-        copies = float(everyone * chosen) / plan.ep
+        local, share = experts // plan.ep, 1.0 - (1.0 - chosen / experts) ** everyone
+        above = most_of_normal(plan.ep)
+        active = max(1, min(local, round(local * share + above * sqrt(local * share * (1.0 - share)))))
+        mean = float(everyone * chosen) / plan.ep
+        copies = mean + above * sqrt(mean * (1.0 - 1.0 / plan.ep) * (1.0 - chosen / experts))
         inner = model.expert_width * plan.ep // plan.expert_ranks
         held = (round(copies), 1) if self._sends else (everyone, chosen)  # a rank has the copies that arrive, or all tokens
         form = self._priced_format(self.server.weights)
@@ -296,6 +321,13 @@ class PassGraph:
             op._replace(name=f"{op.name} quantise", kind=Kind.ELEMENTWISE, batch=1, m=0, n=0, k=0, flops=0.0, bytes=read),
             product,
         ]
+
+
+@cache
+def most_of_normal(draws: int) -> float:
+    """The mean of the largest of so many standard normal draws (G. Blom, Statistical Estimates and Transformed Beta-Variables,
+    1958); 0 of a single one."""
+    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25))
 
 
 def _cut_product(op: Op, columns: int) -> Op:

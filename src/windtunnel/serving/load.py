@@ -25,6 +25,7 @@ class ServeLoad:
     prefix cache; with `outputs_named` they go on through the output. `after[r]`: the request at whose end request r is sent,
     `pause` seconds later, such as the next turn of a conversation, or `pauses[r]`; -1 for one with an arrival. `notes`: what was
     done to a trace. `tokenise`: seconds in which a token of prompts is tokenised; None: those of text (`simulate.TOKENISE`).
+    `cold`: whether the server ran nothing before, so that the first requests wait while kernels are tuned and compiled.
     """
 
     prompt: Int64s
@@ -39,6 +40,7 @@ class ServeLoad:
     pause: float = 0.0
     pauses: Floats | None = None
     tokenise: float | None = None
+    cold: bool = False
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -65,7 +67,7 @@ class ServeLoad:
             after = places[self.after[mine]]
         return ServeLoad(
             self.prompt[mine], self.output[mine], arrival, users, blocks, self.block, self.notes, self.outputs_named, after,
-            self.pause, pauses, self.tokenise,
+            self.pause, pauses, self.tokenise, self.cold,
         )  # fmt: skip
 
     def mask_judged(self, sent: Floats) -> Bools:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base import shared_options as shared
 from windtunnel.base.dtypes import STATED
 from windtunnel.base.options import argument, option, options_of
-from windtunnel.serving.engine import ENGINES, EngineSettings
+from windtunnel.serving.engine import ENGINES, EXPERT_KERNELS, EngineSettings
 from windtunnel.serving.routing import ROUTERS
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class ServeOptions:
     )  # fmt: skip
     whole_prompts: bool = option("No prompt is cut (TensorRT-LLM without enable_chunked_prefill).", False)
     release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
+    expert_kernel: str | None = option(
+        "Kernel of fused experts, as TensorRT-LLM's moe_config states it; default: the quickest.", None, choices=EXPERT_KERNELS
+    )
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     experts: str | None = option(
         "Experts have GPUs of their own beside --gpus, which compute attention.", None, metavar="gpus=N[,micro=N]"
@@ -167,6 +170,7 @@ class ServeSearchOptions:
     graphs: str | None = _same_option("graphs")
     whole_prompts: bool = _same_option("whole_prompts")
     release: str | None = _same_option("release")
+    expert_kernel: str | None = _same_option("expert_kernel")
     prefill: bool = option("Try prompts on copies of their own too, with --gpus GPUs in all for either kind.", False)
     seed: int = _seed()
     processes: int | None = option("Worker processes; default: one for each core.", None, word="--jobs", least=1)
@@ -230,6 +234,7 @@ class ServeFleetOptions:
     graphs: str | None = _same_option("graphs")
     whole_prompts: bool = _same_option("whole_prompts")
     release: str | None = _same_option("release")
+    expert_kernel: str | None = _same_option("expert_kernel")
     requests_out: str | None = _same_option("requests_out")
     seed: int = _seed()
     overrides: Sequence[str] = shared.sets()

@@ -243,7 +243,8 @@ def first_token(times: StepTimes, load: ServeLoad, seconds: float) -> FirstToken
     host = min(seconds, FRONT + tokenise_of(load) * prompt + times.server.engine.client)
     pairs = prompt * (prompt + 1.0) / 2.0
     own = min(seconds - host, times.seconds(Passing(round(prompt), 1, pairs, 0, 0.0), 1))
-    return FirstToken(host, own, seconds - host - own)
+    cold = max(load.concurrency, 1) / len(load) if load.cold else 0.0
+    return FirstToken(host, own, seconds - host - own, cold, times.server.engine.name)
 
 
 def _records(

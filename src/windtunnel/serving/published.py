@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import Any
 
@@ -91,11 +91,14 @@ class FigureErrors:
 @dataclass(frozen=True)
 class FirstToken:
     """What a mean first token is made of, in seconds: the way to the scheduler (`host`), the pass of its own prompt (`own`), and
-    passes and requests before it (`wait`)."""
+    passes and requests before it (`wait`). `cold`: the share of requests that are the first ones of a server of `engine` which ran
+    nothing before."""
 
     host: float
     own: float
     wait: float
+    cold: float = 0.0
+    engine: str = ""
 
     def shares(self) -> tuple[float, float, float]:
         """What the spreads are factors of: a second, the own pass and the waiting, over the whole."""
@@ -106,16 +109,19 @@ class FirstToken:
 @dataclass(frozen=True)
 class FirstSpreads:
     """How far seven of ten measured first tokens are off by what each part brings: shares of `own` and `wait`, and seconds of the
-    `host`, whatever the load: HTTP and processes, the client, the host's calls of a prompt's kernels, and what a mean holds of
-    the first requests, whose kernels are tuned and compiled while they wait."""
+    `host`, whatever the load: HTTP and processes, the client, and the host's calls of a prompt's kernels. `cold`: by engine, the
+    seconds for which the first requests of a server that ran nothing before wait while kernels are tuned and compiled."""
 
     host: float
     own: float
     wait: float
+    cold: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, first: FirstToken) -> dict[str, float]:
         """What each part brings, as a share of the prediction."""
-        return {name: spread * share for (name, spread), share in zip(vars(self).items(), first.shares(), strict=True)}
+        each, own, wait = first.shares()
+        brought = {"host": self.host * each, "own": self.own * own, "wait": self.wait * wait}
+        return brought | ({"cold": self.cold.get(first.engine, 0.0) * first.cold * each} if first.cold else {})
 
     def spread(self, first: FirstToken) -> float:
         """All parts together, as if each were off by itself."""
@@ -172,11 +178,30 @@ def errors_of_figure(errors: Sequence[float]) -> FigureErrors:
 
 def fit_spreads(firsts: Sequence[FirstToken], errors: Sequence[float]) -> FirstSpreads:
     """The spreads with which INSIDE of `errors`, shares of measured first tokens with their sign, lie inside what is stated: a
-    regression of that quantile (R. Koenker, G. Bassett, Econometrica 46, 1978). Errors above 100 % count as that."""
+    regression of that quantile (R. Koenker, G. Bassett, Econometrica 46, 1978) on warm servers, then for each engine the
+    seconds that its cold ones need beside. Errors above 100 % count as that."""
+    rows = list(zip(firsts, errors, strict=True))
+    warm = _warm_spreads([(first, error) for first, error in rows if not first.cold])
+    need: dict[str, list[tuple[float, float]]] = {}
+    for first, error in rows:
+        if first.cold:
+            beside = math.sqrt(max(_longer(error) ** 2 - warm.spread(first) ** 2, 0.0))
+            need.setdefault(first.engine, []).append((beside, first.cold * first.shares()[0]))
+    return replace(warm, cold={engine: widening(pairs) for engine, pairs in sorted(need.items())})
+
+
+def _longer(error: float) -> float:
+    """How much longer than predicted a first token took whose error is `error`, as a share of the prediction; as much for one that
+    was shorter."""
+    return abs(error) / (1.0 - abs(error)) if abs(error) < 1.0 else math.inf
+
+
+def _warm_spreads(rows: Sequence[tuple[FirstToken, float]]) -> FirstSpreads:
+    """The spreads of first tokens of servers that ran before."""
     from scipy.optimize import minimize
 
-    shares = np.array([first.shares() for first in firsts])
-    off = np.minimum(np.abs(errors), 1.0)
+    shares = np.array([first.shares() for first, _ in rows])
+    off = np.minimum(np.abs([error for _, error in rows]), 1.0)
 
     def loss(logs: Floats) -> float:
         longer = np.sqrt((shares**2) @ np.exp(2.0 * logs))
@@ -189,13 +214,13 @@ def fit_spreads(firsts: Sequence[FirstToken], errors: Sequence[float]) -> FirstS
         )
         for start in (-2.0, -1.0, 0.0)
     ]
-    return FirstSpreads(*(float(one) for one in np.exp(min(tries, key=lambda one: one.fun).x)))
+    host, own, wait = np.exp(min(tries, key=lambda one: one.fun).x).tolist()
+    return FirstSpreads(host, own, wait)
 
 
 def first_widening(spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: Sequence[float]) -> float:
     """The factor of a kind with these first tokens and errors; as `PublishedServers.widen`."""
-    longer = [abs(error) / (1.0 - abs(error)) if abs(error) < 1.0 else math.inf for error in errors]
-    return widening([(one, spreads.spread(first)) for one, first in zip(longer, firsts, strict=True)])
+    return widening([(_longer(error), spreads.spread(first)) for first, error in zip(firsts, errors, strict=True)])
 
 
 def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
@@ -235,7 +260,10 @@ def record_text(lines: Sequence[PublishedServers], spreads: FirstSpreads, source
     parts = [
         "# Written by `benchmarks/served.py --record`; do not edit. Errors in percent of the measured figure; an empty\n"
         f'# field stands for any value.\nsource = "{source}"\n\n[first_token]\n'
-        + "".join(f"{name} = {spread:.3f}\n" for name, spread in vars(spreads).items())
+        + "".join(f"{name} = {getattr(spreads, name):.3f}\n" for name in ("host", "own", "wait"))
+        + "cold = { "
+        + ", ".join(f"{engine} = {seconds:.1f}" for engine, seconds in spreads.cold.items())
+        + " }\n"
     ]
     for line in lines:
         text = "".join(f'{name} = "{value}"\n' for name, value in vars(line.kind).items())

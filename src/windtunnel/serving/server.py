@@ -140,6 +140,7 @@ def server_of(
     graphs: str | None = None,
     whole_prompts: bool = False,
     release: str | None = None,
+    expert_kernel: str | None = None,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
@@ -159,7 +160,7 @@ def server_of(
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
-    settings = EngineSettings(step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release)
+    settings = EngineSettings(step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release, expert_kernel)
     limits = settings.engine(engine, probe.cluster.gpu, chosen.tp)
     if speculation is not None:
         limits = ENGINES.find(engine).with_drafts(limits, release)

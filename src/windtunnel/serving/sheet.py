@@ -342,7 +342,7 @@ def _money(answer: Served) -> tuple[Block, ...]:
 
 
 _TRAINED = {"experts": "mixtures", "dense": "dense models", "": "models"}
-_CAUSES = {"host": "host and client", "own": "its own pass", "wait": "waiting"}
+_CAUSES = {"host": "host and client", "own": "its own pass", "wait": "waiting", "cold": "kernels that first requests wait for"}
 _NAMES = {"ttft": "the first token", "tpot": "each further token", "throughput": "throughput"}
 
 

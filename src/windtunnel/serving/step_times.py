@@ -267,7 +267,8 @@ class StepTimes:
             tokens, top_k, copies, active, hidden, inner, matrices = np.array([call[:-1] for call in calls], np.float64).T
             routed = Routed(tokens, top_k, copies, active, padded_rows(copies, active), hidden, inner, matrices)
             form = calls[0].form
-            np.add.at(seconds, at, experts_seconds(curve_of(self.curves.experts, form), self.device, form, routed))
+            stated = self.curves.other_experts.get(self.server.engine.expert_kernel, {}).get(form)
+            np.add.at(seconds, at, experts_seconds(stated or curve_of(self.curves.experts, form), self.device, form, routed))
         return seconds
 
     def call_seconds(self, key: CallKey) -> float:

@@ -140,6 +140,7 @@ class Model(Noun):
     linear_bias: Flag = True
     qkv_bias: bool | None = Field(None, description="default: as linear_bias")
     qk_norm: Flag = False
+    qk_norm_wide: Flag = Field(False, description="that norm is over all heads of a token together (OLMo 2, MiniMax-M2)")
     embedding_norm: Flag = False
     dropout: Flag = Field(False, description="dropout kernels run in training")
     parallel_block: Flag = Field(False, description="attention and MLP read the same norm, one residual add")
@@ -170,6 +171,7 @@ class Model(Noun):
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
     expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; default: ffn")
     shared_ffn: NonNegativeInt = Field(0, description="inner width of the shared experts together")
+    shared_gate: Flag = Field(False, description="a product with one vector scales what they give, by its sigmoid (Qwen's)")
     layer_pattern: Annotated[str, Field(max_length=256), AfterValidator(check_layer_pattern)] | None = Field(
         None,
         description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "

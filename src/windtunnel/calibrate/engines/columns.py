@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -133,6 +133,32 @@ def prefill_rows(data: Dataset, form: str, kind: str) -> EngineRows | None:
 def prompts_of(rows: EngineRows) -> Prompts:
     """The columns of `prefill_seconds`."""
     return Prompts(**rows.what)
+
+
+def join_experts(releases: Sequence[Dataset], quickest: bool) -> Dataset:
+    """Fused experts of several releases, the newest first: of a shape the newest release that has it. `quickest`: of its kernels
+    there the quickest, which a tuned server runs."""
+    import pyarrow as pa
+
+    tables: list[pa.Table] = []
+    known: set[tuple[str, str]] = set()
+    for one in releases:
+        part = one.where(level="submodule", op="moe", name="moe").table
+        if quickest:
+            part = part.filter(pa.array([kernel not in SLOWER for kernel in part["kernel"].to_pylist()], pa.bool_()))
+            part = part.take(pa.array(np.argsort(_numbers(Dataset(one.about, part), "seconds"), kind="stable"), pa.int64()))
+        shapes = list(zip(part["dtype"].to_pylist(), part["shape"].to_pylist(), strict=True))
+        first = {shape: row for row, shape in reversed(list(enumerate(shapes)))} if quickest else {}
+        kept = [row for row, shape in enumerate(shapes) if shape not in known and first.get(shape, row) == row]
+        tables.append(part.take(pa.array(kept, pa.int64())))
+        known.update(shapes)
+    return Dataset(releases[0].about, pa.concat_tables(tables))
+
+
+SLOWER = ("deepgemm",)
+"""Kernels of experts that no tuned server runs: launch scripts of TensorRT-LLM for DeepSeek in FP8 on Blackwell state its own ones
+(`moe_config: backend: TRTLLM`; SemiAnalysisAI/InferenceX, benchmarks/single_node/dsr1_fp8_b200_trt.sh), which its table lacks in
+this format. FlashInfer has them, and tables of vLLM and SGLang time them."""
 
 
 def expert_rows(data: Dataset, form: str) -> EngineRows | None:

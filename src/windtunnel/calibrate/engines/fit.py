@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from windtunnel.calibrate.engines.columns import (
     EngineRows,
     cache_rows,
     expert_rows,
+    join_experts,
     linear_rows,
     pointwise_rows,
     prefill_rows,
@@ -141,7 +142,14 @@ class EngineFitter:
         windowed = {form: ahead for form in ("bf16", "fp8") if (ahead := self._prefill(form, "windowed")) is not None}
         experts = {form: found for form in FITTED if (found := self._experts(form)) is not None}
         releases = tuple(sorted({one.about.source for one in self.data}))
-        return EngineFit(EngineCurves(releases, linear, caches, prompts, windowed, latent, latent_prompts, experts), self.errors)
+        others = self._other_experts()
+        curves = EngineCurves(releases, linear, caches, prompts, windowed, latent, latent_prompts, experts, others)
+        return EngineFit(curves, self.errors)
+
+    @cached_property
+    def experts(self) -> dict[bool, Any]:
+        """Fused experts of all releases, by quickest kernels and by all: a newer release may have those of new models alone."""
+        return {quickest: join_experts(self.data, quickest) for quickest in (True, False)}
 
     def _best(self, read: Callable[[Any], EngineRows | None]) -> EngineRows | None:
         """The rows of the newest release that has enough of them."""
@@ -233,15 +241,31 @@ class EngineFitter:
         curve, found = self._fit(f"{kind} {form}", rows, starts, PREFILL, partial(predict_prefill, self.dev, form))
         return replace(curve, held_out=found)
 
-    def _experts(self, form: str) -> ExpertsCurve | None:
-        rows = self._best(lambda one: expert_rows(one, form))
+    def _expert_rows(self, form: str, quickest: bool) -> EngineRows | None:
+        """Rows of the usual kernel, if there are enough."""
+        rows = expert_rows(self.experts[quickest], form)
         rows = rows.usual_kernel() if rows is not None else None
-        if rows is None or len(rows) < self.least:
-            return None
+        return rows if rows is not None and len(rows) >= self.least else None
+
+    def _other_experts(self) -> dict[str, dict[str, ExpertsCurve]]:
+        """By kernel and format, where most rows are of another kernel than the quickest."""
+        found: dict[str, dict[str, ExpertsCurve]] = {}
+        for form in FITTED:
+            quick, usual = (self._expert_rows(form, quickest) for quickest in (True, False))
+            if usual is not None and (quick is None or quick.kernel[0] != usual.kernel[0]):
+                name = str(usual.kernel[0]).rsplit("_", 1)[-1]
+                found.setdefault(name, {})[form] = self._fit_experts(f"experts {form} by {name}", form, usual)
+        return found
+
+    def _experts(self, form: str) -> ExpertsCurve | None:
+        rows = self._expert_rows(form, True)
+        return None if rows is None else self._fit_experts(f"experts {form}", form, rows)
+
+    def _fit_experts(self, name: str, form: str, rows: EngineRows) -> ExpertsCurve:
         start = ExpertsCurve(3e-5, 0.8, 0.6, 20.0, 0.4, 5.0, 2.5)
 
         curve: ExpertsCurve
-        curve, found = self._fit(f"experts {form}", rows, start, EXPERTS, partial(predict_experts, self.dev, form))
+        curve, found = self._fit(name, rows, start, EXPERTS, partial(predict_experts, self.dev, form))
         return replace(curve, held_out=found)
 
 

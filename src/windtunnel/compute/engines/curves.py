@@ -140,7 +140,8 @@ class PointwiseCurve:
 @dataclass(frozen=True)
 class EngineCurves:
     """The kernels of one engine on one GPU. By format: `linear`, `experts`; by the cache's format: `decode`, `latent_decode`;
-    `prefill`, `windowed` (under a window), `latent_prefill` by the format of attention."""
+    `prefill`, `windowed` (under a window), `latent_prefill` by the format of attention. `other_experts`: experts by slower kernels
+    that a server may state, such as TensorRT-LLM's `moe_config: backend: CUTLASS`; by kernel, then by format."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -152,5 +153,6 @@ class EngineCurves:
     latent_decode: Mapping[str, DecodeCurve] = field(default_factory=dict)
     latent_prefill: Mapping[str, PrefillCurve] = field(default_factory=dict)
     experts: Mapping[str, ExpertsCurve] = field(default_factory=dict)
+    other_experts: Mapping[str, Mapping[str, ExpertsCurve]] = field(default_factory=dict)
     reduce: ReduceCurve | None = None
     pointwise: PointwiseCurve | None = None

@@ -346,8 +346,11 @@ def version_key(version: str) -> tuple[tuple[int, int | str], ...]:
 def find_tables(
     root: Path, systems: Sequence[str] = (), backends: Sequence[str] = (), families: Sequence[str] = (), versions: str = "newest"
 ) -> list[TableFile]:
-    """The tables to read; of each table of an engine the newest release, all of them, or one that `versions` names. UnknownName for
-    a system, engine, family or release that the folder does not have."""
+    """The tables to read; of each table of an engine the newest releases, all of them, or one that `versions` names. UnknownName
+    for a system, engine, family or release that the folder does not have.
+
+    The newest are the newest one and, where that one has only the shapes of new models, those before it back to the last that was
+    measured whole (`whole_releases`): older rows fill in what newer ones lack."""
     every = sorted(
         TableFile(system, family, backend, version, path.stem.removesuffix("_perf"), path)
         for path in root.glob("*/*/*/*/*.parquet")
@@ -370,9 +373,26 @@ def find_tables(
         if not named:
             raise UnknownName("--release", versions, sorted({file.version for file in every}), more="newest and all are taken too.")
         return named
-    best: dict[tuple[str, str, str, str], TableFile] = {}
-    for file in every:
-        key = (file.system, file.family, file.backend, file.name)
-        if key not in best or version_key(file.version) > version_key(best[key].version):
-            best[key] = file
-    return sorted(best.values())
+    whole = whole_releases(root)
+    named_alike: dict[tuple[str, str, str, str], list[TableFile]] = {}
+    for file in sorted(every, key=lambda file: version_key(file.version), reverse=True):
+        listed = named_alike.setdefault((file.system, file.family, file.backend, file.name), [])
+        last = whole(file.system, file.backend)
+        if not listed or (last and version_key(listed[-1].version) > version_key(last)):
+            listed.append(file)
+    return sorted(file for listed in named_alike.values() for file in listed)
+
+
+def whole_releases(root: Path) -> Callable[[str, str], str]:
+    """The release of (system, engine) that was last measured whole: `current` in the tables' own `query_versions.yaml` beside
+    `root`; "" where it does not say. FileError for one that is no such file."""
+    import yaml
+
+    path = root.parent / "query_versions.yaml"
+    try:
+        stated = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        systems = {"": stated.get("defaults", {}), **stated.get("overrides", {})}
+        found = {(system, engine): str(one["current"]) for system, own in systems.items() for engine, one in own.items()}
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError, KeyError) as error:
+        raise FileError(path.name, "no releases of engines", "defaults and overrides with a current release each") from error
+    return lambda system, engine: found.get((system, engine), found.get(("", engine), ""))
