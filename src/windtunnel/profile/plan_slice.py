@@ -10,8 +10,14 @@ from windtunnel.profile.case import Case, case_of, case_table
 from windtunnel.profile.job_cases import job_plan
 from windtunnel.profile.kernels import KernelCase
 
-FAMILY_OF = {"residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation"}
+FAMILY_OF = {
+    "residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation",
+    **dict.fromkeys(("short_convolution", "query_key_norm", "decay", "gated_norm"), "scan"),
+}  # fmt: skip
 """Kernel -> its class, where all of an op are one class of the graph."""
+
+SHARED = ("gemm", "grouped_gemm", "attention")
+"""Ops whose kernels share a curve."""
 
 KINDS = ("layers", "kernels", "collectives")
 
@@ -54,16 +60,18 @@ def class_of(case: KernelCase) -> str:
 
 
 def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
-    """The kernels of a slice: the first of each class, then classes in turn, as often as they are worth."""
+    """The kernels of a slice: the first of each curve, then curves in turn, as often as their class is worth. Products share a
+    curve, as do attention's kernels; of others each has its own, which needs rows of both passes."""
     weights = dict(zip(part.classes, part.weights, strict=True))
     most = max(weights.values(), default=1.0) or 1.0
-    by_class: dict[str, list[KernelCase]] = {}
+    by_curve: dict[tuple[str, str], list[KernelCase]] = {}
     for case in job_plan(part.case, cuda, classes=part.classes):
         for mode in part.modes:
             if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
-                by_class.setdefault(class_of(case), []).append(replace(case, mode=mode))
+                own = "" if case.op in SHARED else case.name
+                by_curve.setdefault((class_of(case), own), []).append(replace(case, mode=mode))
     listed = []
-    for place, (name, cases) in enumerate(by_class.items()):
+    for place, ((name, _), cases) in enumerate(by_curve.items()):
         worth = max(weights.get(name, 0.0) / most, 0.05)
         listed.append([(number / worth, place, number, case) for number, case in enumerate(cases)])
     return [case for *_, case in heapq.merge(*listed)]
