@@ -19,6 +19,9 @@ FAMILY_OF = {
 SHARED = ("gemm", "grouped_gemm", "attention")
 """Ops whose kernels share a curve."""
 
+FEW = 3
+"""Rows without which a kernel has no curve of its own (`calibrate.kernels.fit.LEAST_CPU`)."""
+
 KINDS = ("layers", "kernels", "collectives")
 
 
@@ -61,7 +64,7 @@ def class_of(case: KernelCase) -> str:
 
 def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
     """The kernels of a slice: the first of each curve, then curves in turn, as often as their class is worth. Products share a
-    curve, as do attention's kernels; of others each has its own, which needs rows of both passes."""
+    curve, as do attention's kernels; others have one each, which needs `FEW` rows."""
     weights = dict(zip(part.classes, part.weights, strict=True))
     most = max(weights.values(), default=1.0) or 1.0
     by_curve: dict[tuple[str, str], list[KernelCase]] = {}
@@ -71,7 +74,7 @@ def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
                 own = "" if case.op in SHARED else case.name
                 by_curve.setdefault((class_of(case), own), []).append(replace(case, mode=mode))
     listed = []
-    for place, ((name, _), cases) in enumerate(by_curve.items()):
-        worth = max(weights.get(name, 0.0) / most, 0.05)
-        listed.append([(number / worth, place, number, case) for number, case in enumerate(cases)])
+    for place, ((name, own), cases) in enumerate(by_curve.items()):
+        worth, first = max(weights.get(name, 0.0) / most, 0.05), FEW - 1 if own else 0
+        listed.append([(max(0, number - first) / worth, place, number, case) for number, case in enumerate(cases)])
     return [case for *_, case in heapq.merge(*listed)]
