@@ -10,7 +10,7 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.cli import main
 from windtunnel.profile.case import of_job
 from windtunnel.profile.job_cases import job_plan
-from windtunnel.profile.plan_slice import PlanSlice, class_of, kernels_of
+from windtunnel.profile.plan_slice import FEW, PlanSlice, class_of, kernels_of
 from windtunnel.spec import load_job
 from windtunnel.workload import Kind, build
 from windtunnel.workload.identity import Role
@@ -87,14 +87,17 @@ def test_the_kernels_are_those_of_the_graph(sets: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("sets", HYBRIDS)
 def test_the_first_kernels_of_a_plan_have_both_passes_of_every_stage(sets: tuple[str, ...]) -> None:
-    """Each stage of a recurrent mixer has a curve of its own, however little the scan was thought to be worth."""
+    """Each stage of a recurrent mixer has a curve of its own, however little the scan was thought to be worth; so has each pass of
+    attention."""
     case = of_job(load_job(JOB, list(sets)))
     listed = kernels_of(PlanSlice("kernels", "kernels", case, 1.0, "", ("gemm", "scan"), (1.0, 0.02)), cuda=False)
-    seen = {(kernel.name, kernel.phase) for kernel in listed if class_of(kernel) == "scan"}
-    names = {name for name, _ in seen}
+    names = {kernel.name for kernel in listed if class_of(kernel) == "scan"}
+    first = [(kernel.name, kernel.phase) for kernel in listed[: FEW * (1 + len(names))]]
     for name in names:
-        numbers = [place for place, kernel in enumerate(listed) if kernel.name == name]
-        assert numbers[0] < 2 * len(names) and {listed[place].phase for place in numbers[:2]} == {"forward", "backward"}
+        assert {(name, "forward"), (name, "backward")} <= set(first) and sum(each == name for each, _ in first) == FEW
+    few = PlanSlice("kernels", "kernels", case, 1.0, "", ("gemm", "attention"), (1.0, 0.02))
+    passes = [kernel.phase for kernel in kernels_of(few, cuda=False)[: 3 * FEW] if kernel.op == "attention"]
+    assert (passes.count("forward"), passes.count("backward")) == (FEW, FEW)
 
 
 def test_a_job_in_fewer_bits_on_a_gpu() -> None:

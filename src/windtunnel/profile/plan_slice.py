@@ -16,11 +16,8 @@ FAMILY_OF = {
 }  # fmt: skip
 """Kernel -> its class, where all of an op are one class of the graph."""
 
-SHARED = ("gemm", "grouped_gemm", "attention")
-"""Ops whose kernels share a curve."""
-
 FEW = 3
-"""Rows without which a kernel has no curve of its own (`calibrate.kernels.fit.LEAST_CPU`)."""
+"""Rows without which there is no curve (`calibrate.kernels.fit.LEAST_CPU`)."""
 
 KINDS = ("layers", "kernels", "collectives")
 
@@ -62,19 +59,24 @@ def class_of(case: KernelCase) -> str:
     return FAMILY_OF.get(case.name, case.op)
 
 
+def curve_of(case: KernelCase) -> str:
+    """Which of its op's curves a kernel is fitted by: products share one, attention has one a pass, others one each."""
+    if case.op in ("gemm", "grouped_gemm"):
+        return ""
+    return case.phase if case.op == "attention" else case.name
+
+
 def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
-    """The kernels of a slice: the first of each curve, then curves in turn, as often as their class is worth. Products share a
-    curve, as do attention's kernels; others have one each, which needs `FEW` rows."""
+    """The kernels of a slice: the first `FEW` of each curve, then curves in turn, as often as their class is worth."""
     weights = dict(zip(part.classes, part.weights, strict=True))
     most = max(weights.values(), default=1.0) or 1.0
     by_curve: dict[tuple[str, str], list[KernelCase]] = {}
     for case in job_plan(part.case, cuda, classes=part.classes):
         for mode in part.modes:
             if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
-                own = "" if case.op in SHARED else case.name
-                by_curve.setdefault((class_of(case), own), []).append(replace(case, mode=mode))
+                by_curve.setdefault((class_of(case), curve_of(case)), []).append(replace(case, mode=mode))
     listed = []
-    for place, ((name, own), cases) in enumerate(by_curve.items()):
-        worth, first = max(weights.get(name, 0.0) / most, 0.05), FEW - 1 if own else 0
-        listed.append([(max(0, number - first) / worth, place, number, case) for number, case in enumerate(cases)])
+    for place, ((name, _), cases) in enumerate(by_curve.items()):
+        worth = max(weights.get(name, 0.0) / most, 0.05)
+        listed.append([(max(0, number + 1 - FEW) / worth, place, number, case) for number, case in enumerate(cases)])
     return [case for *_, case in heapq.merge(*listed)]

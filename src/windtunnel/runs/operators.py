@@ -164,7 +164,7 @@ def _row(call: dict[str, Any], gpu: GPU | None, predicted: float | None) -> Oper
     if gpu is not None and moved is not None:
         shares["memory"] = moved / gpu.memory_bandwidth
     bound = max(shares, key=lambda name: shares[name], default="")
-    launched = call["device"] is not None and call["op"] != "copy" and seconds < number * LAUNCH
+    launched = call["device"] is not None and seconds < number * LAUNCH
     peak = shares.get(bound)
     if launched and (peak is None or peak < FULL):
         bound = "launch"
