@@ -17,7 +17,7 @@ from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
 from windtunnel.profile.kernels.scope import Scope, recurrences_of
 
 
-class Stage(NamedTuple):
+class StageRow(NamedTuple):
     """A row: bytes a token forward and backward; batch, m, n and k."""
 
     op: str
@@ -58,7 +58,7 @@ def recurrences(case: Case, rank: float = 0.0) -> Iterator[KernelCase]:
                 )
 
 
-def _state_space(case: Case) -> list[Stage]:
+def _state_space(case: Case) -> list[StageRow]:
     model, width = case.model, WIDTH[case.dtype]
     heads, groups = (model.ssm_heads or 0) // case.tp, max(1, model.ssm_groups // case.tp)
     p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, case.seq)
@@ -66,12 +66,12 @@ def _state_space(case: Case) -> list[Stage]:
     moved = 3 * rows + 4 * matrices + 4 * states, 9 * rows + 12 * matrices + 9 * states
     return [
         _convolution(case, heads * p + 2 * groups * n),
-        Stage("scan", "state_space_scan", moved, (case.micro_batch * heads, case.seq, p, n)),
+        StageRow("scan", "state_space_scan", moved, (case.micro_batch * heads, case.seq, p, n)),
         _norm(case, "gated_norm", heads * p, heads * p // groups, (3, 6)),
     ]
 
 
-def _delta(case: Case, name: str) -> list[Stage]:
+def _delta(case: Case, name: str) -> list[StageRow]:
     model, width = case.model, WIDTH[case.dtype]
     heads, k, v = (model.linear_heads or 0) // case.tp, model.linear_key_dim, model.linear_value_dim
     keys, values = model.linear_keys // case.tp, model.linear_values // case.tp
@@ -81,21 +81,21 @@ def _delta(case: Case, name: str) -> list[Stage]:
     return [
         _convolution(case, 2 * keys + values),
         _norm(case, "query_key_norm", 2 * keys, k, (2, 3)),
-        Stage("elementwise", "decay", (3.0 * width * decays, 4.0 * width * decays), (None, case.tokens, decays, None)),
-        Stage("scan", name, moved, (case.micro_batch * heads, case.seq, v, k)),
+        StageRow("elementwise", "decay", (3.0 * width * decays, 4.0 * width * decays), (None, case.tokens, decays, None)),
+        StageRow("scan", name, moved, (case.micro_batch * heads, case.seq, v, k)),
         _norm(case, "gated_norm", values, v, (3, 6)),
     ]
 
 
-def _convolution(case: Case, channels: int) -> Stage:
+def _convolution(case: Case, channels: int) -> StageRow:
     one = float(WIDTH[case.dtype] * channels)
-    return Stage("elementwise", "short_convolution", (2 * one, 3 * one), (None, case.tokens, channels, None))
+    return StageRow("elementwise", "short_convolution", (2 * one, 3 * one), (None, case.tokens, channels, None))
 
 
-def _norm(case: Case, name: str, columns: int, width: int, times: tuple[int, int]) -> Stage:
+def _norm(case: Case, name: str, columns: int, width: int, times: tuple[int, int]) -> StageRow:
     """A norm of `columns` numbers a token in groups of `width`; `times`: how often they cross memory in each pass."""
     one = float(WIDTH[case.dtype] * columns)
-    return Stage("norm", name, (times[0] * one, times[1] * one), (None, case.tokens * columns // width, width, None))
+    return StageRow("norm", name, (times[0] * one, times[1] * one), (None, case.tokens * columns // width, width, None))
 
 
 def _make(case: Case, recurrence: str, name: str, phase: str) -> Callable[[Bench], Run]:

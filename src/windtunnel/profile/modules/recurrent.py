@@ -44,22 +44,22 @@ class StateSpaceMixer(RecurrentMixer):
         self.out = nn.Linear(self.inner, model.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, mixed, step = self.stage("short_convolution", self._convolved, self.project(x))
-        y = self.stage("state_space_scan", self._scanned, mixed, step)
-        return cast(Tensor, self.out(self.stage("gated_norm", self._normed, y, gate)))
+        gate, mixed, step = self.stage("short_convolution", self._convolve_projected, self.project(x))
+        y = self.stage("state_space_scan", self._scan_mixed, mixed, step)
+        return cast(Tensor, self.out(self.stage("gated_norm", self._norm_gated, y, gate)))
 
-    def _convolved(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _convolve_projected(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gate, mixed, step = projected.split([self.inner, self.mixed, self.heads], dim=-1)
         return gate, self.convolve(mixed), step
 
-    def _scanned(self, mixed: Tensor, step: Tensor) -> Tensor:
+    def _scan_mixed(self, mixed: Tensor, step: Tensor) -> Tensor:
         batch, seq, _ = mixed.shape
         inner, b, c = mixed.split([self.inner, *2 * [self.groups * self.state]], dim=-1)
         inner = inner.view(batch, seq, self.heads, self.head_dim)
         b, c = (part.view(batch, seq, self.groups, self.state) for part in (b, c))
         return state_space_scan(inner, step + self.step, self.decay, b, c, self.skip, min(self.chunk, seq))
 
-    def _normed(self, y: Tensor, gate: Tensor) -> Tensor:
+    def _norm_gated(self, y: Tensor, gate: Tensor) -> Tensor:
         y = y.reshape(*gate.shape) * functional.silu(gate)
         return cast(Tensor, self.norm(y.view(*gate.shape[:2], self.groups, -1)).reshape(*gate.shape))
 
@@ -90,37 +90,37 @@ class DeltaMixer(RecurrentMixer):
         self.out = nn.Linear(self.values, model.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        mixed, *others = self.stage("short_convolution", self._convolved, self.project(x))
+        mixed, *others = self.stage("short_convolution", self._convolve_projected, self.project(x))
         if self.by_channel:
             strength, (step, gate) = others[0], (part(x) for part in self.narrow)
         else:
             gate, strength, step = others
-        q, k, v = self.stage("query_key_norm", self._normalised, mixed)
-        decay, strength = self.stage("decay", self._decays, step, strength)
+        q, k, v = self.stage("query_key_norm", self._normalise_keys, mixed)
+        decay, strength = self.stage("decay", self._decays_of, step, strength)
         rule = "channel_delta_rule" if self.by_channel else "delta_rule"
         y = self.stage(rule, delta_rule, q, k, v, decay, strength)
-        return cast(Tensor, self.out(self.stage("gated_norm", self._normed, y, gate)))
+        return cast(Tensor, self.out(self.stage("gated_norm", self._norm_gated, y, gate)))
 
-    def _convolved(self, projected: Tensor) -> tuple[Tensor, ...]:
+    def _convolve_projected(self, projected: Tensor) -> tuple[Tensor, ...]:
         mixed, *others = projected.split(self.widths, dim=-1)
         if len(self.convolve) == 1:
             return self.convolve[0](mixed), *others
         parts = mixed.split([self.keys, self.keys, self.values], dim=-1)
         return torch.cat([one(part) for one, part in zip(self.convolve, parts, strict=True)], dim=-1), *others
 
-    def _normalised(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _normalise_keys(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = mixed.split([self.keys, self.keys, self.values], dim=-1)
         q, k = (functional.normalize(part.view(*part.shape[:2], -1, self.k), dim=-1) for part in (q, k))
         return q, k, v.view(*v.shape[:2], self.heads, self.v)
 
-    def _decays(self, step: Tensor, strength: Tensor) -> tuple[Tensor, Tensor]:
+    def _decays_of(self, step: Tensor, strength: Tensor) -> tuple[Tensor, Tensor]:
         decay = functional.softplus(step + self.step)
         if self.by_channel:
             decay = decay.view(*decay.shape[:2], -1, self.k)
             return -self.decay[:: self.heads // decay.shape[2], None].exp() * decay, strength.sigmoid()
         return -self.decay.exp() * decay, strength.sigmoid()
 
-    def _normed(self, y: Tensor, gate: Tensor) -> Tensor:
+    def _norm_gated(self, y: Tensor, gate: Tensor) -> Tensor:
         opened = gate.sigmoid() if self.by_channel else functional.silu(gate)
         return (self.norm(y) * opened.view(*y.shape)).reshape(*gate.shape)
 
@@ -175,10 +175,10 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, strength: Tensor,
     q = q * q.shape[-1] ** -0.5
     summed = decay.cumsum(dim=-2)  # batch, heads, chunks, tokens, 1 or K
     written = k * strength.unsqueeze(-1)
-    lower = _decayed(written, k, summed).tril(-1) + torch.eye(chunk, dtype=q.dtype, device=q.device)
+    lower = _decayed_products(written, k, summed).tril(-1) + torch.eye(chunk, dtype=q.dtype, device=q.device)
     both = torch.cat([v * strength.unsqueeze(-1), written * summed.exp()], dim=-1)
     fresh, forgotten = torch.linalg.solve_triangular(lower, both, upper=False).split([v.shape[-1], k.shape[-1]], dim=-1)
-    scores = _decayed(q, k, summed)
+    scores = _decayed_products(q, k, summed)
     state, out = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1]), []
     for place in range(q.shape[2]):
         new = fresh[:, :, place] - forgotten[:, :, place] @ state
@@ -189,7 +189,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, strength: Tensor,
     return torch.stack(out, dim=2).movedim(1, 3).flatten(1, 2)[:, :seq]
 
 
-def _decayed(a: Tensor, k: Tensor, summed: Tensor) -> Tensor:
+def _decayed_products(a: Tensor, k: Tensor, summed: Tensor) -> Tensor:
     """Products of each token's row of `a` with those rows of `k` that do not come after it, decayed in between: (..., tokens,
     tokens) of (..., tokens, K) and sums of decays (..., tokens, 1 or K)."""
     tokens = a.shape[-2]
