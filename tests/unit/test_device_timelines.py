@@ -102,6 +102,37 @@ def test_a_profile_of_jax(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert {row["op"] for row in shown["operators"]} == {"gemm_fusion", "add.1", "CopyDeviceToDevice"}
 
 
+def tpu() -> bytes:
+    """A TPU: a loop around two executions of a fusion, of which the profile states the work, beside lines that repeat them."""
+    stats = ("device_type_string", "flops", "bytes_accessed", "shape_with_layout")
+    plane = field(2, "/device:TPU:0")
+    plane += b"".join(field(5, metadata(place, field(2, name))) for place, name in enumerate(stats, 1))
+    plane += field(6, field(1, 1) + field(5, "TPU v4"))
+    work = field(5, field(1, 2) + field(3, 10**9)) + field(5, field(1, 3) + field(4, 10**6))
+    plane += field(4, metadata(1, field(2, "%fusion.1 = bf16[64,32]{1,0} fusion(%p0)") + field(4, "fusion.1") + work))
+    plane += field(4, metadata(2, field(2, "%while.2 = (s32[]) while(%t)") + field(4, "while.2")))
+    plane += field(4, metadata(3, field(2, "%add.3 = s32[] add(%a, %b)") + field(4, "add.3")))
+    spans = ((2, 0, 100), (1, 5, 40), (1, 50, 40), (3, 200, 2))
+    events = b"".join(field(4, field(1, kernel) + field(2, at * 10**6) + field(3, lasts * 10**6)) for kernel, at, lasts in spans)
+    for name in ("XLA Ops", "Async XLA Ops", "XLA TraceMe", "Steps"):
+        plane += field(3, field(2, name) + field(3, 1000) + events)
+    return field(1, plane)
+
+
+def test_a_profile_of_a_tpu_says_what_bounds_its_operators(tmp_path: Path) -> None:
+    """1 GFLOP and 1 MB in 40 µs on 275 TFLOP/s and 1.2 TB/s; of the loop the 20 µs around them; and a scalar add."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(tpu())
+    rows = {row.op: row for row in wt.runs.show(path).operators}
+    assert sum(row.seconds for row in rows.values()) == pytest.approx(102e-6)
+    fusion = rows["fusion.1"]
+    assert (fusion.number, fusion.dtype, fusion.bound) == (2, "bf16", "compute") and fusion.seconds == pytest.approx(80e-6)
+    assert fusion.flops_rate == pytest.approx(10**9 / 40e-6) and fusion.bytes_rate == pytest.approx(10**6 / 40e-6)
+    assert fusion.peak == pytest.approx(10**9 / 40e-6 / 275e12)
+    assert rows["while.2"].seconds == pytest.approx(20e-6) and (rows["while.2"].bound, bool(rows["while.2"].why)) == ("", True)
+    assert rows["add.3"].bound == "launch" and not rows["add.3"].why
+
+
 def rocprof() -> dict[str, Any]:
     """A process with two kernels on one GPU, a copy, and a kernel on another."""
 

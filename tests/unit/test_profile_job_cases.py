@@ -10,6 +10,7 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.cli import main
 from windtunnel.profile.case import of_job
 from windtunnel.profile.job_cases import job_plan
+from windtunnel.profile.plan_slice import FEW, PlanSlice, class_of, kernels_of
 from windtunnel.spec import load_job
 from windtunnel.workload import Kind, build
 from windtunnel.workload.identity import Role
@@ -48,7 +49,17 @@ def test_every_class_of_the_job_in_turn() -> None:
 MIXTURE = ("model.experts=8", "model.top_k=2", "model.expert_ffn=352")
 MAMBA = ("model.ssm_heads=8", "model.ssm_head_dim=32", "model.ssm_groups=2", "model.ssm_state=16", "model.ssm_chunk=64")
 DELTA = ("model.linear_heads=8", "model.linear_key_heads=4", "model.linear_key_dim=16", "model.linear_value_dim=32")
-HYBRIDS = ((*MAMBA, 'model.layer_pattern="M-M*-"', "model.layers=5"), (*DELTA, 'model.mixer_pattern="L3A"'))
+CHANNEL = (*DELTA[:1], *DELTA[2:], 'model.linear_decay="channel"')
+HYBRIDS = (
+    (*MAMBA, 'model.layer_pattern="M-M*-"', "model.layers=5"),
+    (*DELTA, 'model.mixer_pattern="L3A"'),
+    (*CHANNEL, 'model.mixer_pattern="L3A"'),
+)
+STAGES = {
+    Role.SHORT_CONVOLUTION: "short_convolution", Role.QUERY_KEY_NORM: "query_key_norm", Role.DECAY: "decay",
+    Role.GATED_NORM: "gated_norm",
+}  # fmt: skip
+"""Rows of recurrent mixers between products, beside the scan."""
 
 
 @pytest.mark.parametrize("sets", [(), MIXTURE, *HYBRIDS])
@@ -68,8 +79,25 @@ def test_the_kernels_are_those_of_the_graph(sets: tuple[str, ...]) -> None:
             (same,) = (case for case in cases if (case.op, case.phase, case.batch, case.m) == (op, phase, batch, m))
             assert same.bytes == pytest.approx(float(ops.bytes[row]))
     assert {"grouped_gemm", "permute"} <= {case.op for case in cases} or sets != MIXTURE
-    convolved = {float(ops.bytes[row]) for row in range(len(ops.names)) if ops.role[row] == Role.SHORT_CONVOLUTION}
-    assert convolved <= {case.bytes for case in cases if case.name == "short_convolution"} and bool(convolved) == (sets in HYBRIDS)
+    for role, name in STAGES.items():
+        moved = {float(ops.bytes[row]) for row in range(len(ops.names)) if ops.role[row] == role}
+        assert moved <= {case.bytes for case in cases if case.name == name}, name
+        assert bool(moved) == (sets in HYBRIDS and (sets is not HYBRIDS[0] or name in ("short_convolution", "gated_norm")))
+
+
+@pytest.mark.parametrize("sets", HYBRIDS)
+def test_the_first_kernels_of_a_plan_have_both_passes_of_every_stage(sets: tuple[str, ...]) -> None:
+    """Each stage of a recurrent mixer has a curve of its own, however little the scan was thought to be worth; so has each pass of
+    attention."""
+    case = of_job(load_job(JOB, list(sets)))
+    listed = kernels_of(PlanSlice("kernels", "kernels", case, 1.0, "", ("gemm", "scan"), (1.0, 0.02)), cuda=False)
+    names = {kernel.name for kernel in listed if class_of(kernel) == "scan"}
+    first = [(kernel.name, kernel.phase) for kernel in listed[: FEW * (1 + len(names))]]
+    for name in names:
+        assert {(name, "forward"), (name, "backward")} <= set(first) and sum(each == name for each, _ in first) == FEW
+    few = PlanSlice("kernels", "kernels", case, 1.0, "", ("gemm", "attention"), (1.0, 0.02))
+    passes = [kernel.phase for kernel in kernels_of(few, cuda=False)[: 3 * FEW] if kernel.op == "attention"]
+    assert (passes.count("forward"), passes.count("backward")) == (FEW, FEW)
 
 
 def test_a_job_in_fewer_bits_on_a_gpu() -> None:

@@ -29,6 +29,9 @@ def show(
             "--replay", metavar="OP", help="Print a script that times this operator as the trace has it, and nothing else."
         ),
     ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="ID", help="The GPU of traces that don't name one of the catalogue.")
+    ] = None,
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     *,
     outputs: Outputs,
@@ -44,7 +47,7 @@ def show(
 
     run, broken = run_of(files, form)
     with show_spinner("breaking it down"):
-        report = report_of(run, operators_of_source(files, run))
+        report = report_of(run, operators_of_source(files, run, gpu))
     outputs.show(run_sheet(report, broken), as_json(report))
     if outputs.json != "-" and not outputs.quiet:
         if report.steps and report.waits.calls:

@@ -89,8 +89,12 @@ OPERATORS: dict[tuple[Kind, Role | None], tuple[Operator, ...]] = {
     (Kind.EMBEDDING, None): (Operator("embedding", 1.0, 0.0),),
     (Kind.REDUCE, Role.GRADIENT_NORM): (Operator("grad_norm"),),
     (Kind.ELEMENTWISE, Role.SHORT_CONVOLUTION): (Operator("short_convolution"),),
+    (Kind.NORM, Role.GATED_NORM): (Operator("gated_norm"),),
+    (Kind.NORM, Role.QUERY_KEY_NORM): (Operator("query_key_norm"),),
+    (Kind.ELEMENTWISE, Role.DECAY): (Operator("decay"),),
     (Kind.SCAN, Role.STATE_SPACE_SCAN): (Operator("state_space_scan"),),
     (Kind.SCAN, Role.DELTA_RULE): (Operator("delta_rule"),),
+    (Kind.SCAN, Role.CHANNEL_DELTA_RULE): (Operator("channel_delta_rule"),),
     (Kind.OPTIMIZER, Role.ADAM_UPDATE): (Operator("adamw_fused"), Operator("adamw_foreach")),
 }
 """Kind and role (None: any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice

@@ -113,16 +113,7 @@ def asked_on(campaign: Campaign, data: Sequence[Dataset]) -> Job:
     """The plan's job on the devices that were measured."""
     from windtunnel.measure.planning import asked_job, on_machine
 
-    source = campaign.jobs[0]
-    named = Path(source).suffix != "" or source in _job_names()
-    job = asked_job(source if named else None, None if named else source, campaign.sets)
-    return on_machine(job, campaign.gpu, data[0].about)
-
-
-def _job_names() -> Sequence[str]:
-    from windtunnel.spec.loading.catalog import names
-
-    return names("jobs")
+    return on_machine(asked_job(campaign.jobs[0], None, campaign.sets), campaign.gpu, data[0].about)
 
 
 def checked_cell(folder: Path, anyway: bool) -> MeasuredCell:

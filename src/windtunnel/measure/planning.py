@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.units import parse_budget
 from windtunnel.measure.reasons import CALLS, reasons_of
 from windtunnel.profile.campaign import Campaign
@@ -31,7 +32,8 @@ MODES = 240.0
 STARTING = 15.0
 """s that a few calls between ranks take with the start of their processes."""
 
-FRAMEWORK = "torchtitan"
+FRAMEWORK, BASE, SEQ = "torchtitan", "h100-ib", 2048
+"""Of a model that is given alone, on the machine that is measured: its runtime, the machine that it replaces, most tokens."""
 
 FAMILIES = {"elementwise": ("activation", "rope", "residual")}
 """Kind of operator -> the classes of kernels that are measured for it."""
@@ -49,19 +51,31 @@ def seconds_of(text: str | float, option: str = "--budget") -> float:
 
 
 def asked_job(job: str | None, model: str | None, sets: Sequence[str]) -> Job:
-    """The job whose predictions are asked. SpecError where there is none, or a model beside it."""
+    """The job whose predictions are asked; of a model alone, by name or as a configuration of another tool, one rank of it.
+    SpecError where there is none, or a model beside a job."""
     if (job is None) == (model is None):
         given = Nothing() if job is None else job
         raise SpecError("JOB", given, "a job, or --model NAME", "Such as: windtunnel measure plan llama3-8b-8xh100 --budget 8m.")
-    if job is not None:
-        from windtunnel.jobs.load import load_described_job
+    from windtunnel.jobs.load import load_described_job
 
-        return load_described_job(str(job), list(sets)).job
-    table = {
-        "name": model, "model": model, "plan": {"micro_batch": 1, "global_batch": 1, "seq": 2048},
-        "runtime": {"framework": FRAMEWORK}, "cluster": {"base": "h100-ib", "gpus": 1},
-    }  # fmt: skip
-    return load_job(table, list(sets))
+    if job is not None:
+        try:
+            return load_described_job(job, list(sets)).job
+        except SpecError as error:
+            if error.path != "--on":
+                raise
+    alone = str(job or model)
+    if alone in names("models"):
+        table = {
+            "name": alone, "model": alone, "plan": {"micro_batch": 1, "global_batch": 1, "seq": SEQ},
+            "runtime": {"framework": FRAMEWORK}, "cluster": {"base": BASE, "gpus": 1},
+        }  # fmt: skip
+        return load_job(table, list(sets))
+    if model is not None and not Path(alone).is_file():
+        raise UnknownName("--model", alone, names("models"))
+    own = ["cluster.gpus=1", "plan.micro_batch=1", "plan.global_batch=1", f"runtime.framework={FRAMEWORK}"]
+    longest = load_described_job(alone, [*own, "plan.seq=1", *sets], on=BASE).job.model.max_seq
+    return load_described_job(alone, [*own, f"plan.seq={min(SEQ, longest)}", *sets], on=BASE).job
 
 
 def described_gpu(gpu: str, device: str, threads: int) -> tuple[str, str, About | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,16 @@ def dataset_of_trace(trace: Path, out: Path, gpu: str | None) -> Dataset:
         raise SpecError("--gpu", Nothing(), "the GPU of the trace, which does not say it", "Such as --gpu h100-sxm-80gb.")
     rows = [
         {
-            **row, "level": "kernel", "dtype": row["dtype"] or "fp32", "mode": "eager", "library": None, "shape": "of=trace",
+            **row, "level": "kernel", "dtype": row["dtype"] or "fp32", "mode": "eager", "library": None,
             "status": "ok", "source": f"a trace of PyTorch's profiler: {trace.name}",
         }
         for row in kernel_rows([attribute(chrome, device)])
     ]  # fmt: skip
+    alike: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:  # one operator runs several kernels, of which only their names differ
+        key = tuple(row.get(name) for name in ("op", "name", "phase", "dtype", "batch", "m", "n", "k"))
+        alike[key] += 1
+        row["shape"] = "of=trace" if alike[key] == 1 else f"of=trace kernel={alike[key]}"
     if not rows:
         hint = "Record it with profile(activities=[CPU, CUDA], record_shapes=True)."
         raise FileError(str(trace), "no kernel, and no operator of a CPU", "a trace of PyTorch's profiler with either", hint)

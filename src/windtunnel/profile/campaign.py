@@ -161,8 +161,12 @@ def run_slices(
 ) -> None:  # fmt: skip
     """Measures the slices into `folder` until `ends` on the monotonic clock, and writes the data card. Files there are continued.
 
-    The unused time of a slice goes to the later ones. SpecError for a slice that the plan does not have.
+    The unused time of a slice goes to the later ones. SpecError for a slice that the plan does not have, and for a plan of another
+    device than this.
     """
+    if campaign.gpu != device.gpu:
+        hint = "Run it where that GPU is: the folder can be copied. Or plan for --gpu auto."
+        raise SpecError(f"{FILE}: gpu", campaign.gpu, f"{device.gpu}, which this machine has", hint)
     for word in only:
         if word not in (part.name for part in campaign.slices):
             raise SpecError("--only", word, ", ".join(part.name for part in campaign.slices))

@@ -181,7 +181,7 @@ class _Plan:
         case = self.case
         for times, share in SPLITS:
             seq = max(1, round(share * case.seq))
-            yield from scan.recurrences(case.model, case.tp, times * case.micro_batch, seq, case.dtype)
+            yield from scan.recurrences(replace(case, micro_batch=times * case.micro_batch, seq=seq))
 
     def _permutes(self) -> Iterator[KernelCase]:
         case = self.case

@@ -10,8 +10,14 @@ from windtunnel.profile.case import Case, case_of, case_table
 from windtunnel.profile.job_cases import job_plan
 from windtunnel.profile.kernels import KernelCase
 
-FAMILY_OF = {"residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation"}
+FAMILY_OF = {
+    "residual_add": "residual", "rope": "rope", "swiglu": "activation", "gelu": "activation", "squared_relu": "activation",
+    **dict.fromkeys(("short_convolution", "query_key_norm", "decay", "gated_norm"), "scan"),
+}  # fmt: skip
 """Kernel -> its class, where all of an op are one class of the graph."""
+
+FEW = 3
+"""Rows without which there is no curve (`calibrate.kernels.fit.LEAST_CPU`)."""
 
 KINDS = ("layers", "kernels", "collectives")
 
@@ -53,17 +59,24 @@ def class_of(case: KernelCase) -> str:
     return FAMILY_OF.get(case.name, case.op)
 
 
+def curve_of(case: KernelCase) -> str:
+    """Which of its op's curves a kernel is fitted by: products share one, attention has one a pass, others one each."""
+    if case.op in ("gemm", "grouped_gemm"):
+        return ""
+    return case.phase if case.op == "attention" else case.name
+
+
 def kernels_of(part: PlanSlice, cuda: bool) -> list[KernelCase]:
-    """The kernels of a slice: the first of each class, then classes in turn, as often as they are worth."""
+    """The kernels of a slice: the first `FEW` of each curve, then curves in turn, as often as their class is worth."""
     weights = dict(zip(part.classes, part.weights, strict=True))
     most = max(weights.values(), default=1.0) or 1.0
-    by_class: dict[str, list[KernelCase]] = {}
+    by_curve: dict[tuple[str, str], list[KernelCase]] = {}
     for case in job_plan(part.case, cuda, classes=part.classes):
         for mode in part.modes:
             if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
-                by_class.setdefault(class_of(case), []).append(replace(case, mode=mode))
+                by_curve.setdefault((class_of(case), curve_of(case)), []).append(replace(case, mode=mode))
     listed = []
-    for place, (name, cases) in enumerate(by_class.items()):
+    for place, ((name, _), cases) in enumerate(by_curve.items()):
         worth = max(weights.get(name, 0.0) / most, 0.05)
-        listed.append([(number / worth, place, number, case) for number, case in enumerate(cases)])
+        listed.append([(max(0, number + 1 - FEW) / worth, place, number, case) for number, case in enumerate(cases)])
     return [case for *_, case in heapq.merge(*listed)]

@@ -37,7 +37,8 @@ class Slice:
     """One kernel (on a CPU: one operator's own time). `begin` s from the start of the window; `gap`: device idle before it, s.
 
     `module`: path from the root module, empty outside of any; `op`: operator that launched it; `graph`: compiled region it is part
-    of, empty in eager mode; `shapes`, `dtypes`: of the operator's inputs.
+    of, empty in eager mode; `shapes`, `dtypes`: of the operator's inputs; `call`: when the operator began, s, equal for all kernels
+    of one call.
     """
 
     module: str
@@ -50,6 +51,7 @@ class Slice:
     seconds: float
     gap: float
     graph: str = ""
+    call: float = -1.0
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, st
             event.end - event.begin,
             max(0.0, event.begin - reached),
             graph,
+            op.begin if op else event.begin,
         )
         reached = max(reached, event.end)
 
@@ -221,4 +224,16 @@ def _host_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, str]
         gap = 0.0
         if not any(is_operator(around) for around in nest.events_around(event)):
             gap, reached = max(0.0, event.begin - reached), max(reached, event.end)
-        yield Slice(module, phase, name, name, event.shapes, event.dtypes, event.begin - begin, nest.own_seconds(event), gap, graph)
+        yield Slice(
+            module,
+            phase,
+            name,
+            name,
+            event.shapes,
+            event.dtypes,
+            event.begin - begin,
+            nest.own_seconds(event),
+            gap,
+            graph,
+            event.begin,
+        )

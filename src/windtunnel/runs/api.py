@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Job
 
 
-def show(run: RunSource) -> RunReport:
+def show(run: RunSource, *, gpu: str | None = None) -> RunReport:
     """Where the time of a run's steps went, by rank and stream, its calls, and which rank waits for whom: `windtunnel runs show`.
 
-    `run`: as read, its folder, or the files of its ranks. SpecError for files that hold no run.
+    `run`: as read, its folder, or the files of its ranks; `gpu`: of traces that don't name one of the catalogue. SpecError for
+    files that hold no run.
     """
     from windtunnel.runs.operators import operators_of_source
     from windtunnel.runs.report import report_of
     from windtunnel.runs.sources import run_of
 
     measured = run_of(run)
-    return report_of(measured, operators_of_source(run, measured))
+    return report_of(measured, operators_of_source(run, measured, gpu))
 
 
 def compare_fleet_of(asked: FleetCompareOptions) -> FleetComparison:

@@ -14,10 +14,12 @@ from windtunnel.compute import estimate
 from windtunnel.compute.row_names import KINDS, PHASES
 from windtunnel.formats.traces.xla_work import XlaWork, work_of
 from windtunnel.profile.layers.shapes import FORMATS, attention_inputs, class_of, moved_bytes, sizes
+from windtunnel.profile.trace import FROM_GRAPH, NO_LAUNCH
 from windtunnel.records import kernel_classes
+from windtunnel.records.comm_kernels import library_of
 from windtunnel.records.run import ON_DEVICE, OperatorCalls, RankTrace, Run
 from windtunnel.records.work import with_work
-from windtunnel.spec import GPU, load_runtime, match_gpu
+from windtunnel.spec import GPU, load_gpu, load_runtime, match_gpu
 from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 
@@ -25,8 +27,9 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 @dataclass(frozen=True)
 class OperatorRow:
     """All calls of one operator with equal inputs, in one pass and module. `seconds`: of the device (of a CPU: its own); rates are
-    FLOP/s and B/s, None where the shapes do not say them; `peak`: the larger share of the GPU's rates; `bound`: compute or memory;
-    `predicted`: seconds of all calls by the kernel models of the trace's GPU."""
+    FLOP/s and B/s, None where the shapes do not say them; `peak`: the larger share of the GPU's rates; `bound`: compute, memory, or
+    launch of kernels that are shorter than one; empty where the trace doesn't say it, and then `why` not; `predicted`: seconds of
+    all calls by the kernel models of the trace's GPU."""
 
     op: str
     kind: str
@@ -42,20 +45,34 @@ class OperatorRow:
     peak: float | None
     bound: str
     predicted: float | None
+    why: str = ""
 
 
-def operators_of_source(source: object, run: Run) -> tuple[OperatorRow, ...]:
+LAUNCH = 4.5e-6
+"""s. A host takes as long to launch a kernel: the median of cudaLaunchKernel is 3.0 to 4.9 µs in traces of H100 that TraceLens and
+DeepSeek publish, 6 µs and more in HTA's of older hosts."""
+
+CALLS = ("record_param_comms", "c10d::", "_c10d_functional::", "nccl:")
+"""How names of operators of communication begin."""
+
+FULL = 0.5
+"""Share of a peak from which a short kernel is bound by that."""
+
+
+def operators_of_source(source: object, run: Run, gpu: str | None = None) -> tuple[OperatorRow, ...]:
     """The operators of a run's traces, or, where these have none, the kernels with the work that XLA's programs in the files of
-    `source` say."""
+    `source` say. `gpu`: of traces that don't name one of the catalogue. UnknownName for one that is none."""
+    stated = None if gpu is None else load_gpu(gpu)
     if any(trace.operators for trace in run.ranks):
-        return operators_of(run.ranks)
+        return operators_of(run.ranks, stated)
     named = [source] if isinstance(source, (str, Path)) else source
     files = [name for name in named if isinstance(name, (str, Path))] if isinstance(named, (list, tuple)) else []
-    return operators_of_run(run, work_of([Path(name) for name in files if str(name).endswith(".pb")]))
+    return operators_of_run(run, work_of([Path(name) for name in files if str(name).endswith(".pb")]), stated)
 
 
-def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow, ...]:
-    """What ran on the devices of a run by name, of all ranks together, the longest first. `work`: of one execution, by name."""
+def operators_of_run(run: Run, work: Mapping[str, XlaWork], stated: GPU | None = None) -> tuple[OperatorRow, ...]:
+    """What ran on the devices of a run by name, of all ranks together, the longest first. `work`: of one execution, by name;
+    `stated`: the GPU, where the run doesn't name one of the catalogue."""
     ran: dict[str, list[float]] = {}
     for trace in run.ranks:
         events = trace.events
@@ -66,13 +83,15 @@ def operators_of_run(run: Run, work: Mapping[str, XlaWork]) -> tuple[OperatorRow
             sums = ran.setdefault(events.names[name], [0, 0.0])
             sums[0] += int(number[name])
             sums[1] += float(seconds[name])
-    gpu = next((found for trace in run.ranks if (found := _gpu_named(trace.device)) is not None), None)
+    device = next((trace.device for trace in run.ranks if trace.device), "")
+    gpu = next((found for trace in run.ranks if (found := _gpu_named(trace.device)) is not None), stated)
     rows = []
     for text, (number_of, took) in ran.items():
         does = work.get(text, XlaWork(0.0, 0.0, ""))
         call = {
             "name": text, "op": kernel_classes.class_of(text), "module": "", "phase": "", "dtype": does.dtype, "shapes": (),
             "number": int(number_of), "seconds": took, "flops": does.flops or None, "bytes": does.bytes or None,
+            "device": device, "alone": not work,
         }  # fmt: skip
         rows.append(_row(call, gpu, None))
     return _with_shares(rows)
@@ -90,15 +109,16 @@ def _with_shares(rows: Sequence[OperatorRow]) -> tuple[OperatorRow, ...]:
     return tuple(sorted((replace(row, share=row.seconds / total) for row in rows), key=lambda row: -row.seconds))
 
 
-def operators_of(traces: Sequence[RankTrace]) -> tuple[OperatorRow, ...]:
+def operators_of(traces: Sequence[RankTrace], stated: GPU | None = None) -> tuple[OperatorRow, ...]:
     """The operators of traces of PyTorch's profiler, the longest first; their seconds add up to those of the kernels (of the
-    operators, without a device)."""
-    return _with_shares([row for trace in traces for row in _rows_of(trace)])
+    operators, without a device). `stated`: the GPU of a trace that doesn't name one of the catalogue."""
+    return _with_shares([row for trace in traces for row in _rows_of(trace, stated)])
 
 
-def _rows_of(trace: RankTrace) -> list[OperatorRow]:
-    gpu = _gpu_named(trace.device)
-    calls = [_describe_calls(one) for one in trace.operators]
+def _rows_of(trace: RankTrace, stated: GPU | None) -> list[OperatorRow]:
+    gpu = _gpu_named(trace.device) or stated
+    device = trace.device if np.isin(trace.events.kind, ON_DEVICE).any() else None
+    calls = [{**_describe_calls(one), "device": device} for one in trace.operators]
     known = [(place, op) for place, call in enumerate(calls) if gpu is not None and (op := _op(call)) is not None]
     predicted: dict[int, float] = {}
     if known and gpu is not None:
@@ -144,8 +164,30 @@ def _row(call: dict[str, Any], gpu: GPU | None, predicted: float | None) -> Oper
     if gpu is not None and moved is not None:
         shares["memory"] = moved / gpu.memory_bandwidth
     bound = max(shares, key=lambda name: shares[name], default="")
+    launched = call["device"] is not None and seconds < number * LAUNCH
+    peak = shares.get(bound)
+    if launched and (peak is None or peak < FULL):
+        bound = "launch"
     listed = " ".join("x".join(map(str, shape)) for shape in call["shapes"] if shape)
     return OperatorRow(
         call["name"], call["op"], call["module"], call["phase"], listed, call["dtype"], number, seconds, 0.0, flops, moved,
-        shares.get(bound), bound, None if predicted is None else number * predicted,
+        peak, bound, None if predicted is None else number * predicted, "" if bound else _why_not(call, gpu),
     )  # fmt: skip
+
+
+def _why_not(call: dict[str, Any], gpu: GPU | None) -> str:
+    """Why nothing is known of what bounds a call."""
+    if call["device"] is None:
+        return "ran on the host"
+    if call["flops"] is None and call["bytes"] is None:
+        if call["name"].startswith(CALLS) or library_of(call["name"]):
+            return "communication"
+        if call["name"] in (NO_LAUNCH, FROM_GRAPH):
+            return "no operator seen"
+        if call.get("alone"):
+            return "the trace has the kernel's name alone"
+        if call["shapes"] and not call["dtype"]:
+            return "no floating-point input"
+        return "no count of its work" if call["shapes"] or "alone" in call else "no shapes recorded"
+    named = call["device"] or "a device without a name"
+    return f"peaks of {named} unknown: --gpu" if gpu is None else f"no peak in {call['dtype'] or 'this format'}"

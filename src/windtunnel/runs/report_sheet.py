@@ -105,7 +105,7 @@ def _operators(report: RunReport) -> Table:
             (
                 *(Cell(say.clean(text)) for text in (one.op, one.module, one.phase, one.shapes)),
                 Cell(f"{one.number:,}", one.number), Cell(seconds(one.seconds), one.seconds),
-                Cell(say.percent(one.share), one.share), flops, moved, peak, Cell(one.bound), told,
+                Cell(say.percent(one.share), one.share), flops, moved, peak, Cell(one.bound or f"({one.why})"), told,
             )
         )  # fmt: skip
     heads = ("number", "seconds", "share", "FLOP/s", "bytes/s", "of peak")

@@ -15,6 +15,9 @@ from windtunnel.sheet.sentence import Sentence, quote
 ALONE = "Each change is applied alone to the measured step, whose other times stay as they were measured."
 
 
+NOTHING = "Nothing of the step is changed by {changes}: no task is of that kind."
+
+
 def whatif_sheet(rows: Sequence[WhatIf], broken: Sequence[str] = (), captured: bool = False) -> Sheet:
     """What `whatif` shows. `rows`: of one run, one or more; `broken`: what of it could not be read; `captured`: of a capture, of
     which nothing was measured."""
@@ -65,13 +68,14 @@ def _share(row: WhatIf) -> str:
 
 def _lines(row: WhatIf, captured: bool = False) -> tuple[Sentence, ...]:
     """A change in the terminal."""
+    nothing = () if row.touched else (Sentence(NOTHING, changes=row.text),)
     return (
         Sentence(
             "{change}: {time} ({share}), {count} tasks changed", change=row.text, time=seconds(row.answer),
             share=f"{row.answer / row.measured - 1.0:+.1%}", count=f"{row.touched:,}",
         ),
         Sentence("  captured: {basis}" if captured else "  measured: {basis}", basis=row.basis_measured),
-        Sentence("  modelled: {basis}", basis=row.basis_modelled),
+        Sentence("  modelled: {basis}", basis=row.basis_modelled), *nothing,
     )  # fmt: skip
 
 
@@ -87,6 +91,5 @@ def _table(rows: Sequence[WhatIf]) -> tuple[Table | Lines, ...]:
     columns = (Column("change"), *(Column(head, True) for head in heads), Column("measured"), Column("modelled"))
     table = Table("changes", columns, cells, detail=True)
     if untouched := [row.text for row in rows if row.touched == 0]:
-        template = "Nothing of the step is changed by {changes}: no task is of that kind."
-        return (table, Lines((Sentence(template, changes=", ".join(untouched)),), detail=True))
+        return (table, Lines((Sentence(NOTHING, changes=", ".join(untouched)),), detail=True))
     return (table,)

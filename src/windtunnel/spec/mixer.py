@@ -36,14 +36,16 @@ class Mixer:
     """Whether it is a state-space recurrence, as publications count hybrid models."""
     measured: ClassVar[str] = ""
     """The sub-module of datasets that is this one."""
-    recurrence: ClassVar[str] = ""
-    """The measured kernel that is its scan; empty where it has none."""
     published: ClassVar[bool] = False
     """Whether the record of published steps has models with it."""
 
     def suits(self, model: Any) -> bool:
         """Whether a letter that several mixers have means this one in `model`."""
         return True
+
+    def recurrence_in(self, model: Any) -> str:
+        """The measured kernel that is its scan in `model`; empty where it has none."""
+        return ""
 
     def check(self, model: Any, plan: Any) -> None:
         """SpecError or PlanError for a model or a plan that contradicts it."""

@@ -71,6 +71,9 @@ class Role(IntEnum):
     SHORT_CONVOLUTION = 37  # over the last tokens, before a recurrence
     INDEX_SCORES = 38  # of sparse attention
     STREAMS = 39  # several residual streams, mixed
+    GATED_NORM = 40  # after a recurrence
+    QUERY_KEY_NORM = 41  # of gated linear attention
+    DECAY = 42  # and strength of writing, of gated linear attention
 
 
 class BlockKind(IntEnum):

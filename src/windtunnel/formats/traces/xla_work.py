@@ -1,4 +1,5 @@
-"""What the operators of XLA's programs compute, from the programs that a profile holds.
+"""What the operators of XLA's programs compute, from what a profile says of its kernels (`flops` and `bytes_accessed`, of XLA's
+cost analysis), else from the programs that it holds.
 
 Fields as in OpenXLA's hlo.proto: HloProto{1: module}, HloModuleProto{3: computations}, HloComputationProto{2: instructions, 5: id},
 HloInstructionProto{1: name, 2: opcode, 3: shape, 30: dimensions of a dot, 35: id, 36: operands, 38: called computations};
@@ -7,12 +8,14 @@ ShapeProto{2: element type, 3: dimensions, 4: shapes of a tuple}.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.formats.traces.chakra.framing import fields, varint
+from windtunnel.formats.traces.xplane import device_planes, operator_of
 
 FORMATS = {10: "fp16", 11: "fp32", 16: "bf16", 20: "fp8", 19: "fp8"}
 """Element types as `workload.ops` calls them; of 8 bits e4m3 and e5m2."""
@@ -20,10 +23,14 @@ FORMATS = {10: "fp16", 11: "fp32", 16: "bf16", 20: "fp8", 19: "fp8"}
 WIDTHS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 16: 2, 19: 1, 20: 1}
 """B of an element by its type."""
 
+WRITTEN = {"bf16": "bf16", "f16": "fp16", "f32": "fp32"}
+_WRITTEN = re.compile(r"\b(bf16|f16|f32|f8e\w+)\[")
+"""Element types as XLA writes them in an instruction; others of these are of 8 bits."""
+
 
 class XlaWork(NamedTuple):
-    """One execution of an operator: FLOP of its matrix products (0: none), B of its operands and results, format of the first
-    product, else of the result ("": another)."""
+    """One execution of an operator: FLOP (of its matrix products, where the profile does not say it; 0: none), B of its operands
+    and results, format of the first product, else of the result ("": another)."""
 
     flops: float
     bytes: float
@@ -36,13 +43,31 @@ def work_of(files: Sequence[Path]) -> dict[str, XlaWork]:
     found: dict[str, set[XlaWork]] = {}
     for path in files:
         try:
-            programs = list(_programs(path.read_bytes()))
-            listed = [pair for program in programs for pair in _operators(program)]
+            data = path.read_bytes()
+            listed = [pair for program in _programs(data) for pair in _operators(program)]
+            listed = _with_stated(listed, data)
         except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError):
             continue
         for name, work in listed:
             found.setdefault(name, set()).add(work)
     return {name: next(iter(works)) for name, works in found.items() if len(works) == 1}
+
+
+def _with_stated(listed: list[tuple[str, XlaWork]], data: bytes) -> list[tuple[str, XlaWork]]:
+    """Work of operators, with what the planes of devices state of them in its place."""
+    stated: dict[str, XlaWork] = {}
+    for plane in device_planes(data):
+        for kernel, known in plane.works.items():
+            form = _WRITTEN.search(str(known["long_name"]))
+            flops, moved = (float(known.get(name) or 0.0) for name in ("flops", "bytes_accessed"))
+            if flops or moved:
+                work = XlaWork(flops, moved, WRITTEN.get(form[1], "fp8") if form else "")
+                stated[operator_of(plane, kernel, known)] = work
+    for place, (name, work) in enumerate(listed):
+        if (said := stated.get(name)) is not None:
+            listed[place] = name, XlaWork(said.flops or work.flops, said.bytes or work.bytes, work.dtype)
+    named = {name for name, _ in listed}
+    return listed + [pair for pair in stated.items() if pair[0] not in named]
 
 
 def _programs(data: bytes) -> Iterator[bytes]:

@@ -61,13 +61,25 @@ class Bench:
 
         return run
 
-    def backward(self, function: Callable[..., Any], *inputs: Any) -> Run:
-        """A run of only the backward pass of `function`, whose forward pass has run once; gradients of every floating input."""
+    def training(self, function: Callable[..., Any], *inputs: Any) -> Run:
+        """A run of `function` that keeps what its backward pass needs until it ends: of several operators, each must find memory of
+        its own, whose pages are new."""
+        wrapped = self.wrap(function)
+        inputs = tuple(value.requires_grad_() if value.is_floating_point() else value for value in inputs)
+        return lambda: wrapped(*inputs)
+
+    def backward(self, function: Callable[..., Any], *inputs: Any, weights: tuple[Any, ...] = ()) -> Run:
+        """A run of only the backward pass of `function`, whose forward pass has run once; gradients of every floating input, and of
+        those `weights` that it reads."""
         torch = self.torch
         leaves = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
         out = self.wrap(function)(*inputs)
-        upstream = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, leaves, upstream, retain_graph=True)
+        outs = out if isinstance(out, tuple) else (out,)
+        upstream = [torch.randn_like(one) for one in outs]
+        if weights:
+            gradients = torch.autograd.grad(outs, weights, upstream, retain_graph=True, allow_unused=True)
+            leaves += [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+        return lambda: torch.autograd.grad(outs, leaves, upstream, retain_graph=True)
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,15 @@ def _recurrent_products(shard: Shard) -> list[tuple[str, int, int]]:
         inner, heads = model.ssm_width // tp, (model.ssm_heads or 0) // tp
         wide = 2 * inner + 2 * max(1, model.ssm_groups // tp) * model.ssm_state + heads
         made += [("mamba_in_proj", wide, model.hidden), ("mamba_out_proj", model.hidden, inner)]
+    keys, values, heads = model.linear_keys // tp, model.linear_values // tp, (model.linear_heads or 0) // tp
     if "delta_rule" in shard.recurrences:
-        keys, values, heads = model.linear_keys // tp, model.linear_values // tp, (model.linear_heads or 0) // tp
-        made += [
-            ("linear_in_proj", 2 * keys + 2 * values + 2 * heads, model.hidden), ("linear_out_proj", model.hidden, values),
-        ]  # fmt: skip
+        made.append(("linear_in_proj", 2 * keys + 2 * values + 2 * heads, model.hidden))
+    if "channel_delta_rule" in shard.recurrences:
+        narrow = model.linear_value_dim
+        made += [("linear_in_proj", 2 * keys + values + heads, model.hidden), ("linear_gate_down", narrow, model.hidden)]
+        made += [("linear_decay_up", keys, narrow), ("linear_gate_up", values, narrow)]
+    if heads:
+        made.append(("linear_out_proj", model.hidden, values))
     return made
 
 

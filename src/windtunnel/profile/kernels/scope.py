@@ -105,8 +105,7 @@ class Shard:
 
 def recurrences_of(model: Model) -> set[str]:
     """The measured scans of a model's layers."""
-    found = {MIXERS[kind.mixer].recurrence for kind in model.kinds} - {""}
-    return found if model.linear_decay == "head" else found - {"delta_rule"}
+    return {MIXERS[kind.mixer].recurrence_in(model) for kind in model.kinds} - {""}
 
 
 def shards(scope: Scope) -> list[Shard]:

@@ -132,10 +132,14 @@ LAUNCH = re.compile(r"^(cuda|cu[A-Z]|hip)|^\(")
 NAMELESS = "no operator in the trace: class by the kernel's name, no sizes; its number format is not known"
 
 
+HELPER = "a shorter kernel of an operator that launches several: class by its name, no sizes"
+
+
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
-    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator;
+    Operators of a CPU that only describe tensors are left out. Of an operator that launches several kernels the longest has its
+    sizes: the others clear, convert or add up. `name` is the module's path without layer numbers, and the operator;
     `note` says the shapes of the operator's inputs.
     """
     groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
@@ -146,16 +150,19 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
                 module = ".".join(part for part in one.module.split(".") if not part.isdigit())
                 groups[module, one.phase, one.op, one.kernel, one.shapes, one.dtypes].append(one)
     rows = []
+    longest = _longest_of_calls(groups)
     for (module, phase, op, kernel, shapes, dtypes), same in groups.items():
         timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
-        kind = class_of(op) if not LAUNCH.search(op) else _class_by_name(kernel)
-        known = {"op": kind, "phase": phase, "dtype": dtype or "fp32", **sizes(op, shapes)}
+        helps = 2 * sum(one is longest[one.call, op] for one in same) < len(same)
+        kind = class_of(op) if not (helps or LAUNCH.search(op)) else _class_by_name(kernel)
+        known = {"op": kind, "phase": phase, "dtype": dtype or "fp32", **({} if helps else sizes(op, shapes))}
         if known["op"] == "attention" and "batch" in known:
             known["causal"] = True  # every decoder's is; the profiler does not say it
-        worked = with_work(known)
-        moved = worked["bytes"] if known["op"] in ("gemm", "attention") else moved_bytes(op, shapes, dtype)
+        worked = {"flops": None, "bytes": None} if helps else with_work(known)
+        counted = helps or known["op"] in ("gemm", "attention")
+        moved = worked["bytes"] if counted else moved_bytes(op, shapes, dtype)
         rows.append(
             {
                 "op": kind,
@@ -164,7 +171,7 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
                 "kernel": kernel,
                 "dtype": dtype,
                 "launches": 1,
-                "note": f"inputs {listed}" if listed else NAMELESS if LAUNCH.search(op) else None,
+                "note": HELPER if helps else f"inputs {listed}" if listed else NAMELESS if LAUNCH.search(op) else None,
                 **{name: value for name, value in known.items() if name not in ("op", "phase", "dtype")},
                 "flops": worked["flops"] if dtype else None,
                 "bytes": moved if dtype else None,
@@ -172,6 +179,16 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _longest_of_calls(groups: Mapping[tuple[Any, ...], list[Slice]]) -> dict[tuple[float, str], Slice]:
+    """The longest kernel of each call of an operator, by when it began and its name."""
+    longest: dict[tuple[float, str], Slice] = {}
+    for one in (each for same in groups.values() for each in same):
+        key = one.call, one.op
+        if key not in longest or one.seconds > longest[key].seconds:
+            longest[key] = one
+    return longest
 
 
 def _class_by_name(kernel: str) -> str:

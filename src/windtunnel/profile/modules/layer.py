@@ -257,6 +257,7 @@ MIXER_MODULES: dict[str, Callable[[Case], nn.Module]] = {
     "attention": Attention,
     "state_space_scan": StateSpaceMixer,
     "delta_rule": DeltaMixer,
+    "channel_delta_rule": DeltaMixer,
 }
 """By the sub-module of datasets that a mixer is, or its measured scan."""
 
@@ -264,10 +265,10 @@ MIXER_MODULES: dict[str, Callable[[Case], nn.Module]] = {
 def mixer_module(kind: LayerKind, model: Model) -> str | None:
     """The key of `MIXER_MODULES` of a layer's mixer: empty where it has none; None where there is no such module."""
     mixer = MIXERS[kind.mixer]
-    name = mixer.measured or mixer.recurrence
+    name = mixer.measured or mixer.recurrence_in(model)
     if not mixer.mixes:
         return ""
-    return name if name in MIXER_MODULES and (name != "delta_rule" or model.linear_decay == "head") else None
+    return name if name in MIXER_MODULES else None
 
 
 EPSILON = 1e-5

@@ -75,6 +75,7 @@ def gated_norm(tape: Tape, columns: int, width: int, parameters: int) -> None:
         saved=elements * tape.width,
         launches=(1, 2),
         kind=Kind.NORM,
+        role=Role.GATED_NORM,
         m=tape.tokens * columns // width,
         n=width,
         parameters=float(parameters),

@@ -52,6 +52,7 @@ def delta(tape: Tape) -> None:
         (2, 1),
         saved=normed * tape.width,
         launches=(2, 2),
+        role=Role.QUERY_KEY_NORM,
         kind=Kind.NORM,
         m=tape.tokens * 2 * keys // model.linear_key_dim,
         n=model.linear_key_dim,
@@ -63,6 +64,7 @@ def delta(tape: Tape) -> None:
         (3, 1),
         saved=4.0 * tape.tokens * (decays + heads),
         launches=(3, 4),
+        role=Role.DECAY,
         parameters=float(heads + decays),
     )
     kept = tape.tokens * (2.0 * values + heads * CHUNK) * tape.width  # values, the gate, the solved triangles
@@ -102,7 +104,9 @@ class LinearAttention(LayerMixer):
     alone = "G"
     heads_field = "linear_heads"
     module = Module.LINEAR_ATTENTION
-    recurrence = "delta_rule"
+
+    def recurrence_in(self, model: Model) -> str:
+        return "channel_delta_rule" if model.linear_decay == "channel" else "delta_rule"
 
     def check(self, model: Model, plan: Plan) -> None:
         heads = model.linear_heads or 1

@@ -72,8 +72,10 @@ class Mamba2(LayerMixer):
     alone = "M"
     heads_field = "ssm_heads"
     state_space = True
-    recurrence = "state_space_scan"
     module = Module.MAMBA
+
+    def recurrence_in(self, model: Model) -> str:
+        return "state_space_scan"
 
     def check(self, model: Model, plan: Plan) -> None:
         check_heads("model.ssm_heads", model.ssm_heads or 1, "model.ssm_groups", model.ssm_groups, plan)
