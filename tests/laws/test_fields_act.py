@@ -92,7 +92,7 @@ FOR_OTHER_ANSWERS: dict[str, str] = {
     "runtime.load_dtype": "bytes that ranks read where runtime.loading = each (memory/loading.py)",
     "runtime.kbit_casts": "bytes of a packed model before the first step, where runtime.loading = packed (memory/loading.py)",
     "model.attention_sinks": "names a model; a logit a head costs nothing that could be measured",
-    "model.qk_norm_wide": "a further all-reduce of a served pass with tp (serving/graph.py); frameworks that train norm each head",
+    "model.qk_norm_wide": "a further all-reduce of a served pass with tp (serving/graph.py); that of a training step is left out",
     "model.shared_gate": "a further product of a served pass (serving/graph.py); of a training step less than a thousandth",
     "model.router": "which function scores experts: both read and write the same elements; it decides what an export writes",
 }
