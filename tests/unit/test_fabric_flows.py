@@ -17,9 +17,8 @@ from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.packet import LossRecovery, Spread
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
-from windtunnel.network.flows.as_json import flows_json
 from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flows
-from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, run_flows
+from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, flows_json, run_flows
 from windtunnel.network.simulate.collisions import collisions
 from windtunnel.network.simulate.packet_settings import PacketSettings
 

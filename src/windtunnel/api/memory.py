@@ -13,7 +13,7 @@ from windtunnel.memory.loading import LoadingMemory, loading_of
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search.levers.fixes import Fix, fixes
-from windtunnel.search.levers.flags import flags_of
+from windtunnel.search.levers.pricing import flags_of
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build
 

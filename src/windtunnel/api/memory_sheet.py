@@ -12,7 +12,7 @@ from windtunnel.memory.over_time import MOMENTS
 from windtunnel.memory.sheet import MEMORY_COLOUR, stages_blocks
 from windtunnel.predict.sheet.job import describe_job
 from windtunnel.search.levers.fixes import Fix
-from windtunnel.search.levers.flags import flags_of, framework_name
+from windtunnel.search.levers.pricing import flags_of, framework_name
 from windtunnel.search.margin import verdict
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Figure, Lines, Picture, Section, Sheet, Table

@@ -54,10 +54,10 @@ def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     if asked.series is not None:
-        from windtunnel.network.flows.as_json import series_text
+        from windtunnel.network.flows.run import series_text
 
         write(series_text(result, asked.series), asked.series, "--series")
-    from windtunnel.network.flows.as_json import flows_json
+    from windtunnel.network.flows.run import flows_json
     from windtunnel.network.flows.sheet import flows_sheet
 
     outputs.show(flows_sheet(result, asked.fabric), flows_json(result, asked.fabric) if outputs.json is not None else "")

@@ -17,7 +17,7 @@ from windtunnel.network.closed.dimensions import Dimension, Kind
 from windtunnel.network.closed.grid_schedule import Schedule, makespan, schedule
 from windtunnel.network.grids.machine import GridDimension, GridMachine, machine_under
 from windtunnel.network.grids.spans import GridGroup, GridSpan
-from windtunnel.network.groups.group import Group
+from windtunnel.network.groups.shape import Group
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 

@@ -16,7 +16,7 @@ from windtunnel.engine.loads import LinkLoads
 from windtunnel.engine.packet import run_packets
 from windtunnel.network.closed.collective import bus_factor
 from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, grid_call
-from windtunnel.network.grids.mapping import Axes
+from windtunnel.network.grids.machine import Axes
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
 from windtunnel.network.simulate.collective import Watch, count_packets, find_sent, name_pairs

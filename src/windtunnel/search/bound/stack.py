@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
-from windtunnel.search.bound.cells import Cell
-from windtunnel.search.bound.chains import Measure
-from windtunnel.search.bound.layouts import PipelineLayout
+from windtunnel.search.bound.cells import Cell, Measure, PipelineLayout
 from windtunnel.workload.schedules import Pass
 
 ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded", "again")
