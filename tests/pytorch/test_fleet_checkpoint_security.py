@@ -27,7 +27,7 @@ from windtunnel.fleet.checkpoint.manifest import (  # noqa: E402
     hash_of,  # noqa: E402
     read_manifest,
 )
-from windtunnel.fleet.checkpoint.memory.ipc import packet_socket, receive_message, send_message, socket_prefix  # noqa: E402
+from windtunnel.fleet.checkpoint.memory import packet_socket, receive_message, send_message, socket_prefix  # noqa: E402
 from windtunnel.fleet.checkpoint.states import RandomState  # noqa: E402
 
 pytestmark = pytest.mark.torch

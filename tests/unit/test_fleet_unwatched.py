@@ -17,16 +17,15 @@ from typing import Any
 import pytest
 
 from windtunnel.fleet import event_log, fence
-from windtunnel.fleet.driver.environment import FILE, keep_environment, restore_environment
 from windtunnel.fleet.driver.incident_log import IncidentLog
-from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.plan import FILE, JobState, keep_environment, restore_environment
 from windtunnel.fleet.driver.serve import _last_alive
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import COLLECTED
 from windtunnel.fleet.monitor import DiskWatch
 from windtunnel.fleet.sources import run_folder
-from windtunnel.fleet.wire.local_tokens import runtime_folder
+from windtunnel.fleet.wire.secrets import runtime_folder
 from windtunnel.records.incidents import Incident
 
 FLEET = Path(fence.__file__).parent

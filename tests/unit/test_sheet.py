@@ -33,7 +33,7 @@ from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.fleet.api import JudgedRun
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.step_times import SlowStep
+from windtunnel.fleet.findings.rare import SlowStep
 from windtunnel.formats.importers import describe_importers
 from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin

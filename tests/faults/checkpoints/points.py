@@ -97,7 +97,7 @@ def patch_stage(point: str, step: int, act: Callable[[], None]) -> None:
     """Does `act` in the trainer while it copies the state of `step`."""
     import torch
 
-    from windtunnel.fleet.checkpoint.memory.staging import Slot
+    from windtunnel.fleet.checkpoint.staging import Slot
 
     real = Slot.stage
 

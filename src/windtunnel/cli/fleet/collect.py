@@ -39,8 +39,7 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
-    from windtunnel.fleet.wire.local_tokens import local_token
-    from windtunnel.fleet.wire.secrets import token_of
+    from windtunnel.fleet.wire.secrets import local_token, token_of
     from windtunnel.fleet.wire.timers import apply_timers
 
     try:

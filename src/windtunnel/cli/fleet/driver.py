@@ -22,9 +22,9 @@ from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webho
 from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook
 
 if TYPE_CHECKING:
+    from windtunnel.fleet.driver.detect import DetectionLimits
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
-    from windtunnel.fleet.driver.snapshot import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
     from windtunnel.records.incidents import Incident
 
@@ -144,7 +144,7 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.policy import RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
-    from windtunnel.fleet.wire.connect import ALLOWED, UNIX
+    from windtunnel.fleet.wire.channel import ALLOWED, UNIX
 
     if not program:
         raise SpecError(
@@ -190,7 +190,7 @@ def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
 
 
 def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
-    from windtunnel.fleet.driver.snapshot import DetectionLimits
+    from windtunnel.fleet.driver.detect import DetectionLimits
 
     names, found = [one.name for one in fields(DetectionLimits) if one.name != "step"], dict[str, Any]()
     if expected:

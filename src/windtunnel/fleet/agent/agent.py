@@ -39,12 +39,10 @@ from windtunnel.fleet.agent.node_probes import (
 )
 from windtunnel.fleet.findings.hang import NO_LIFE, RankState
 from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
-from windtunnel.fleet.memory_groups import memory_kills
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path, ring_sections
-from windtunnel.fleet.wire.channel import Channel
-from windtunnel.fleet.wire.connect import connect
-from windtunnel.fleet.wire.guard import refusal
+from windtunnel.fleet.watch.ends import memory_kills
+from windtunnel.fleet.wire.channel import Channel, connect
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
     AskRankStatus,
@@ -63,6 +61,7 @@ from windtunnel.fleet.wire.messages import (
     StartRanks,
     Warm,
     Welcome,
+    refusal,
 )
 from windtunnel.fleet.wire.secrets import Secrets
 from windtunnel.fleet.wire.sockets import free_port

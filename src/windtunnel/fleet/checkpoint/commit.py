@@ -25,7 +25,7 @@ from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.base.text import clean
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
-from windtunnel.fleet.checkpoint.paths.store_path import StorePath
+from windtunnel.fleet.checkpoint.paths import StorePath
 from windtunnel.fleet.disk import sync, write_durably
 from windtunnel.fleet.event_log import append_event
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.manifest import Manifest, read_manifest, size_errors
-from windtunnel.fleet.checkpoint.paths.store_path import StorePath
+from windtunnel.fleet.checkpoint.paths import StorePath
 
 LATEST = "LATEST"
 OWNER = "OWNER"

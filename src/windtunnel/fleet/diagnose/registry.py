@@ -24,14 +24,14 @@ class SelfTest:
 
 TESTS: dict[str, SelfTest] = {
     "memory-copy": SelfTest("memory_copy", "measure", "B/s", "host memory, all cores; reads and writes"),
-    "gpu-burn": SelfTest("gpu_burn", "measure", "FLOP/s", "products of matrices in bfloat16, equal ones compared"),
-    "gpu-copy-in": SelfTest("gpu_copy", "copy_in", "B/s", "pinned host memory to the GPU"),
-    "gpu-copy-out": SelfTest("gpu_copy", "copy_out", "B/s", "the GPU to pinned host memory"),
-    "gpu-copy-within": SelfTest("gpu_copy", "copy_within", "B/s", "within the GPU's memory; reads and writes"),
-    "gpu-peer": SelfTest("gpu_peer", "measure", "B/s", "each GPU of the node to the next, one direction"),
+    "gpu-burn": SelfTest("gpu", "burn", "FLOP/s", "products of matrices in bfloat16, equal ones compared"),
+    "gpu-copy-in": SelfTest("gpu", "copy_in", "B/s", "pinned host memory to the GPU"),
+    "gpu-copy-out": SelfTest("gpu", "copy_out", "B/s", "the GPU to pinned host memory"),
+    "gpu-copy-within": SelfTest("gpu", "copy_within", "B/s", "within the GPU's memory; reads and writes"),
+    "gpu-peer": SelfTest("gpu", "copy_to_peers", "B/s", "each GPU of the node to the next, one direction"),
     "gpu-all-to-all": SelfTest("collectives", "within_node", "B/s", "between all GPUs of the node, bus bandwidth, NCCL"),
-    "nic-loopback": SelfTest("nic_loopback", "measure", "B/s", "each RDMA device to itself"),
-    "pair": SelfTest("pair", "measure", "B/s", "two nodes over TCP, the slower direction", single_node=False),
+    "nic-loopback": SelfTest("network", "loopback", "B/s", "each RDMA device to itself"),
+    "pair": SelfTest("network", "between_nodes", "B/s", "two nodes over TCP, the slower direction", single_node=False),
     "all-reduce": SelfTest("collectives", "all_reduce", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
     "all-to-all": SelfTest("collectives", "all_to_all", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.wire.messages import RankReport
 from windtunnel.records.incidents import Action
 

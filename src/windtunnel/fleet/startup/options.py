@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from windtunnel.base import shared_options as shared
 from windtunnel.base.options import option
-from windtunnel.fleet.startup.operation_counts import STORES
+from windtunnel.fleet.startup.layout import STORES
 
 
 @dataclass(frozen=True)

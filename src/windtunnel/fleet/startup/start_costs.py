@@ -7,14 +7,15 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.options import asks
-from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
-from windtunnel.fleet.startup.operation_counts import (
+from windtunnel.fleet.startup.layout import (
     STORES,
+    RankLayout,
     StartCounts,
     World,
     connections,
     memberships,
     ordered_counts,
+    parse_mesh,
     torch_counts,
 )
 from windtunnel.fleet.startup.options import StartCostOptions

@@ -11,10 +11,9 @@ from windtunnel.fleet.api import JudgedRun
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
-from windtunnel.fleet.findings.rare import CALLS
+from windtunnel.fleet.findings.rare import CALLS, StepSpread
 from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP
-from windtunnel.fleet.findings.step_times import StepSpread
-from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
+from windtunnel.fleet.findings.steps import MOST_WAITS, waits_of_ranks
 from windtunnel.runs.fleet.hang_sheet import hang_sheet
 from windtunnel.runs.fleet.show import (
     UNEXPLAINED,

@@ -26,7 +26,7 @@ from windtunnel.fleet.checkpoint.commit import (
 )
 from windtunnel.fleet.checkpoint.folder import FoundStep, folder_problem, steps_in, superseded_folder, torn_folders
 from windtunnel.fleet.checkpoint.manifest import PIECE, Hasher, ShardFile, hash_errors
-from windtunnel.fleet.checkpoint.paths.store_path import is_cut_url, is_url
+from windtunnel.fleet.checkpoint.paths import is_cut_url, is_url
 from windtunnel.fleet.checkpoint.retention import collect_garbage, delete, remove_leftovers
 from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
