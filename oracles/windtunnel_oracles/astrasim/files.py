@@ -29,7 +29,7 @@ from windtunnel.formats.simulators.astrasim.configuration import (
     read_system,
 )
 from windtunnel.formats.traces.chakra.groups import read_groups
-from windtunnel.formats.traces.chakra.schema import COLLECTIVES
+from windtunnel.formats.traces.chakra.node import COLLECTIVES
 from windtunnel.formats.traces.chakra.source import sources
 from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
 from windtunnel.records.trace_graph import TaskKind

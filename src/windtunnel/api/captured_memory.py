@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS
-from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS
+from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS, PRODUCTS
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
 from windtunnel.memory.lifetimes import TensorContent
 from windtunnel.memory.over_time import PARTS, OverTime

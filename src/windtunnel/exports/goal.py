@@ -7,8 +7,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.exports.chakra.steps import StepNode, step_nodes
 from windtunnel.exports.chakra.traces import JobGroups, stage_of_ranks
 from windtunnel.exports.exporters import Written
-from windtunnel.formats.traces.goal.schedule import GoalKind, GoalRank, GoalSchedule
-from windtunnel.formats.traces.goal.text import schedule_lines
+from windtunnel.formats.traces.goal.schedule import GoalKind, GoalRank, GoalSchedule, schedule_lines
 from windtunnel.spec import Job
 
 MOST_OPERATIONS = 4_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
+from windtunnel.formats.jobs.deepspeed import implied_ranks
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.imported import Imported

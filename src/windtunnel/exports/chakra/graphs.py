@@ -11,8 +11,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.chakra.traces import CODES, encode_trace
 from windtunnel.exports.exporters import Written
-from windtunnel.formats.traces.chakra.node import SECONDS, WORLD_SIZE, Attributes, ChakraNode
-from windtunnel.formats.traces.chakra.schema import COLLECTIVES
+from windtunnel.formats.traces.chakra.node import COLLECTIVES, SECONDS, WORLD_SIZE, Attributes, ChakraNode
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 _KINDS = {

@@ -15,8 +15,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.chakra.steps import StepNode, step_nodes
 from windtunnel.exports.exporters import Written
-from windtunnel.formats.traces.chakra.node import SECONDS, WORLD_SIZE, Attributes, ChakraNode
-from windtunnel.formats.traces.chakra.schema import COLLECTIVES, NODE_TYPES, messages
+from windtunnel.formats.traces.chakra.node import COLLECTIVES, NODE_TYPES, SECONDS, WORLD_SIZE, Attributes, ChakraNode, messages
 from windtunnel.network.groups.ranks import members
 from windtunnel.spec import Job
 from windtunnel.workload import Axis

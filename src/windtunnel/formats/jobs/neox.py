@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import first_of_lists
+from windtunnel.formats.jobs.deepspeed import first_of_lists
 from windtunnel.formats.jobs.hub_names import vocabulary_of_name
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import open_named_files
+from windtunnel.formats.jobs.deepspeed import open_named_files
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated

@@ -20,8 +20,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.calls import element_bytes
-from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention_of
-from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS, product_of
+from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS, PRODUCTS, attention_of, product_of
 from windtunnel.formats.traces.task_columns import TaskColumns
 from windtunnel.records.attention import COLUMNS
 from windtunnel.records.capture_file import KEY, REPLAYED, CapturedRank, EntryKind, read_captured, steps_of

@@ -10,7 +10,7 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes.reader import Recipe
 from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown
-from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
+from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job
 
 _DEEPEST = 6

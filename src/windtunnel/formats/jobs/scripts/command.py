@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
-from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, open_array, slurm_variables, text_of
+from windtunnel.formats.jobs.scripts.script_call import MOST_FILES, named_file, open_array, slurm_variables, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.jobs.scripts.wide_characters import narrow, node_text
 

@@ -27,7 +27,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.kineto.call_columns import BY_SENDS
+from windtunnel.formats.traces.kineto.calls import BY_SENDS
 from windtunnel.formats.traces.kineto.reader import broken_of, ranked_traces, run_of
 from windtunnel.formats.traces.kineto.trace import ReadTrace
 from windtunnel.formats.traces.pytorch_et.links import LEAST, ORDER, Links, NumberedColumns, links_of, nodes_of_events

@@ -1,7 +1,11 @@
-"""A torchtitan configuration: its TOML, or the JSON that `debug.save_config_file` writes, whose sections have the same names.
+"""torchtitan's configurations and model flavors.
+
+A torchtitan configuration: its TOML, or the JSON that `debug.save_config_file` writes, whose sections have the same names.
 
 Fields and defaults: `torchtitan/config/job_config.py`; stages as `distributed/pipeline_parallel.py` cuts them, the embedding and
 the output counting as a layer each.
+
+torchtitan's models by name and flavor, as models of the catalogue or as tables: torchtitan.toml.
 """
 
 from __future__ import annotations
@@ -11,13 +15,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
-from windtunnel.formats.jobs.torchtitan.flavors import ATTENTION_SUFFIXES, FLAVORS, TABLES
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
+
+_TABLE = table_beside(__file__)
+FLAVORS: dict[str, str] = _TABLE["catalogue"]
+"""Models of the catalogue; what is not here has the name of its flavor."""
+ATTENTION_SUFFIXES = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
+"""Ends of flavors that choose an attention kernel, not a network."""
+
+
+def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the parts that a table is made `of`, then its own."""
+    joined: dict[str, Any] = {}
+    for part in table.get("of", ()):
+        joined |= _fields(_TABLE["parts"][part])
+    return joined | {name: value for name, value in table.items() if name != "of"}
+
+
+TABLES: dict[str, dict[str, Any]] = {name: _fields(table) for name, table in _TABLE["models"].items()}
+"""Models as tables of `spec.Model`."""
+
 
 FORMAT = "torchtitan"
 TELLING = frozenset({"training", "parallelism"})

@@ -26,7 +26,7 @@ from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given, from_settings
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.script_call import is_file
-from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
+from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, Model
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.loading.resolve import merge
