@@ -28,7 +28,7 @@ from windtunnel.predict.engines import packet as over_packet
 from windtunnel.predict.runs.equal import closed_program, engine_program
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload import Axis, build
 from windtunnel.workload.ops import Comm
 

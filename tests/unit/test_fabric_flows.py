@@ -13,7 +13,7 @@ import pytest
 from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
 from windtunnel.base.rng import Draws
 from windtunnel.cli import main
-from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import closed_flows
 from windtunnel.engine.packet import LossRecovery, Spread
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap

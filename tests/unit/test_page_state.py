@@ -145,7 +145,7 @@ class Rounds:
 def test_a_short_round_without_a_plan_does_not_end_a_search(enough: float, longest: float | None, shown: str) -> None:
     """Its limit is the page's own; that which the reader typed is told."""
     pytest.importorskip("nicegui")
-    from windtunnel.service.page.sections.choose_search import ask_in_rounds
+    from windtunnel.service.page.sections.choose import ask_in_rounds
 
     found: Any = Rounds(enough)
     asyncio.run(ask_in_rounds(found, lambda most: most, longest))  # type: ignore[arg-type, return-value]

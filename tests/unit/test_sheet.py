@@ -27,17 +27,15 @@ from windtunnel.calibrate.transfer.sheet import transfer_sheet
 from windtunnel.calibrate.transfer.study import TransferStudy
 from windtunnel.cli import main
 from windtunnel.cli.collective_links import Largest
-from windtunnel.draw.csv import sheet_csv
-from windtunnel.draw.json import with_figures
 from windtunnel.draw.page.sheet import page, part_of_page
+from windtunnel.draw.plain import sheet_csv, with_figures
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.fleet.api import JudgedRun
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.rare import SlowStep
 from windtunnel.formats.importers import describe_importers
-from windtunnel.goodput.incidents_sheet import incidents_sheet
+from windtunnel.goodput.incidents_sheet import incidents_sheet, twin_sheet
 from windtunnel.goodput.measured import FleetRun, twin
-from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
 from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell, HeldOut, UnseenStep
@@ -54,8 +52,8 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.verdicts import Verdicts
 from windtunnel.records import About, Dataset
-from windtunnel.records.contents_sheet import dataset_sheet
 from windtunnel.records.incidents import Incident, IncidentSeconds
+from windtunnel.records.kernel_dataset import dataset_sheet
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet

@@ -18,15 +18,14 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED
 from windtunnel.base.options import asks
 from windtunnel.capture.options import CaptureOptions
-from windtunnel.memory.allocator import CachingAllocator, PoolBlock
-from windtunnel.memory.allocator_settings import settings_of
+from windtunnel.memory.allocator import CachingAllocator, PoolBlock, settings_of
 from windtunnel.memory.habits import cublas_bytes
 from windtunnel.records.capture_file import CapturedRank, EntryKind, captured_files, read_captured, steps_of
 
 if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
     from windtunnel.replay.result import ReplayResult
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Captured:
 
     def traces(self, prefix: str = "step") -> Written:
         """The last step as Chakra traces of the captured ranks, with the replay's seconds."""
-        from windtunnel.exports.chakra.graphs import graph_traces
+        from windtunnel.exports.chakra import graph_traces
 
         times = self.replayed.times
         return graph_traces(self.replayed.graph, times.end - times.start, self.world, prefix)

@@ -18,7 +18,7 @@ def command(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.runs import run_of
     from windtunnel.records.run_file import is_run
     from windtunnel.runs.calibrate import calibrate
-    from windtunnel.spec.loading.toml import toml_lines
+    from windtunnel.spec.loading.files import toml_lines
 
     runs, out = names_of(asked.runs), asked.out
     if (results := server_results(runs)) is not None:
@@ -46,7 +46,7 @@ def _calibrate_server(results: Sequence[Path], asked: CalibrateCommandOptions, o
     from windtunnel.api.serving import answer_server_calibration
     from windtunnel.serving.calibrated import plain_calibration
     from windtunnel.serving.calibrated_sheet import calibrated_sheet
-    from windtunnel.spec.loading.toml import toml_lines
+    from windtunnel.spec.loading.files import toml_lines
 
     with show_spinner("fitting"):
         result = answer_server_calibration(results, str(asked.job), asked.on, list(asked.sets))

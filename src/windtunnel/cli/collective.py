@@ -18,7 +18,7 @@ from windtunnel.network.options import OPS, CollectiveCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
 

@@ -21,7 +21,7 @@ ORDER = ("sets", "on", "objective", "premiums")
 
 @command_of(DesignCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: DesignCommandOptions, outputs: Outputs) -> None:
-    from windtunnel.jobs.design_fields import DesignFields
+    from windtunnel.jobs.search_space import DesignFields
     from windtunnel.search.design import design
     from windtunnel.search.design_sheet import design_sheet
 
@@ -49,7 +49,7 @@ def command(asked: DesignCommandOptions, outputs: Outputs) -> None:
 
 
 def _premium(key: str, dollars: str | float, axes: Sequence[DesignField]) -> Premium:
-    from windtunnel.jobs.design_fields import premium_of
+    from windtunnel.jobs.search_space import premium_of
 
     try:
         return premium_of(key, float(dollars), axes)

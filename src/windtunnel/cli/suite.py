@@ -22,7 +22,7 @@ def command(asked: SuiteOptions, outputs: Outputs) -> None:
         suite = suite_of(replace(asked, progress=progress))
 
     def sheet() -> Sheet:
-        from windtunnel.api.suite_sheet import suite_sheet
+        from windtunnel.api.suite import suite_sheet
 
         return suite_sheet(suite)
 

@@ -11,7 +11,7 @@ from windtunnel.compute.processor import is_processor, neutral
 from windtunnel.compute.transfer.law import carry_curves, has_same_figures
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 DEFAULT = "h100-sxm-80gb"
 """GPU whose curves are used for an architecture without a file: the best documented recent one. Such estimates are `assumed`."""

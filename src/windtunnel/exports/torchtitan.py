@@ -15,7 +15,7 @@ from windtunnel.formats.jobs.torchtitan import FLAVORS, SCHEDULES
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, Model, load_model, names
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import toml_lines
 from windtunnel.workload import parameter_count
 
 _FLAVORS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput.conditions import CheckpointCost
-from windtunnel.memory.host_copies import legs
 from windtunnel.memory.state import StateBytes, state_bytes_of
+from windtunnel.memory.tiers import legs
 from windtunnel.spec.job import Job
 from windtunnel.spec.reliability import CheckpointPolicy, check_room
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from windtunnel.goodput.closed import LONGEST, at, rates_of, steady, wall_of
+from windtunnel.goodput.closed import LONGEST, at, best_interval, flat_range, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import Conditions
-from windtunnel.goodput.interval import best_interval, flat_range
 from windtunnel.goodput.spare_nodes import no_spare, replacing_rate
 
 CURVE_POINTS = 41

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput.answer import exposed_share
-from windtunnel.goodput.of_job import with_saving
-from windtunnel.goodput.run import WholeRun, run_of
+from windtunnel.goodput.run import WholeRun, run_of, with_saving
 from windtunnel.predict.prediction import Prediction
 
 

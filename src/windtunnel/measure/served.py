@@ -271,7 +271,7 @@ def paces_now(passes: ServedPasses, rows: Sequence[Row]) -> list[float]:
 def use_server(folder: Path, campaign: Campaign, anyway: bool) -> UsedCell:
     """Machine and front end of a server as files, beside its passes, and the lines that take them."""
     from windtunnel.serving.calibrated import ServerCalibration, plain_calibration
-    from windtunnel.spec.loading.toml import toml_lines
+    from windtunnel.spec.loading.files import toml_lines
 
     cell, rows = checked_cell(folder, anyway), passes_in(folder)
     server = simulated_server(campaign, rows, law_of_rows(rows))

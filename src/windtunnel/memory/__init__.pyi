@@ -3,13 +3,13 @@ from .lifetimes import memory_of as memory_of
 from .over_time import PARTS as PARTS
 from .over_time import NoRoom as NoRoom
 from .over_time import OverTime as OverTime
+from .over_time import Pooled as Pooled
 from .over_time import over_time as over_time
-from .replay import Pooled as Pooled
-from .replay import replay as replay
+from .over_time import replay as replay
 from .result import StageMemory as StageMemory
+from .sheet import why as why
 from .snapshot import dumps as dumps
 from .snapshot import snapshot as snapshot
 from .tiers import NAMES as NAMES
 from .tiers import TierMemory as TierMemory
 from .walk import activation_walk as activation_walk
-from .why import why as why

@@ -10,8 +10,7 @@ import math
 import pickle
 from typing import Any
 
-from windtunnel.memory.allocator import CachingAllocator, PoolSegment
-from windtunnel.memory.allocator_settings import settings_of
+from windtunnel.memory.allocator import CachingAllocator, PoolSegment, settings_of
 from windtunnel.memory.lifetimes import TensorEvent, lifetimes
 from windtunnel.workload.graph import Workload
 

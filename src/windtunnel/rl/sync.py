@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 from windtunnel.base.lengths import longest_stated
-from windtunnel.memory.host_copies import legs
 from windtunnel.memory.result import StageMemory
+from windtunnel.memory.tiers import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob

@@ -42,9 +42,8 @@ from windtunnel.runs.calibrate import CalibrationFit, fit
 from windtunnel.runs.observed import label_class, observe
 from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.calibration import KernelFactors
-from windtunnel.spec.machine.cluster import GPU, Cluster
-from windtunnel.traces.graph import graph_of
-from windtunnel.traces.rank_tasks import HOST_GAP, LAUNCH_DELAY
+from windtunnel.spec.machine import GPU, Cluster
+from windtunnel.traces.graph import HOST_GAP, LAUNCH_DELAY, graph_of
 from windtunnel.workload import Axis, Kind
 
 CHANGES = (

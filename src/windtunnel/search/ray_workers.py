@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import EngineError, SpecError
+from windtunnel.base.units import host_port
 from windtunnel.search.change import Change
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.spec import Job

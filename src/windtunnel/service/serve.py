@@ -20,7 +20,7 @@ from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from windtunnel.service.web.sign_on import ProxySignOn
+    from windtunnel.service.web.guard import ProxySignOn
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 1024

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.text import clean
+from windtunnel.base.units import host_port
 from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webhook, monitor_options
 from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook
 

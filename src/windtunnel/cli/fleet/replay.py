@@ -23,8 +23,8 @@ def command(asked: FleetReplayOptions, outputs: Outputs) -> None:
     from pydantic import ValidationError
 
     from windtunnel.base.errors import SpecError
+    from windtunnel.goodput.incidents_sheet import twin_sheet
     from windtunnel.goodput.measured import predict_fleet, twin
-    from windtunnel.goodput.twin_sheet import twin_sheet
     from windtunnel.runs.fleet.kept import fleet_run, is_kept
     from windtunnel.spec.reliability import Duration
 

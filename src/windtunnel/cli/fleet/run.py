@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
+from windtunnel.base.units import host_port
 from windtunnel.cli.fleet import run_options as kept
 from windtunnel.cli.fleet.saves import lost_save_notes
 

@@ -88,7 +88,7 @@ def save(reading: Reading, out: str) -> None:
 
 
 def _cluster(value: Any, out: str) -> None:
-    from windtunnel.spec.loading.toml import toml_lines
+    from windtunnel.spec.loading.files import toml_lines
 
     table = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
     write("\n".join(toml_lines(table)).lstrip() + "\n", out, "--out")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.errors import FileError
 from windtunnel.cli.shared.annotations import stated_alone
 

@@ -38,7 +38,7 @@ from windtunnel.compute.curves import AttentionCurve, Basis, Choice, GemmCurve, 
 from windtunnel.compute.transfer.joint import JointCurves, Stored, stored_curves
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 NODE = {
     "volta": 2.8,

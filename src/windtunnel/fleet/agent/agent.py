@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import host_port
 from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS as GPU_SECONDS
 from windtunnel.fleet.agent.gpu_health import node_gpus
 from windtunnel.fleet.agent.keeper import is_python

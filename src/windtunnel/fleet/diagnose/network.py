@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.units import host_port
 from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 from windtunnel.fleet.wire.sockets import fill_exactly, free_port, read_exactly
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.options import option
 from windtunnel.fleet.startup.layout import STORES
 

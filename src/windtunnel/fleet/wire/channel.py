@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.base.addresses import host_port
+from windtunnel.base.units import host_port
 from windtunnel.fleet.wire.secrets import KEY, NAME, Secrets
 
 FRAME_LIMIT = 4 << 20

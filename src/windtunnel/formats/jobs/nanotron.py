@@ -16,7 +16,7 @@ from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
-from windtunnel.spec.layout import by_work, head_in_layers
+from windtunnel.spec.shapes import by_work, head_in_layers
 
 FORMAT = "nanotron"
 _CONFIG = "model.model_config"

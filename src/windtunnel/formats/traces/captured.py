@@ -24,7 +24,7 @@ from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS, PRODUCTS, att
 from windtunnel.formats.traces.task_columns import TaskColumns
 from windtunnel.records.attention import COLUMNS
 from windtunnel.records.capture_file import KEY, REPLAYED, CapturedRank, EntryKind, read_captured, steps_of
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 LAUNCH = 2.5e-6

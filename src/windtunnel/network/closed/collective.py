@@ -30,7 +30,7 @@ from windtunnel.network.nccl.channels import (
 from windtunnel.network.nccl.constants import LL, PROTOCOLS, SIMPLE
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 

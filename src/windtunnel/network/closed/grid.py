@@ -18,7 +18,7 @@ from windtunnel.network.closed.grid_schedule import Schedule, makespan, schedule
 from windtunnel.network.grids.machine import GridDimension, GridMachine, machine_under
 from windtunnel.network.grids.spans import GridGroup, GridSpan
 from windtunnel.network.groups.shape import Group
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 GRID_ERROR = 0.25

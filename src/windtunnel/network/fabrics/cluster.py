@@ -23,7 +23,7 @@ from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers, ends
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Cluster, Fabric
+    from windtunnel.spec.machine import Cluster, Fabric
 
 
 @dataclass(frozen=True)

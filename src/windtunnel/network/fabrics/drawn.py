@@ -31,7 +31,7 @@ from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Cluster, Fabric
+    from windtunnel.spec.machine import Cluster, Fabric
 
 
 @dataclass(frozen=True)

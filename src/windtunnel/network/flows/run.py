@@ -25,8 +25,7 @@ from windtunnel.base.errors import EngineError, SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
 from windtunnel.base.json_text import json_text
 from windtunnel.engine import packet as engine
-from windtunnel.engine.closed import closed_flows
-from windtunnel.engine.flow import Demands, Variables, latency
+from windtunnel.engine.flow import Demands, Variables, closed_flows, latency
 from windtunnel.engine.flow import run as run_fluid
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.packet import PacketOptions, PacketResult, PacketSeries, plain_lanes

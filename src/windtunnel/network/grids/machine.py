@@ -1,6 +1,6 @@
 """A cluster whose accelerators are joined along dimensions: its dimensions as numbers, and the part of it that a job gets.
 
-Torus, mesh and ndim (`spec.machine.cluster.GRIDS`) have no servers and leaves between accelerators; each dimension is a ring, a
+Torus, mesh and ndim (`spec.machine.GRIDS`) have no servers and leaves between accelerators; each dimension is a ring, a
 line, fully connected, or a switch. A link carries its line rate times the fabric's `efficiency`.
 
 Axes of a plan on the dimensions of a machine, as JAX's `mesh_utils.create_device_mesh` maps them: contiguous parts of a torus.
@@ -29,7 +29,7 @@ from windtunnel.network.fabrics.ndim import NDim
 from windtunnel.network.fabrics.parameters import per_dimension
 from windtunnel.network.fabrics.registry import parse_builder
 from windtunnel.network.fabrics.torus import Torus, joins
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 if TYPE_CHECKING:
     from windtunnel.spec.job import Job

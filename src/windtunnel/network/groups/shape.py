@@ -20,7 +20,7 @@ from windtunnel.network.fabrics.drawn import check_room, levels_of
 from windtunnel.network.grids.machine import Axes, GridMachine, axes_of, machine_under
 from windtunnel.network.grids.spans import GridGroup, NotAPart, grid_points, messages_of, spans_of
 from windtunnel.network.groups.ranks import EXPERTS, members, rows_of
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Axis
 
 if TYPE_CHECKING:

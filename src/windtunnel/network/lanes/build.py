@@ -38,7 +38,7 @@ from windtunnel.network.lanes.timing import index_within, seconds
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.channels import BATCH
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 _WIRE = {protocol: 1.0 / data for protocol, data in zip(c.PROTOCOLS, c.DATA_ON_WIRE, strict=True)}

@@ -41,7 +41,7 @@ from windtunnel.network.nccl.constants import (
 )
 from windtunnel.network.nccl.graph_file import DumpedGraphs
 from windtunnel.network.nccl.settings import Settings
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 BATCH = 8
 """Messages that one channel serves at the same time."""

@@ -23,7 +23,7 @@ from windtunnel.network.fabrics.server import Inside, site_of
 from windtunnel.network.groups.bandwidth import generation_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.graph_file import gpu_beside
-from windtunnel.spec.machine.cluster import Node
+from windtunnel.spec.machine import Node
 
 MOST_IN_MESH = 8
 _MOST_STEPS = 20_000

@@ -46,7 +46,7 @@ from windtunnel.network.simulate.paths import (
     route_options,
 )
 from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 _DEEPEST = 64

@@ -42,7 +42,7 @@ from windtunnel.network.simulate.paths import (
     route_options,
 )
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 

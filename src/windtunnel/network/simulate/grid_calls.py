@@ -27,7 +27,7 @@ from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, messag
 from windtunnel.network.simulate.fabric_faults import FIELD, FabricFaults, faults_of, parse_any
 from windtunnel.network.simulate.packets import packet_options
 from windtunnel.network.simulate.tenants import Tenancy
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 CABLE = 1e-12

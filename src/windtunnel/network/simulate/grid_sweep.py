@@ -24,7 +24,7 @@ from windtunnel.network.simulate.grid_calls import AxisCall
 from windtunnel.network.simulate.packet_settings import small_buffers_named
 from windtunnel.network.simulate.packets import packet_size, settle_delays
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 

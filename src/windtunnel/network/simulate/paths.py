@@ -33,7 +33,7 @@ from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.channels import may_relay, on_rails_alone
 from windtunnel.network.nccl.search import MOST_IN_MESH, MeshRings, mesh_rings
 from windtunnel.network.nccl.settings import Settings
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 _TRIES = 96

@@ -14,7 +14,7 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.fabrics.placement import PLACEMENTS, place
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 FIELD = "cluster.placement"
 _WORDS = ("packed", "leaf", "pod", "random")

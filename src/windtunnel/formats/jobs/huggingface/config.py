@@ -36,7 +36,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import Job, check, load_model
 from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.loading.explain import explain
-from windtunnel.spec.vision import Vision
+from windtunnel.spec.model import Vision
 
 _NAMES = {
     "layers": ("num_hidden_layers", "depth"),

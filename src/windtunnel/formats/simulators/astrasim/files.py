@@ -32,7 +32,7 @@ from windtunnel.formats.simulators.astrasim.topology import is_physical, read_ph
 from windtunnel.formats.traces.chakra.groups import groups_of, is_groups
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 _KEY = re.compile(r"^[ \t]*topology\s*:", re.MULTILINE)
 _SYSTEM_KEYS = (

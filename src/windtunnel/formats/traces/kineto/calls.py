@@ -20,7 +20,7 @@ from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
 from windtunnel.formats.traces.kineto.columns import Noted, Table, floats, integers
 from windtunnel.formats.traces.kineto.fields import Args
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.run import EventKind
 
 BARRIER_BYTES = 4.0

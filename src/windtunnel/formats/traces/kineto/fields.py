@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.base.files import table_beside, words_by_meaning
-from windtunnel.records.comm_kernels import library_of
+from windtunnel.records.kernel_classes import library_of
 from windtunnel.records.run import EventKind
 
 

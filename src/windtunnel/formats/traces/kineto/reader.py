@@ -35,8 +35,8 @@ from windtunnel.formats.traces.kineto.columns import EventColumns, Table, floats
 from windtunnel.formats.traces.kineto.fields import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES, Args, TraceEvent
 from windtunnel.formats.traces.kineto.sources import Source, sources
 from windtunnel.formats.traces.kineto.trace import ReadTrace, build
-from windtunnel.records.comm_kernels import comm_of, library_of
 from windtunnel.records.intervals import overlap, union
+from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 IGNORED = (

@@ -1,4 +1,8 @@
-"""The machine: GPU, node, fabric, cluster."""
+"""The machine: GPU, node, host memory, fabric, power and cost. The machine: GPU, node, fabric, cluster. What a cluster costs beside
+rent: capital, power, space, people; and the region that its power comes from. Memory outside of the GPUs: the host link, a
+node's storage and expansion, and a pool that nodes share. What draws power: a GPU by what it does, the rest of a node, a
+fabric's switches and optics.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,149 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.base.quantities import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
+from windtunnel.base.quantities import (
+    FlopRate,
+    GpuBandwidth,
+    LinkBandwidth,
+    NicBandwidth,
+    NodeBandwidth,
+    OwnedBandwidth,
+    PortBandwidth,
+    Seconds,
+    Size,
+)
 from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
-from windtunnel.spec.machine.economics import Economics, Region
-from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage
-from windtunnel.spec.machine.pcie import nearest_pcie
-from windtunnel.spec.machine.power import GpuDraw, NodeDraw, SwitchDraw
+from windtunnel.spec.pcie import nearest_pcie
+
+
+class Region(Noun):
+    """A power grid. `g_co2_per_kwh`: life-cycle grams of CO2 equivalents of a kWh generated in `year`."""
+
+    id: Name
+    name: str = ""
+    g_co2_per_kwh: NonNegativeFloat
+    dollars_per_kwh: NonNegativeFloat | None = Field(default=None, description="price for industry, with network fees")
+    year: int = Field(ge=1990, le=2100, strict=True)
+    source: str = ""
+
+
+class Economics(Noun):
+    """How a cluster is paid, in US dollars. The rent is `cluster.price_per_gpu_hour`.
+
+    Bought: capital less `residual` is spread over `life_years` and over the share `utilisation` of all hours that someone uses; so
+    are space and people. Defaults are figures of 2024 for an H100 cluster; SHEET is the cost table of tech-talk-cto's "H100
+    Freakonomics".
+    """
+
+    mode: Literal["rent", "buy"] = "rent"
+    node_dollars: PositiveFloat | None = Field(default=None, description="a node with its NICs; default: the node's own")
+    switch_dollars: NonNegativeFloat = Field(default=36_000.0, description="64 x 400 Gb/s: FS.com, Aug 2024, in SHEET")
+    link_dollars: NonNegativeFloat = Field(
+        default=1_280.0, description="both transceivers: $2.62 million for 1,024 NICs in two tiers, Aug 2024, in SHEET"
+    )
+    storage_dollars_per_gpu: NonNegativeFloat = Field(default=1_500.0, description="assumed: 3 % of $50,000 a GPU")
+    storage_w_per_gpu: NonNegativeFloat = Field(default=20.0, description="assumed: a server of 2 kW for 100 GPUs")
+    life_years: PositiveFloat = Field(
+        default=4.0, le=50, description="straight line; hyperscalers' annual reports of 2024 state 4 to 6 years, from memory"
+    )
+    residual: float = Field(
+        default=0.1, ge=0, le=1, allow_inf_nan=False, strict=True, description="share of the price left at the end; assumed"
+    )
+    dollars_per_kwh: NonNegativeFloat | None = Field(default=None, description="default: the region's")
+    space_dollars_per_kw_month: NonNegativeFloat = Field(
+        default=184.0, description="colocation of a kW of stated power, without energy: CBRE, North America, 2024, from memory"
+    )
+    people_dollars_per_gpu_year: NonNegativeFloat = Field(
+        default=500.0, description="assumed: an engineer at $250,000 a year for 500 GPUs"
+    )
+    utilisation: Fraction = Field(default=0.9, description="share of all hours in which the cluster is used; assumed")
+    source: str = ""
+
+
+Place = Literal["host", "nvme", "expansion", "pool"]
+"""Places for offloaded bytes: the node's DRAM, storage or memory expansion, or the cluster's pool."""
+
+
+class HostLink(Noun):
+    """The link between GPUs and their host's memory: PCIe lanes of one switch, or the chip-to-chip link of one CPU."""
+
+    kind: Literal["pcie", "c2c"] = "pcie"
+    bandwidth: LinkBandwidth = Field(description="line rate of one link each way")
+    gpus: PositiveInt = Field(default=1, description="GPUs that share one link")
+    source: str = ""
+
+
+class Storage(Noun):
+    """Solid-state disks of one node, all together."""
+
+    read: NodeBandwidth
+    write: NodeBandwidth
+    capacity: Size = Field(gt=0)
+    latency: Seconds = 1e-4
+    source: str = ""
+
+
+class Expansion(Noun):
+    """Memory that a node has beside its DRAM (CXL), reached over the host link."""
+
+    bandwidth: NodeBandwidth
+    capacity: Size = Field(gt=0)
+    latency: Seconds = 1e-6
+    source: str = ""
+
+
+class MemoryPool(Noun):
+    """A memory that all nodes share (ASTRA-sim 2.0, ISPASS 2023): memory groups behind switches outside the nodes, and a separate
+    fabric inside each node. Bytes are spread over all groups.
+
+    With `in_switch_collectives` the switches gather a load of sharded parameters and reduce a store of gradients: data for all
+    ranks is read from memory once and copied in the switches.
+    """
+
+    ports: PositiveInt = Field(description="remote memory groups")
+    bandwidth: PortBandwidth = Field(description="bandwidth of one group, each way")
+    gpu_bandwidth: OwnedBandwidth = Field(description="bandwidth of the pool's fabric inside a node, per GPU and each way")
+    node_bandwidth: NodeBandwidth | None = Field(None, description="bandwidth of a node to the pool; default: that of all its GPUs")
+    latency: Seconds = 2e-6
+    capacity: Size = Field(gt=0, description="capacity of all groups together")
+    in_switch_collectives: Flag = False
+    source: str = ""
+
+
+class GpuDraw(Noun):
+    """Shares of a GPU's `power_w` by what it does, where they differ from those of `catalog/calibration/power.toml`."""
+
+    tensor: Fraction | None = Field(default=None, description="matrix products and attention")
+    memory: Fraction | None = Field(default=None, description="kernels bound by memory")
+    communicating: Fraction | None = Field(default=None, description="inside a call that moves data")
+    waiting: Fraction | None = Field(default=None, description="inside a call whose partners are late")
+    static: Fraction | None = Field(default=None, description="while nothing runs")
+    floor: Fraction | None = Field(default=None, description="share of the clock below which the voltage no longer falls")
+    knee: Fraction | None = Field(default=None, description="share of the clock from which kernels bound by memory slow down")
+    source: str = ""
+
+
+class NodeDraw(Noun):
+    """Watts of a node beside its GPUs while it trains, before losses of the power supplies."""
+
+    host_w: NonNegativeFloat = Field(description="processors, memory, disks, board")
+    switches_w: NonNegativeFloat = Field(default=0.0, description="scale-up and PCIe switches")
+    nic_w: NonNegativeFloat = Field(default=0.0, description="one NIC with its transceiver")
+    fans_w: NonNegativeFloat = Field(default=0.0, description="fans at full GPU power; they follow it")
+    psu_efficiency: Fraction = Field(
+        default=0.96, description="power out over power in; 80 PLUS Titanium at half load, where redundant supplies run: 96 %"
+    )
+    source: str = ""
+
+
+class SwitchDraw(Noun):
+    """Switches of a scale-out fabric: one `switch_w` for `ports` NICs, and `optic_w` for each end of an optical link."""
+
+    ports: int = Field(default=64, ge=2, le=4096, strict=True, description="ports at the rate of a NIC")
+    switch_w: NonNegativeFloat = Field(default=750.0, description="Quantum-2 QM9700: 747 W without transceivers, from memory")
+    optic_w: NonNegativeFloat = Field(default=9.0, description="MMS4X00-NS400, 400 Gb/s: 9 W (NVIDIA's specification)")
+    source: str = ""
+
 
 GRIDS = ("torus", "mesh", "ndim")
 """Builders of machines with dimensions, on which a step runs."""
