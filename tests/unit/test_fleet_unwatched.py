@@ -116,8 +116,8 @@ def test_a_closed_standard_error_does_not_matter(monkeypatch: pytest.MonkeyPatch
 
 
 OUTSIDE = {
-    "api.py register_at_fork", "session.py register", "session.py Thread", "modules.py register_forward_pre_hook",
-    "modules.py register_forward_hook", "steps.py register_optimizer_step_pre_hook", "steps.py register_optimizer_step_post_hook",
+    "api.py register_at_fork", "session.py register", "session.py Thread", "steps.py register_forward_pre_hook",
+    "steps.py register_forward_hook", "steps.py register_optimizer_step_pre_hook", "steps.py register_optimizer_step_post_hook",
     "resume.py register_optimizer_step_post_hook", "api.py register_optimizer_step_pre_hook", "calls.py add_done_callback",
 }  # fmt: skip
 """Where others are handed functions of the monitor besides `Patches.wrap`: each must be made by a fence."""

@@ -347,7 +347,6 @@ def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(cwd)
-
         set_title(argv)
         lose_output_on_full_disk()
         code = run_script(argv)
@@ -359,11 +358,6 @@ def _drain_wakeups(woken: Any) -> None:
     with contextlib.suppress(BlockingIOError):
         while woken.recv(4096):
             pass
-
-
-if __name__ == "__main__":
-    set_title([sys.executable, "-m", "windtunnel.fleet.agent.keeper", sys.argv[1]], final=False)
-    Keeper(sys.argv[1]).serve()
 
 
 def run_script(argv: Sequence[str]) -> int:
@@ -425,3 +419,8 @@ def _exit_status(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)
     return 1
+
+
+if __name__ == "__main__":
+    set_title([sys.executable, "-m", "windtunnel.fleet.agent.keeper", sys.argv[1]], final=False)
+    Keeper(sys.argv[1]).serve()
