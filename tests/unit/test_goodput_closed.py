@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.goodput.answer import levers
-from windtunnel.goodput.choices import spare_choices
+from windtunnel.goodput.answer import levers, spare_choices
 from windtunnel.goodput.closed import at, best_interval, flat_range, pace_of, rates_of, smooth, steady, trained_seconds, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
 from windtunnel.goodput.recovery import recoveries

@@ -19,10 +19,10 @@ import windtunnel.service.page as page
 from windtunnel.api.json import to_json
 from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.predict import predict
+from windtunnel.service.page.context import LANGUAGES, language_of, words_of
 from windtunnel.service.page.figures import head_sheet, headline, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
 from windtunnel.service.page.history import MOST_KEPT, read_rows
-from windtunnel.service.page.language import LANGUAGES, language_of, words_of
 from windtunnel.service.page.state import MOST_PACKED, Question, ViewState, pack_table, read_view, unpack_table
 from windtunnel.sheet.blocks import Curves, Picture
 from windtunnel.spec import load_job

@@ -18,8 +18,7 @@ from windtunnel.base.units import show_size
 from windtunnel.exports.chakra import JobGroups, StepNode, stage_of_ranks, step_nodes
 from windtunnel.memory import StageMemory, memory_of
 from windtunnel.memory.over_time import PARTS
-from windtunnel.records.attention import COLUMNS, AttentionShape
-from windtunnel.records.trace_graph import TaskKind
+from windtunnel.records.trace_graph import COLUMNS, AttentionShape, TaskKind
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, quote

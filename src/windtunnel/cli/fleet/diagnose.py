@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared import complete
+from windtunnel.cli.shared import annotations
 from windtunnel.cli.shared.common import Sets, show_spinner, write_json
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
@@ -17,7 +17,7 @@ def command(
     expect: Annotated[
         str | None,
         typer.Option(
-            "--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=complete.machines
+            "--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=annotations.machines
         ),
     ] = None,
     sets: Sets = None,

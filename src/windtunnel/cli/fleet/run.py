@@ -19,7 +19,7 @@ import typer
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
 from windtunnel.base.units import host_port
 from windtunnel.cli.fleet import run_options as kept
-from windtunnel.cli.fleet.saves import lost_save_notes
+from windtunnel.cli.fleet.look import lost_save_notes
 
 if TYPE_CHECKING:
     from windtunnel.fleet.launch.prepared_answer import PreparedAnswer

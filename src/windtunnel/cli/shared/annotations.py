@@ -1,4 +1,6 @@
-"""Options as typer reads them: parameters with their help."""
+"""Options as typer reads them: parameters with their help. Shell completion: names of the catalogue, fields of a job. `windtunnel
+--install-completion` sets it up.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,50 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.options import StatedOption, state_option
-from windtunnel.cli.shared import complete
+
+
+def jobs(incomplete: str) -> list[str]:
+    """Jobs, then models of the catalogue."""
+    from windtunnel.spec import names
+
+    return [name for name in (*names("jobs"), *names("models")) if name.startswith(incomplete)]
+
+
+def machines(incomplete: str) -> list[str]:
+    """Clusters, then jobs of the catalogue."""
+    from windtunnel.spec import names
+
+    return [name for name in (*names("clusters"), *names("jobs")) if name.startswith(incomplete)]
+
+
+def fidelities(incomplete: str) -> list[str]:
+    """The levels of network fidelity."""
+    from windtunnel.base.fidelity import FIDELITIES
+
+    return [name for name in FIDELITIES if name.startswith(incomplete)]
+
+
+def models(incomplete: str) -> list[str]:
+    """Models of the catalogue."""
+    from windtunnel.spec import names
+
+    return [name for name in names("models") if name.startswith(incomplete)]
+
+
+def fields(incomplete: str) -> list[str]:
+    """Fields of a job, such as `plan.tp=`."""
+    from windtunnel.spec import Job
+    from windtunnel.spec.loading.explain import paths
+
+    return [f"{path}=" for path in paths(Job) if path.startswith(incomplete)]
+
 
 TYPES: dict[str, Any] = {"text": str, "whole": int, "number": float, "flag": bool}
 
 
 def annotation_of(one: StatedOption) -> Any:
     """What typer reads of a parameter that is this option."""
-    offers = getattr(complete, one.offers) if one.offers else None
+    offers = globals()[one.offers] if one.offers else None
     given: dict[str, Any] = {"help": one.help, "autocompletion": offers, "hidden": one.hidden}
     given |= {"metavar": one.metavar} if one.metavar else {}
     kind: Any = str if one.commas or (one.reads and not one.many) else TYPES[one.kind]

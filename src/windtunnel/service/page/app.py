@@ -1,9 +1,11 @@
-"""Mounts the page on the application of the service, with its headers and who may see it."""
+"""Mounts the page on the application of the service, with its headers and who may see it. The sections of the page in the order in
+which the frame shows them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import nicegui
@@ -15,14 +17,25 @@ from starlette.routing import Route
 
 from windtunnel.base.errors import nearest
 from windtunnel.service.door import ServiceDoor
-from windtunnel.service.page.context import PageContext
+from windtunnel.service.page.context import PageContext, language_of
 from windtunnel.service.page.frame import LANGUAGE, THEME, THEMES, page_frame
-from windtunnel.service.page.language import language_of
-from windtunnel.service.page.sections.listed import SECTIONS
+from windtunnel.service.page.sections import answer, choose, compose, network, run, serving, trust
 from windtunnel.service.page.sign_in import sign_in_routes
 from windtunnel.service.page.state import read_view
 from windtunnel.service.web.guard import ASKER, PAGE_POLICY
 from windtunnel.service.web.tokens import Tokens
+
+SECTIONS: dict[str, Callable[[PageContext], None]] = {
+    "compose": compose.build,
+    "answer": answer.build,
+    "choose": choose.build,
+    "network": network.build,
+    "serving": serving.build,
+    "trust": trust.build,
+    "run": run.build,
+}
+"""Name of a section, as in its address -> what builds it into the page."""
+
 
 HOME = "/ui"
 POLICY = (

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from windtunnel.service.page.language import Language, language_of
+from windtunnel.service.page.context import Language, language_of
 from windtunnel.service.web.guard import SIGN_IN
 from windtunnel.service.web.tokens import COOKIE, BrowserSessions, Tokens
 

@@ -33,9 +33,8 @@ from windtunnel.formats.traces.kineto.trace import ReadTrace
 from windtunnel.formats.traces.pytorch_et.links import LEAST, ORDER, Links, NumberedColumns, links_of, nodes_of_events
 from windtunnel.formats.traces.pytorch_et.nodes import NodeCall
 from windtunnel.formats.traces.pytorch_et.ranks import NodeColumns, ProcessGroups, read_ranks
-from windtunnel.records.attention import COLUMNS
 from windtunnel.records.run import EventKind, Events, RankTrace
-from windtunnel.records.trace_graph import TaskKind, TraceGraph
+from windtunnel.records.trace_graph import COLUMNS, TaskKind, TraceGraph
 from windtunnel.traces.graph import graph_and_rows
 
 _DEEPEST = 64

@@ -17,8 +17,8 @@ import msgspec
 from windtunnel.base.comm import Comm
 from windtunnel.formats.traces.kineto.batches import Layout
 from windtunnel.formats.traces.kineto.calls import MOST_RANKS, element_bytes, total_bytes
-from windtunnel.records.attention import CAUSAL_NOT_RECORDED, LIBRARIES, AttentionShape
 from windtunnel.records.kernel_classes import comm_of
+from windtunnel.records.trace_graph import CAUSAL_NOT_RECORDED, LIBRARIES, AttentionShape
 
 COMMS = "record_param_comms"
 GROUPS = "## process_group:init ##"

@@ -45,8 +45,7 @@ from windtunnel.formats.traces.pytorch_et.nodes import (
     storages,
     tensor_bytes,
 )
-from windtunnel.records.attention import COLUMNS, AttentionShape
-from windtunnel.records.trace_graph import TaskKind, TraceGraph
+from windtunnel.records.trace_graph import COLUMNS, AttentionShape, TaskKind, TraceGraph
 
 
 @dataclass
