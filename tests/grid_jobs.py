@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.grids.machine import Axes, axes_of
-from windtunnel.network.groups.ranks import members
-from windtunnel.network.groups.shape import Group, grid_group
+from windtunnel.network.groups.shape import Group, grid_group, members
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload.ops import Axis
 

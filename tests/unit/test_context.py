@@ -10,7 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.memory.walk import block_needs
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.shape import rows_of
 from windtunnel.predict import predict
 from windtunnel.spec import Job
 from windtunnel.workload import Axis, Comm, Kind, Phase, build, hardware_flops, model_flops

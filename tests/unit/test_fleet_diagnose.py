@@ -17,8 +17,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.fleet.diagnose import network
 from windtunnel.fleet.diagnose.__main__ import main
 from windtunnel.fleet.diagnose.bisect import Round, bisect
-from windtunnel.fleet.diagnose.registry import TESTS, run_test
-from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions, run_and_judge
+from windtunnel.fleet.diagnose.registry import TESTS, MeasuredFigure, NotApplicableError, SelfTestOptions, run_and_judge, run_test
 from windtunnel.fleet.wire.sockets import free_port
 
 SHORT = SelfTestOptions(seconds=0.05, size=1 << 20)

@@ -10,8 +10,7 @@ import pytest
 from windtunnel.goodput.answer import levers, spare_choices
 from windtunnel.goodput.closed import at, best_interval, flat_range, pace_of, rates_of, smooth, steady, trained_seconds, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
-from windtunnel.goodput.recovery import recoveries
-from windtunnel.goodput.spare_nodes import Wait, failure_chance, no_spare, spent, waiting
+from windtunnel.goodput.recovery import Wait, failure_chance, no_spare, recoveries, spent, waiting
 from windtunnel.spec.reliability import Duration, Failure
 
 DAY = 86400.0

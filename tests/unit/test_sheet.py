@@ -60,8 +60,7 @@ from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
 from windtunnel.runs.fleet.diagnosis import diagnosis_sheet
-from windtunnel.runs.fleet.hang_sheet import hang_sheet
-from windtunnel.runs.fleet.show_sheet import watched_sheet
+from windtunnel.runs.fleet.show_sheet import hang_sheet, watched_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet

@@ -128,7 +128,7 @@ def calibrate(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     if out is not None:
         lines = toml_lines(calibration.model_dump(mode="json", exclude_none=True))
         write("\n".join(lines).lstrip() + "\n", out, "--out")
-    from windtunnel.runs.calibration_sheet import calibration_sheet
+    from windtunnel.runs.calibrate import calibration_sheet
 
     outputs.show(calibration_sheet(result), result.as_dict)
     if out is not None and outputs.json != "-":

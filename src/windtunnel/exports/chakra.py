@@ -22,7 +22,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine import run
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.traces.chakra.node import COLLECTIVES, NODE_TYPES, SECONDS, WORLD_SIZE, Attributes, ChakraNode, messages
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.predict.category import Task
 from windtunnel.predict.price.calibrated import kernel_name
 from windtunnel.predict.price.calls import CallBook

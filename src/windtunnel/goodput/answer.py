@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.closed import LONGEST, Steady, at, best_interval, flat_range, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import DAY, Conditions
+from windtunnel.goodput.recovery import no_spare, replacing_rate
 from windtunnel.goodput.run import WholeRun, conditions_of, expected_seconds, ideal_seconds, run_of, with_saving
 from windtunnel.goodput.simulate import Simulated, simulate
-from windtunnel.goodput.spare_nodes import no_spare, replacing_rate
 from windtunnel.predict.category import Category, StepGroup
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.step import predict

@@ -29,8 +29,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.closed.collective import collective
-from windtunnel.network.groups.ranks import members
-from windtunnel.network.groups.shape import shape_of
+from windtunnel.network.groups.shape import members, shape_of
 from windtunnel.predict import predict
 from windtunnel.predict.price.calibrated import kernel_name
 from windtunnel.records.run import Run

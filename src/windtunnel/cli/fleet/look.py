@@ -48,7 +48,7 @@ def hang(
     from windtunnel.fleet.sources import is_url
     from windtunnel.formats.door import list_files, read_files
     from windtunnel.formats.logs.failures.whole import TEXTS, whole_hang
-    from windtunnel.runs.fleet.hang_sheet import hang_sheet
+    from windtunnel.runs.fleet.show_sheet import hang_sheet
 
     if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
         facts = find_hang(files[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import host_port
-from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
+from windtunnel.fleet.diagnose.registry import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
 from windtunnel.fleet.wire.sockets import free_port
 
 CPU_RANKS = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
+from windtunnel.fleet.diagnose.registry import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
 
 LARGE, SMALL = 8192, 512
 """Rows of the matrices, on a GPU and on a CPU."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import host_port
-from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
+from windtunnel.fleet.diagnose.registry import MeasuredFigure, SelfTestOptions
 from windtunnel.fleet.wire.sockets import fill_exactly, free_port, read_exactly
 
 CHUNK = 1 << 20

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windtunnel.fleet.tracing import MOST_STEPS, ask_path, failed_path, trace_path
+from windtunnel.fleet import tracing
+from windtunnel.fleet.tracing import MOST_STEPS, failed_path, trace_path
 
 LOOK = 0.5
 """Seconds between two looks for a request: one `stat` costs a few microseconds, or a millisecond over NFS."""
@@ -22,7 +23,7 @@ class TraceTaker:
 
     def __init__(self, run: Path, rank: int) -> None:
         self._run, self._rank = run, rank
-        self._ask = os.fspath(ask_path(run, rank))
+        self._ask = os.fspath(tracing.ask_path(run, rank))
         self._next = 0.0
         self._profiler: Any = None
         self._left = 0

@@ -14,8 +14,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.engine.lanes import ALL
 from windtunnel.network.closed.dimensions import Dimension
-from windtunnel.network.closed.grid import MESSAGES, GridCall
-from windtunnel.network.closed.grid_schedule import GridStage
+from windtunnel.network.closed.grid import MESSAGES, GridCall, GridStage
 from windtunnel.network.grids.spans import GridSpan
 from windtunnel.workload.ops import Comm
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network.fabrics.placement import PLACEMENTS, place
+from windtunnel.network.fabrics.cluster import PLACEMENTS, place
 from windtunnel.spec.machine import Cluster
 
 FIELD = "cluster.placement"

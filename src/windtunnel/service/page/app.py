@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import nicegui
-from fastapi import Request
 from nicegui import ui
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 

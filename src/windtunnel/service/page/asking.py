@@ -15,7 +15,7 @@ from windtunnel.service.door import AnswerError, Asked, JobView
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.frame import show_error
 from windtunnel.service.page.state import anchor
-from windtunnel.service.questions.question import ask_question
+from windtunnel.service.questions import ask_question
 from windtunnel.service.store.queue import error_table
 
 LOOK_SECONDS = 0.3

@@ -16,7 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError, explain_missing_module
 from windtunnel.cli import GARBAGE
-from windtunnel.service.questions.offered import CORES, offered_verbs
+from windtunnel.service.questions import CORES, offered_verbs
 from windtunnel.service.store.queue import StoredQuestion, error_table
 from windtunnel.service.work.confine import confine
 

@@ -26,7 +26,7 @@ from windtunnel.service.page.frame import card, heading
 from windtunnel.service.page.published import FILTERS, PublishedRow
 from windtunnel.service.page.sections.trust_parts import axis_names, show_accuracy, show_row, tell_row, use_measured_looks
 from windtunnel.service.page.studies import SHEET, job_arguments, show_sheet, use_sheets
-from windtunnel.service.questions.question import ask_question
+from windtunnel.service.questions import ask_question
 
 STEP_TIME = "step_time_s"
 PREFIX = "t_"

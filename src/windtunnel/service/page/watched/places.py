@@ -24,7 +24,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.sources import is_url
 from windtunnel.records.checkpoint_events import EVENTS
 from windtunnel.records.incidents import FILE
-from windtunnel.service.questions.question import check_word
+from windtunnel.service.questions import check_word
 from windtunnel.service.store.queue import error_table
 
 MOST_RUNS = 200
