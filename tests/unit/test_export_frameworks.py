@@ -13,8 +13,7 @@ from windtunnel.exports.exporters import Written, exporter_of
 from windtunnel.exports.tables import different
 from windtunnel.formats import from_arguments
 from windtunnel.formats.jobs.deepspeed import import_table as from_deepspeed
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, load_job, names
 

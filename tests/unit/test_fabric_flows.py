@@ -19,8 +19,8 @@ from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flows
 from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, flows_json, run_flows
-from windtunnel.network.simulate.collisions import collisions
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.network.simulate.traffic import collisions
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
 

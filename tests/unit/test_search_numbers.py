@@ -22,9 +22,9 @@ from windtunnel.search.levers.registry import LEVERS
 from windtunnel.search.levers.sensitivity import sensitivity
 from windtunnel.search.objective import Most, objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
-from windtunnel.search.ray_workers import RayWorkers
 from windtunnel.search.result import SPARE, Explanation, SearchResult
 from windtunnel.search.space import EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, PlanColumns, Space, micro_batches
+from windtunnel.search.workers import RayWorkers
 from windtunnel.spec import Job, load_job
 
 SMALL = ["cluster.gpus=16", "model.layers=8", "plan.global_batch=32", "runtime.framework=megatron-core"]
@@ -264,7 +264,7 @@ def test_workers_on_ray_give_trials_back_and_end_what_they_began(monkeypatch: py
         exceptions=SimpleNamespace(RayError=KeyError),
     )  # fmt: skip
     outcome = PlanOutcome(refused="all")
-    module = import_module("windtunnel.search.ray_workers")
+    module = import_module("windtunnel.search.workers")
     monkeypatch.setattr(module, "import_module", lambda name: ray)
     monkeypatch.setattr(module, "outcome_of", lambda *_: outcome)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

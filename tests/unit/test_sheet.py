@@ -26,7 +26,7 @@ from windtunnel.calibrate.transfer import BEST, METHODS, Best, Result, pool_resu
 from windtunnel.calibrate.transfer.sheet import transfer_sheet
 from windtunnel.calibrate.transfer.study import TransferStudy
 from windtunnel.cli import main
-from windtunnel.cli.collective_links import Largest
+from windtunnel.cli.collective import Largest
 from windtunnel.draw.page.sheet import page, part_of_page
 from windtunnel.draw.plain import sheet_csv, with_figures
 from windtunnel.draw.terminal import print_sheet

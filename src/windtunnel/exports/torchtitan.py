@@ -9,8 +9,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.tables import REFUSED, differences, left_out, misses_of, rewrite
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.torchtitan import FLAVORS, SCHEDULES
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, Model, load_model, names

@@ -4,12 +4,12 @@ from .over_time import PARTS as PARTS
 from .over_time import NoRoom as NoRoom
 from .over_time import OverTime as OverTime
 from .over_time import Pooled as Pooled
+from .over_time import dumps as dumps
 from .over_time import over_time as over_time
 from .over_time import replay as replay
+from .over_time import snapshot as snapshot
 from .result import StageMemory as StageMemory
 from .sheet import why as why
-from .snapshot import dumps as dumps
-from .snapshot import snapshot as snapshot
 from .tiers import NAMES as NAMES
 from .tiers import TierMemory as TierMemory
 from .walk import activation_walk as activation_walk

@@ -18,10 +18,10 @@ from windtunnel.memory import memory_of
 from windtunnel.predict.step import predict_built
 from windtunnel.search.change import Change, apply_or_none
 from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
-from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
 from windtunnel.search.levers.pricing import GAIN, MEGATRON, can_do, list_offers
 from windtunnel.search.levers.registry import LEVERS, recompute_choices
 from windtunnel.search.margin import usual_margin
+from windtunnel.search.space import even_stages, expert_parameters, powers_of_two
 from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.spec.common import divisors
 from windtunnel.spec.loading.degrees import stated_in

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.fleet import disk
-from windtunnel.fleet.checkpoint import commit, folder, manifest, retention
+from windtunnel.fleet.checkpoint import commit, folder, manifest
+from windtunnel.fleet.checkpoint import commit as retention
 from windtunnel.fleet.checkpoint.stores import local_folder
 
 STAGE = ("stage-half", "stage-done")

@@ -21,6 +21,8 @@ from windtunnel.draw.page.charts import (
     WIDE,
     ChartAxis,
     draw_curves,
+    draw_plot_block,
+    draw_tornado,
     frame_svg,
     ink_on,
     key_line,
@@ -31,7 +33,6 @@ from windtunnel.draw.page.charts import (
     say_zero,
 )
 from windtunnel.draw.page.charts import Curve as DrawnCurve
-from windtunnel.draw.page.plots import draw_plot_block, draw_tornado
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Advices,

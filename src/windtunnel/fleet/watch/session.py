@@ -24,7 +24,7 @@ from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS, WatchContext
-from windtunnel.fleet.watch.answers import DumpAnswers
+from windtunnel.fleet.watch.answers import DumpAnswers, TraceTaker
 from windtunnel.fleet.watch.calls import CallWatch, adopt, watch_reducers
 from windtunnel.fleet.watch.ends import EndWatch, memory_facts
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
@@ -36,7 +36,6 @@ from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import ModuleWatch, StepWatch
-from windtunnel.fleet.watch.traces import TraceTaker
 from windtunnel.records.sections import Section
 
 _RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}

@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import DTYPE_BYTES, Job, Plan, check, load_runtime
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import read_table

@@ -16,9 +16,8 @@ from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import IMPORTERS, Importer, module_of
 from windtunnel.formats.jobs import primus as primus_files
 from windtunnel.formats.jobs.deepspeed import open_named_files
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.importer import from_arguments
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.values import is_recipe

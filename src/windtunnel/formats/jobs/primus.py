@@ -20,11 +20,10 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.hub_names import catalogue_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given, from_settings
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.script_call import is_file
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, Model

@@ -17,9 +17,8 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import NO_GPUS, Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
 

@@ -20,11 +20,10 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs import trainer_keys
 from windtunnel.formats.jobs.deepspeed import fields_of, left_in, precision_of, sharding_fields
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.launched import KEY as LAUNCHED
 from windtunnel.formats.jobs.launched import Launched
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
 from windtunnel.formats.jobs.trainer_keys import TRL, Tool, first_count, is_on, lora_of, named_stage, optimizer_of, tool_of

@@ -33,8 +33,8 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.congestion import Congestion
 from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
-from windtunnel.network.simulate.collisions import EDGES, Collisions, collisions, loads
 from windtunnel.network.simulate.packet_settings import PacketSettings, small_buffers_named
+from windtunnel.network.simulate.traffic import EDGES, Collisions, collisions, loads
 
 ACK = 64.0
 """Bytes of an ACK on the wire, for completion times at the sender."""

@@ -30,7 +30,6 @@ from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.timing import slices_of, split
 from windtunnel.network.nccl.search import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
 from windtunnel.network.simulate.grid_calls import AxisCall as AxisCall
 from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets, refuse_sharing
@@ -46,6 +45,7 @@ from windtunnel.network.simulate.paths import (
     route_options,
 )
 from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle
+from windtunnel.network.simulate.traffic import loads
 from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 

@@ -12,7 +12,6 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
-from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import (
     ALIKE,
     SPLIT,
@@ -30,7 +29,7 @@ from windtunnel.search.bound.cells import (
     with_few_batches,
 )
 from windtunnel.search.bound.memory import MemoryFloor
-from windtunnel.search.bound.stack import CellStack, Staged
+from windtunnel.search.bound.stack import CallFloor, CellStack, Staged
 from windtunnel.search.bound.step import Cases, Numbers, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 from windtunnel.spec import Job, check

@@ -34,9 +34,8 @@ from windtunnel.predict.program import demands
 from windtunnel.predict.program.demands import Demand, Moment, Quantity, Widths
 from windtunnel.predict.program.offload import cpu_memory_rate
 from windtunnel.predict.ranks.places import Ranks, ranks_of
-from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import SIZES
-from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
+from windtunnel.search.bound.stack import ELEMENTS, CallFloor, CellStack, Staged
 from windtunnel.spec import Job, Runtime
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Stream

@@ -17,9 +17,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from windtunnel.base.errors import SpecError
 from windtunnel.service.store.blobs import STALE_SECONDS, Blobs
-from windtunnel.service.store.database import Database
+from windtunnel.service.store.database import Database, active, answers, audit, jobs, token_uses
 from windtunnel.service.store.queue import ENDED, KeptAnswer
-from windtunnel.service.store.tables import active, answers, audit, jobs, token_uses
 
 USED_SECONDS = 60.0
 """How exactly the last use of an answer is known: each reading is not a write."""

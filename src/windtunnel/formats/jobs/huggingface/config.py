@@ -31,8 +31,7 @@ from windtunnel.formats.jobs.huggingface.families import (
 from windtunnel.formats.jobs.huggingface.hybrids import LARGEST, fill_mixture, hybrid, natural
 from windtunnel.formats.jobs.huggingface.quantised import KEYS as QUANTISED
 from windtunnel.formats.jobs.huggingface.quantised import read_checkpoint
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.spec import Job, check, load_model
 from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.loading.explain import explain

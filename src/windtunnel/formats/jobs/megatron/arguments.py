@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.formats.jobs.imported import CommandLine
+from windtunnel.formats.jobs.imported import CommandLine, Stated
 from windtunnel.formats.jobs.keys import is_harmless
 from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import commands_of, launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 

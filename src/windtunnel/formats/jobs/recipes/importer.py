@@ -7,8 +7,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
 from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
 from windtunnel.formats.jobs.recipes import torchtitan as torchtitan_recipe

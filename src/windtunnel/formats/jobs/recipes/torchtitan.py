@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.recipes.reader import Recipe
 from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.formats.jobs.launched import Launched, launcher_of
-from windtunnel.formats.jobs.rl_sections import ENTRY, is_skyrl, of_rl_trainer
-from windtunnel.formats.jobs.scripts.said import Said, said_of_flags, without_none
+from windtunnel.formats.jobs.scripts.said import ENTRY, Said, is_skyrl, of_rl_trainer, said_of_flags, without_none
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
 from windtunnel.formats.jobs.trainer_keys import ABSENT, of_named_accelerate
