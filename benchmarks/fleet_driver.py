@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from windtunnel.fleet.driver.detect import DetectionLimits, detect
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
+from windtunnel.fleet.driver.plan import RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.wire.channel import Channel, connect, listen
 from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, StartRanks

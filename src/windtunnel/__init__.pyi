@@ -94,7 +94,7 @@ from .serving.answer import Served as Served
 from .serving.search import ServeFront as ServeFront
 from .spec.consistency import check as check
 from .spec.job import Job as Job
-from .spec.loading.catalog import names as names
+from .spec.loading.files import names as names
 from .spec.loading.json_schema import schema as schema
 from .spec.loading.load import load_cluster as load_cluster
 from .spec.loading.load import load_model as load_model

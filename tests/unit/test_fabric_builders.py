@@ -17,7 +17,7 @@ from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
 from windtunnel.network.fabrics.drawn import GroupPorts
 from windtunnel.network.simulate.paths import add_switches
 from windtunnel.spec import load_cluster, load_fabric
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 
 
 def up_of(graph: Graph, name: str) -> float:

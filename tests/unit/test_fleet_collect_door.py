@@ -19,7 +19,7 @@ import pytest
 from fleet_collectors import Server, batch_of, collecting
 
 from windtunnel.fleet.batch import encode
-from windtunnel.fleet.collector_client import CollectorClient
+from windtunnel.fleet.recorded import CollectorClient
 from windtunnel.fleet.wire.secrets import TOKEN, folder_token, local_token, publish_token
 
 NOBODY = 65534

@@ -10,8 +10,7 @@ from fleet_world import World, virtual
 
 from windtunnel.fleet.agent.gpu_health import COUNTERS, LASTS, GpuHealth, NicHealth
 from windtunnel.fleet.driver.detect import DetectedFault
-from windtunnel.fleet.driver.plan import JobPlan
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
+from windtunnel.fleet.driver.plan import JobPlan, RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.records.incidents import read_incidents
 

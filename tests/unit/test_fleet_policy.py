@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fleet.driver.detect import DetectedFault
-from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
+from windtunnel.fleet.driver.plan import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
 from windtunnel.fleet.driver.serve import DriverStore, FencedError
 from windtunnel.records.incidents import Class
 

@@ -69,7 +69,7 @@ from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet, Table
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
-from windtunnel.spec.loading.catalog import KINDS, entry, names
+from windtunnel.spec.loading.files import KINDS, entry, names
 from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}

@@ -189,7 +189,7 @@ def catalog(asked: CatalogOptions) -> dict[str, Any]:
     UnknownName.
     """
     from windtunnel.base.errors import UnknownName
-    from windtunnel.spec.loading.catalog import KINDS, entry, names
+    from windtunnel.spec.loading.files import KINDS, entry, names
 
     kind, name = asked.kind, asked.name
     if kind is None:

@@ -12,10 +12,9 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.shared.common import fault_sets, notes, write, write_json
+from windtunnel.cli.shared.common import fault_sets, notes, stoppable, write, write_json
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.options import OPS, CollectiveCommandOptions
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def _show(
     csv, json = outputs.csv, outputs.json
     from windtunnel.cli.collective_listing import as_csv, as_json, listing
     from windtunnel.network import flat_group
-    from windtunnel.network.lanes.listing import transfers
+    from windtunnel.network.lanes.timing import transfers
     from windtunnel.network.nccl.settings import as_set, parse_settings
     from windtunnel.network.simulate.collective import route_call
 

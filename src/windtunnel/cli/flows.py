@@ -9,10 +9,9 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.amounts import duration
-from windtunnel.cli.shared.common import show_spinner, write
+from windtunnel.cli.shared.common import show_spinner, stoppable, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.flows.options import FlowsCommandOptions
 
 ORDER = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.common import bar
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput.options import GoodputCommandOptions
 
 DEFAULT = "llama3-2024"

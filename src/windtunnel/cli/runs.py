@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner, write
+from windtunnel.cli.shared.common import bar, names_of, notes, print_list, show_spinner, write
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
-from windtunnel.cli.shared.progress import bar
 from windtunnel.cli.shared.verbs import Verbs
 from windtunnel.runs.options import CalibrateCommandOptions, WhatIfCommandOptions
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.common import bar, stoppable
 from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar, stoppable
 from windtunnel.search.options import DesignCommandOptions, PlanOptions, SearchCommandOptions, SensitivityOptions
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from windtunnel.api.options import SuiteOptions
-from windtunnel.cli.shared.common import notes, write
+from windtunnel.cli.shared.common import bar, notes, tell_watchers, watchers, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar, tell_watchers, watchers
 from windtunnel.reality.options import ValidateCommandOptions
 from windtunnel.sheet.sentence import Sentence, join
 

@@ -15,7 +15,7 @@ from windtunnel.memory.tiers import legs
 from windtunnel.predict.answer.startup import startup
 from windtunnel.predict.prediction import SaveCost
 from windtunnel.spec.job import Job
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.reliability import CheckpointPolicy, Reliability, check_room
 
 MOST_TRAFFIC = 0.9

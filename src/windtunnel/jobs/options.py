@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windtunnel.base import options as shared
 from windtunnel.base.options import argument, option
-from windtunnel.spec.loading.catalog import KINDS
+from windtunnel.spec.loading.files import KINDS
 
 
 @dataclass(frozen=True)

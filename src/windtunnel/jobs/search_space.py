@@ -19,8 +19,7 @@ from windtunnel.search.design import DesignField, Premium, field_of
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, may_be_open, split_values
 from windtunnel.spec import Job, dump_job, load_job
-from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import names, read_table
 
 MOST_FRAMES = 256
 

@@ -120,7 +120,7 @@ def asked_on(campaign: Campaign, data: Sequence[Dataset]) -> Job:
 
 
 def _job_names() -> Sequence[str]:
-    from windtunnel.spec.loading.catalog import names
+    from windtunnel.spec.loading.files import names
 
     return names("jobs")
 

@@ -21,8 +21,7 @@ from windtunnel.base.files import without_gz
 from windtunnel.base.units import parse_bandwidth, parse_size
 from windtunnel.engine.packet import Control, Parameter, controls
 from windtunnel.network.marking import Ecn, parse_number, parse_probability
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.loading.files import ROOT, SUFFIXES, check_shape, read_table
 
 FOLDER = ROOT / "congestion"
 _MARKING = ("kmin", "kmax", "pmax")

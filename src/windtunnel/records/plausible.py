@@ -27,7 +27,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.records.kernel_dataset import About, Dataset
 from windtunnel.records.schema import NAMES
 from windtunnel.spec import GPU, load_gpu
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.loading.load import match_gpu
 
 if TYPE_CHECKING:

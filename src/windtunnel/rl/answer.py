@@ -29,8 +29,7 @@ from windtunnel.serving.lane import PassRecord
 from windtunnel.serving.published import FigureErrors
 from windtunnel.serving.room import CONTEXT, CacheRoom
 from windtunnel.serving.server import ServePlan
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windtunnel.base.errors import SpecError
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 SERIALISED, DESERIALISED = 0.406e9, 1.42e9
 """B/s at which a controller writes a batch for its workers (torch.save into memory) and at which one is read: 2.58 and 0.74 s for

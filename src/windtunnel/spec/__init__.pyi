@@ -3,7 +3,7 @@ from .common import Noun as Noun
 from .common import Precision as Precision
 from .consistency import check as check
 from .job import Job as Job
-from .loading.catalog import names as names
+from .loading.files import names as names
 from .loading.json_schema import schema as schema
 from .loading.load import dump_job as dump_job
 from .loading.load import load_cluster as load_cluster

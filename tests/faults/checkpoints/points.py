@@ -12,7 +12,6 @@ from typing import Any
 
 from windtunnel.fleet import disk
 from windtunnel.fleet.checkpoint import commit, folder, manifest
-from windtunnel.fleet.checkpoint import commit as retention
 from windtunnel.fleet.checkpoint.stores import local_folder
 
 STAGE = ("stage-half", "stage-done")
@@ -72,7 +71,7 @@ def patch_flush(point: str, step: int, act: Callable[[], None]) -> None:
     elif point == "latest":
         before(disk.os, "rename", lambda old, new: Path(new).name == folder.LATEST and at(Path(old).read_text()))
     elif point == "garbage":
-        before(retention.shutil, "rmtree", lambda path, *_: True)
+        before(commit.shutil, "rmtree", lambda path, *_: True)
 
 
 def patch_disk(fault: str, step: int) -> None:

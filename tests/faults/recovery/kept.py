@@ -16,8 +16,7 @@ from tests.faults.recovery import links
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.node_probes import process_state
 from windtunnel.fleet.driver.detect import DetectionLimits
-from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.plan import JobPlan, JobState, RecoveryPolicy
 from windtunnel.fleet.driver.serve import DATABASE, Driver, DriverStore
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader

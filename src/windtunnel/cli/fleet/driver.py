@@ -141,8 +141,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
 
 def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> JobPlan:
     from windtunnel.fleet.agent.keeper import is_python
-    from windtunnel.fleet.driver.plan import JobPlan
-    from windtunnel.fleet.driver.policy import RecoveryPolicy
+    from windtunnel.fleet.driver.plan import JobPlan, RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
     from windtunnel.fleet.wire.channel import ALLOWED, UNIX
 

@@ -153,7 +153,7 @@ def _format_value(value: Any) -> str:
 @bare_command_of(ImportOptions, order=("paths", "on", "overrides", "cluster", "format"))
 def import_files(asked: ImportOptions) -> None:
     from windtunnel.api.jobs import read_of
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
 
     files, out, json = join_call([str(path) for path in asked.paths]), asked.out, asked.json
     with bar("reading") as shown:
@@ -195,7 +195,7 @@ def import_module(asked: TorchCommandOptions) -> None:
 @bare_command_of(MeasuredTablesCommandOptions, order=("folder", "out"))
 def import_measured(asked: MeasuredTablesCommandOptions) -> None:
     from windtunnel.api.jobs import read_measured_of
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
 
     out, json = asked.out, asked.json
     with bar("reading") as shown:

@@ -31,7 +31,6 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import LostSaveError, tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager
 from windtunnel.fleet.checkpoint.folder import FoundStep
-from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.loading import (
     LoadedStep,
     RankLoadPlan,
@@ -43,7 +42,7 @@ from windtunnel.fleet.checkpoint.loading import (
 from windtunnel.fleet.checkpoint.memory import socket_prefix
 from windtunnel.fleet.checkpoint.options import UMASKS, CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
-from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
+from windtunnel.fleet.checkpoint.staging import ShardLayout, flatten_state, objects_fit, pack_objects, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
 from windtunnel.fleet.checkpoint.stores.local_folder import storage_of_job
 from windtunnel.records.checkpoint_events import SaveRecord

@@ -26,9 +26,18 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.base.text import clean
-from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, FoundStep, is_tmp_of, step_folder, steps_in, tmp_folder, torn_folders
+from windtunnel.fleet.checkpoint.folder import (
+    LATEST,
+    OWNER,
+    FoundStep,
+    StorePath,
+    is_tmp_of,
+    step_folder,
+    steps_in,
+    tmp_folder,
+    torn_folders,
+)
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
-from windtunnel.fleet.checkpoint.paths import StorePath
 from windtunnel.fleet.disk import sync, write_durably
 from windtunnel.fleet.event_log import append_event
 

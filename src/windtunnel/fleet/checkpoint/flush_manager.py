@@ -18,11 +18,10 @@ import torch
 
 from windtunnel.base.version import __version__
 from windtunnel.fleet.checkpoint.commit import Save, write_event
-from windtunnel.fleet.checkpoint.layout import ShardLayout
 from windtunnel.fleet.checkpoint.memory import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
-from windtunnel.fleet.checkpoint.staging import SLOTS, PieceCopier, Slot
+from windtunnel.fleet.checkpoint.staging import SLOTS, PieceCopier, ShardLayout, Slot
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]

@@ -29,10 +29,9 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.flush_manager import query_process
-from windtunnel.fleet.checkpoint.folder import FoundStep
+from windtunnel.fleet.checkpoint.folder import FoundStep, StoreError, StorePath
 from windtunnel.fleet.checkpoint.manifest import METADATA, PIECE, Hasher, ShardFile, hash_of
 from windtunnel.fleet.checkpoint.memory import socket_names
-from windtunnel.fleet.checkpoint.paths import StoreError, StorePath
 from windtunnel.fleet.checkpoint.pickles import load_object, read_metadata
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collect_state, rank_key

@@ -17,7 +17,7 @@ from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail, RailOnly
 from windtunnel.network.fabrics.text_topology import load_file
 from windtunnel.network.fabrics.torus import Mesh, Torus
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 
 BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b

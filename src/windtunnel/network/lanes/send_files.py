@@ -31,7 +31,7 @@ from xml.etree import ElementTree
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.base.files import read_text
-from windtunnel.network.lanes.listing import TransferList
+from windtunnel.network.lanes.timing import TransferList
 
 _SENDING = {"s", "rcs", "rrs", "rrcs"}
 _RECEIVING = {"r", "rcs", "rrs", "rrc", "rrcs"}

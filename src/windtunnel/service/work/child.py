@@ -89,7 +89,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _watch(tell: int) -> None:
-    from windtunnel.cli.shared.progress import watchers
+    from windtunnel.cli.shared.common import watchers
 
     watchers.append(lambda what, share: _say(tell, {"doing": str(what)[:200], "share": None if share is None else float(share)}))
 

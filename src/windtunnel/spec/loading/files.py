@@ -1,9 +1,12 @@
 """Reads a TOML, YAML or JSON file, plain or gzip, into a table of plain values; every failure is a FileError with its reason.
-Tables of plain values as TOML text: what `tomllib` reads back equal. The standard library has no writer.
+Tables of plain values as TOML text: what `tomllib` reads back equal. The standard library has no writer. The catalogue's
+directory: its names, and the plain table of each (`catalog/<kind>/<name>.toml`).
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import re
 import tomllib
@@ -12,8 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import read_unpacked, without_gz
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.files import CATALOG, read_unpacked, without_gz
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
@@ -166,3 +169,27 @@ def _value(value: object) -> str:
     if isinstance(value, float) and not isfinite(value):
         return str(value)  # inf, -inf and nan
     return json.dumps(value)
+
+
+ROOT = CATALOG
+KINDS = ("gpus", "nodes", "fabrics", "clusters", "regions", "laws", "models", "frameworks", "jobs", "reliability")
+
+
+@functools.cache
+def names(kind: str) -> tuple[str, ...]:
+    """Sorted names of a kind, one of KINDS; UnknownName otherwise."""
+    if kind not in KINDS:
+        raise UnknownName("catalog kind", kind, KINDS)
+    return tuple(sorted(file.stem for file in (ROOT / kind).glob("*.toml")))
+
+
+def entry(kind: str, name: str, path: str) -> dict[str, Any]:
+    """A fresh copy of the table of catalogue entry `name`; UnknownName at `path` if the kind has no such entry."""
+    if name not in names(kind):
+        raise UnknownName(path, name, names(kind))
+    return copy.deepcopy(_parse_entry(kind, name))
+
+
+@functools.cache
+def _parse_entry(kind: str, name: str) -> dict[str, Any]:
+    return read_table(ROOT / kind / f"{name}.toml")

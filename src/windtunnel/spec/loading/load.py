@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.files import without_gz
 from windtunnel.spec.common import Noun
-from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, follow_node, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
-from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table, toml_lines
+from windtunnel.spec.loading.files import SUFFIXES, check_shape, entry, names, read_table, toml_lines
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve, with_nics
 from windtunnel.spec.machine import GPU, Cluster, Fabric, Node, Region
 

@@ -16,7 +16,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.base.quantities import NicBandwidth
 from windtunnel.spec.common import KINDS_OF_FAILURE
-from windtunnel.spec.loading.catalog import entry, names
+from windtunnel.spec.loading.files import entry, names
 
 FOLLOWS = "NICs of machines on the fabric"
 """How the source of NICs begins that came with a fabric's name."""

@@ -8,7 +8,7 @@ from typing import Any
 from windtunnel.base.errors import UnknownName
 from windtunnel.formats.reading import Context
 from windtunnel.spec import load_cluster, match_gpu
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.machine import Cluster, Nic, ScaleUp
 from windtunnel.spec.pcie import nearest_pcie
 
