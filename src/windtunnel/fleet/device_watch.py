@@ -41,7 +41,7 @@ RISES: Mapping[str, tuple[float, str]] = {
     "node_infiniband_local_link_integrity_errors_total": (1, "has errors of the link's integrity"),
     "node_infiniband_excessive_buffer_overrun_errors_total": (1, "has overrun its buffers"),
 }
-"""Counter → (rise from which it is told, what it says); 0: its value, whatever it was before. As in `agent.nic_health`."""
+"""Counter → (rise from which it is told, what it says); 0: its value, whatever it was before. As in `agent.gpu_health`."""
 CONGESTION: Mapping[str, tuple[float, str]] = {
     "node_infiniband_port_transmit_wait_total": (1e6, "has waited to send"),
     "node_ethtool_rx_pause": (1000, "was paused by PFC"),

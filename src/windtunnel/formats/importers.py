@@ -20,7 +20,7 @@ class Importer:
     module: str
     what: str
     reads: str = "file"
-    """"table": a configuration in TOML, YAML or JSON, by a `jobs.configuration.TableImporterModule`. "kernels": kernel times, by
+    """"table": a configuration in TOML, YAML or JSON, by a `jobs.import_job.TableImporterModule`. "kernels": kernel times, by
     a `reading.ImporterModule` that `windtunnel profile import` asks too. "folder": a whole folder, by a
     `reading.FolderImporterModule`. "file": anything else, by a `reading.ImporterModule`."""
 

@@ -4,7 +4,7 @@
 |---|---|
 | POST /v1/batches | a batch; 200 when durable, 400 malformed, 401, 409 unknown rings, 413 too large, 429 or 503 with Retry-After |
 | POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how much of each the collector has, for a new shipper |
-| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.queries`) |
+| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (below) |
 | GET /metrics | Prometheus |
 | GET / | a page for a browser |
 

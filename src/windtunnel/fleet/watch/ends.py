@@ -1,6 +1,6 @@
 """How this process ends, as rows of its ring: an exception of the script or of a thread, an exit, a fault of native code.
 
-What a process cannot say itself (a signal that ends it at once) its parent says, if it is watched too (`watch.children`).
+What a process cannot say itself (a signal that ends it at once) its parent says, if it is watched too.
 
 How the children of this process ended, for ranks that could not say it: torchrun and other launchers in Python are watched too.
 

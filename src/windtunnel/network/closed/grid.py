@@ -2,7 +2,7 @@
 
 A group runs over parts of dimensions (`grids/spans.py`). On a part that is a ring halves go either way round; on a line each link
 passes on what comes from behind it; fully connected dimensions send directly, switches in powers of two. A collective over several
-parts is cut, and its parts pass them in an order (`grid_schedule.py`). There are no channels and no protocols.
+parts is cut, and its parts pass them in an order. There are no channels and no protocols.
 
 Rates are those of links: a part of stride s shares its links with the s groups between. XLA has no rooted calls: broadcast and
 reduce run as an all-reduce, gather and scatter as an all-gather and a reduce-scatter.

@@ -116,7 +116,7 @@ class ClusterGraph:
 
 
 def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:
-    """Graph of `nodes` nodes (left out: all of the cluster's), ranks placed as `placement` says (see placement.py).
+    """Graph of `nodes` nodes (left out: all of the cluster's), ranks placed as `placement` says (see `PLACEMENTS`).
 
     Raises SpecError for several nodes of a cluster without NICs or fabric, or without ports for them.
     """

@@ -4,7 +4,7 @@ CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst` 
 `after`: numbers of the sends (rows, from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits
 for all sends of earlier steps that end at its source. Optional: `channel` (sends of one source, destination and channel leave in
 order), `delay_s`, `rate` (B/s), `begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line `#
-size=1048576`: sends then scale with the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
+size=1048576`: sends then scale with the size asked for. `.xml` is read as a program of MSCCL.
 
 Programs of MSCCL (Microsoft's collective compiler) in XML, as sends.
 

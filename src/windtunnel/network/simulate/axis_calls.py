@@ -108,7 +108,7 @@ class Machine:
 
     @property
     def ports(self) -> int:
-        """Ports of a NIC, over which every connection is split (ports.py)."""
+        """Ports of a NIC, over which every connection is split (paths.py)."""
         return self.cluster.fabric.nic_ports
 
     @property

@@ -244,7 +244,7 @@ def lane_paths(
     arrives: bool = True,
 ) -> Paths:
     """Links of each lane; `key` [K] distinguishes connections of the same two endpoints, `part` [K] numbers those of one message
-    over the GPU's `nics` and the `ports` of each, and whether the port of arrival is that of leaving (ports.py)."""
+    over the GPU's `nics` and the `ports` of each, and whether the port of arrival is that of leaving."""
     keys = key.astype(np.uint64)
     paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports, arrives)
     return relay_paths(links.graph, links.through, lanes, keys, options, paths) if links.through else paths

@@ -1,8 +1,8 @@
 """The attention core over context-parallel ranks; each rank has a part of every sequence.
 
-Communication is an all-gather (Llama 3, arXiv 2407.21783 section 3.3.2), a ring (`ring.py`), an all-to-all over heads
-(`ulysses.py`), or a ring over groups that use the all-to-all. Rows are those of the slowest rank. Under a causal mask that is the
-last rank, if each rank has one contiguous chunk.
+Communication is an all-gather (Llama 3, arXiv 2407.21783 section 3.3.2), a ring, an all-to-all over heads, or a ring over groups
+that use the all-to-all. Rows are those of the slowest rank. Under a causal mask that is the last rank, if each rank has one
+contiguous chunk.
 
 Ring attention (Liu et al. 2023, arXiv 2310.01889): keys and values pass from rank to rank while attention runs over local ones.
 
