@@ -31,9 +31,8 @@ from windtunnel.service.store.queue import (
 )
 from windtunnel.service.store.shelf import AuditRow, Shelf
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.guard import proxy_sign_on
+from windtunnel.service.web.guard import SeenRequest, proxy_sign_on, without_secrets
 from windtunnel.service.web.log import LogFormatter, is_worth_a_line, log_request
-from windtunnel.service.web.seen import SeenRequest, without_secrets
 from windtunnel.service.web.tokens import Asker, Tokens, add_token, list_tokens, read_tokens, revoke_tokens
 
 JOB = "llama3-8b-8xh100"

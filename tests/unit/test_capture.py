@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windtunnel.api.capture import peak_of
-from windtunnel.api.captured_memory import HeldByModule, moments_of
+from windtunnel.api.capture import HeldByModule, moments_of, peak_of
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.capture.launch import script_of, variables_of

@@ -13,9 +13,9 @@ from windtunnel.api.prediction_sheet import head_figures
 from windtunnel.base.errors import SpecError
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.goodput import run_of
-from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
+from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput, reasons, run_data
 from windtunnel.goodput.run import BESIDE, STOP, checkpoint_cost, conditions_of
-from windtunnel.goodput.sheet import reasons, run_data, run_sheet
+from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.state import state_bytes_of
 from windtunnel.memory.tiers import legs

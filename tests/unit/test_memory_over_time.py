@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from windtunnel.api.memory import over_time_picture
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app, main
-from windtunnel.draw.page.areas import memory_svg
+from windtunnel.draw.page.painters import memory_svg
 from windtunnel.memory import PARTS, OverTime, StageMemory, memory_of, over_time
 from windtunnel.memory.lifetimes import lifetimes
 from windtunnel.memory.over_time import replay_pool

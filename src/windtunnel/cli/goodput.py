@@ -34,6 +34,7 @@ def command(asked: GoodputCommandOptions, outputs: Outputs) -> None:
             job, days, 0 if asked.closed else asked.replicas, asked.seed, network=asked.network, threads=os.cpu_count() or 1,
             progress=None if asked.closed else progress,
         )  # fmt: skip
-    from windtunnel.goodput.sheet import run_data, run_sheet
+    from windtunnel.goodput.answer import run_data
+    from windtunnel.goodput.sheet import run_sheet
 
     outputs.show(run_sheet(answer), lambda: run_data(answer))

@@ -53,6 +53,6 @@ def _write_picture(counted: MemoryReport, path: str) -> None:
 
         write_page(memory_sheet(counted), path, said_command(), option="--picture")
         return
-    from windtunnel.draw.page.areas import memory_svg
+    from windtunnel.draw.page.painters import memory_svg
 
     write(memory_svg(over_time_picture(counted.moments, counted.job.name)), path, "--picture")

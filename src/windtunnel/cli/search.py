@@ -1,5 +1,5 @@
-"""`windtunnel search JOB`. `windtunnel design JOB`. `windtunnel plan --budget DOLLARS --days DAYS --loss NATS`. `windtunnel
-sensitivity JOB`.
+"""Verbs that look for better jobs: `windtunnel search JOB`, `design JOB`, `plan --budget DOLLARS --days DAYS --loss NATS` and
+`sensitivity JOB`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`windtunnel validate [FILE]...`. `windtunnel suite [MODEL]...`."""
+"""`windtunnel validate [FILE]...` and `windtunnel suite [MODEL]...`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A predicted step as Chakra execution traces. A trace graph, such as that of a captured job, as Chakra traces: a file for each of
-its ranks and `comm_group.json`. A predicted step as nodes: one list for each pipeline stage, which every rank of the stage
-shares but for its groups and peers.
+"""A predicted step, or a trace graph such as that of a captured job, as Chakra execution traces: a file for each of its ranks and
+`comm_group.json`. The nodes of a step are one list for each pipeline stage, which every rank of the stage shares but for its groups
+and peers.
 
 A job as Chakra traces: `PREFIX.<rank>.et` and `comm_group.json`, for ASTRA-sim, Chakra's own tools and `windtunnel replay`.
 

@@ -1,7 +1,7 @@
 """Goodput in closed form, in the long run: the share of time that makes progress.
 
 Exact for failures at constant rates that lose the work since the last durable checkpoint, with any laws of the phases of a
-recovery, failures during recoveries and flushes beside training included (`interval`, `recovery`). Stops that save first keep their
+recovery, failures during recoveries and flushes beside training included (`recovery`). Stops that save first keep their
 work exactly too. Kinds that only pause, slow the job or return, and waits for nodes add their mean time; what they change in each
 other's is left out.
 

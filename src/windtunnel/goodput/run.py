@@ -1,6 +1,7 @@
-"""The whole run at a step time, in closed form: cheap enough to ask for every plan of a search. A job and its step time as the
-conditions of a run. Conditions from stated figures: of failures, and for published runs whose model or plan is not known also of
-checkpoints. Seconds of a job's checkpoint.
+"""The whole run at a step time, in closed form: cheap enough to ask for every plan of a search.
+
+Its conditions are those of a job, with the seconds of its checkpoint, or stated figures: of failures, and for published runs whose
+model or plan is not known also of checkpoints.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from .over_time import over_time as over_time
 from .over_time import replay as replay
 from .over_time import snapshot as snapshot
 from .result import StageMemory as StageMemory
-from .sheet import why as why
+from .result import why as why
 from .tiers import NAMES as NAMES
 from .tiers import TierMemory as TierMemory
 from .walk import activation_walk as activation_walk

@@ -1,6 +1,4 @@
-"""What answers show of memory: stacked bars of stages, places of offload, and what is allocated over a step. Why a job does not
-fit: sentences on what fills its fullest GPU.
-"""
+"""What answers show of memory: stacked bars of stages, places of offload, and what is allocated over a step."""
 
 from __future__ import annotations
 
@@ -12,9 +10,6 @@ from windtunnel.memory.tiers import PARTS as TIER_PARTS
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Axis, Block, Curve, Curves, Layer, Lines, Stack, Stacks
 from windtunnel.sheet.sentence import Sentence, join
-from windtunnel.spec.job import Job
-from windtunnel.workload.graph import Workload
-from windtunnel.workload.schedules import Pass
 
 GIB = 2.0**30
 LAYERS = (
@@ -94,70 +89,3 @@ def _steps(curve: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], .
     thin = [max(curve[begin : begin + bucket], key=lambda point: point[1]) for begin in range(0, len(curve), bucket)]
     corners = [(moment, before) for (moment, _), (_, before) in zip(thin[1:], thin, strict=False)]
     return (thin[0], *(point for pair in zip(corners, thin[1:], strict=True) for point in pair))
-
-
-def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
-    """Sentences about the fullest stage, the largest part first; none if everything fits."""
-    worst = max(memory, key=lambda stage: stage.missing)
-    if worst.fits:
-        return ()
-    job = workload.job
-    state = worst.weights + worst.gradients + worst.optimizer
-    activations = worst.activations + worst.logits
-    sentences = [(state, _state(job, workload, worst, state)), (activations, _activations(job, workload, worst))]
-    sentences += [
-        (
-            worst.workspace,
-            f"Temporary tensors of one block's backward pass take {_gib(worst.workspace)}"
-            f"{' (recompute brings a whole layer back)' if job.plan.recompute == 'full' else ''}.",
-        )
-    ]
-    sentences += [(worst.buffers, f"Buffers of communication take {_gib(worst.buffers)}.")]
-    large = [(size, words) for size, words in sentences if size > 0.1 * worst.allocated]
-    return tuple(words for _, words in sorted(large, key=lambda entry: -entry[0]))
-
-
-def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
-    plan = job.plan
-    parameters, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    counted = _describe_parameters(workload, worst, parameters)
-    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {counted}"
-    if plan.sharding in ("zero3", "fsdp", "hsdp"):
-        words += f" over {job.shard_ranks} ranks"
-    else:
-        words += f" on stage {worst.stage}'s GPUs (tp = {plan.tp}, pp = {plan.pp})"
-    if experts > 0.5 * parameters and job.model.experts:
-        experts_per_rank = f"{job.model.experts // plan.ep} of {job.model.experts} in every layer"
-        words += f", {experts / parameters:.0%} of them experts', of which plan.ep = {plan.ep} leaves {experts_per_rank}"
-    if plan.sharding == "none" and job.dp * plan.cp > 1:
-        words += f"; plan.sharding = none keeps the optimizer state on all {job.dp * plan.cp} data-parallel ranks"
-    elif plan.sharding == "zero1" and job.expert_dp < 4 and experts > 0.5 * parameters:
-        words += f"; only {job.expert_dp} ranks share an expert's optimizer state"
-    return words + "."
-
-
-def _describe_parameters(workload: Workload, worst: StageMemory, parameters: float) -> str:
-    """The parameters of the stage; frozen ones, which have weights alone, apart from trained ones."""
-    if not workload.held_weights(worst.stage)[1]:
-        return f"{parameters / 1e9:.3g} billion parameters"
-    lora = getattr(workload.job.model, "lora", None)
-    packed = f" in {lora.base}" if lora is not None and lora.base != "none" else ""
-    trained = f"{parameters / 1e9:.3g} billion" if parameters >= 1e8 else f"{parameters / 1e6:.3g} million"
-    return f"{_gib(worst.weights)} are weights, frozen{packed} but for {trained} trained parameters"
-
-
-def _activations(job: Job, workload: Workload, worst: StageMemory) -> str:
-    plan = job.plan
-    in_flight = most = 0
-    for action in workload.schedule[worst.stage]:
-        in_flight += (action.direction is Pass.FORWARD) - (action.direction in (Pass.BACKWARD, Pass.INPUT_GRADIENT))
-        most = max(most, in_flight)
-    flight = f"{most} micro batch{'es' if most > 1 else ''} of {plan.micro_batch} in flight"
-    return (
-        f"Activations take {_gib(worst.activations + worst.logits)}: {flight}, recompute = {plan.recompute}, cut by tp x cp = "
-        f"{plan.tp * plan.cp}{'' if plan.tp == 1 or plan.sequence_parallel else ', without sequence parallelism'}."
-    )
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:,.1f} GiB"

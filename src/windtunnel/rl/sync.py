@@ -11,7 +11,7 @@ from windtunnel.memory.tiers import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.trainers import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
+from windtunnel.rl.spec import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
 from windtunnel.rl.training import on_gpus
 from windtunnel.spec import Model
 from windtunnel.workload.ops import Axis, Comm

@@ -56,9 +56,8 @@ def serve(
 
     from windtunnel.service.door import ServiceDoor
     from windtunnel.service.web.api import ServiceApi
-    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard
+    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard, SeenRequest
     from windtunnel.service.web.log import log_request, set_up_log
-    from windtunnel.service.web.seen import SeenRequest
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None

@@ -1,6 +1,6 @@
 """The network that is trained: a decoder stack, dense or with experts, attention or a recurrence, the same layer throughout or in a
-pattern. Settings of a network that change its numbers, and no second, byte or call of a step. The encoder that turns images into
-tokens of a decoder.
+pattern; beside it the encoder that turns images into tokens, and settings that change a network's numbers, and no second, byte or
+call of a step.
 """
 
 from __future__ import annotations

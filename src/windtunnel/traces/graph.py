@@ -8,7 +8,7 @@ What a task waited for is taken from the trace where the trace shows it (order o
 else from the times: a kernel that was queued and began right after another stream's kernel ended waited for it, and so did a thread
 that went on right after another thread's work ended.
 
-The tasks of one rank of a measured graph; see `graph`.
+First the tasks of one rank, then the graph of all.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ VERBS: Verbs = {
     "show": ("fleet.look:show", "Findings of a watched run: slow ranks and links, declines; also as a page or a trace."),
     "trace": ("fleet.look:trace", "A profiler trace of some steps of a rank that runs, without a restart."),
     "monitor": ("fleet.monitor", "Watch a running job: report hangs, slow ranks and links, and declines as they come."),
-    "dashboard": ("fleet.files:dashboard", "Write a Grafana dashboard for the metrics of collectors."),
+    "dashboard": ("fleet.collect:dashboard", "Write a Grafana dashboard for the metrics of collectors."),
     "compare": ("fleet.look:compare", "Compare a watched run with the prediction of its job: what differs, and what it costs."),
-    "jobset": ("fleet.files:jobset", "Write a kept job as a Kubernetes JobSet."),
+    "jobset": ("fleet.collect:jobset", "Write a kept job as a Kubernetes JobSet."),
     "incidents": ("fleet.look:incidents", "Incidents of a kept run: what happened, what was done, and what it cost."),
     "diagnose": ("fleet.diagnose", "Self-tests of this node, compared with its cluster's description."),
     "replay": (

@@ -1,15 +1,21 @@
 """`windtunnel fleet collect --dir FOLDER`: takes what the nodes of a job send, keeps it, answers questions. `windtunnel fleet ship
-FOLDER --collector URL`: sends what the ranks of this node write to the collector.
+FOLDER --collector URL`: sends what the ranks of this node write to the collector. Verbs of `windtunnel fleet` that write files
+of other tools: a Grafana dashboard, a JobSet of Kubernetes.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from windtunnel.cli.shared.common import write
+from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.fleet.engines.kubernetes import JobSetOptions, jobset_text
 
 
 def command(
@@ -112,3 +118,14 @@ def ship(
         f"sent {done.rows} rows in {done.batches} batches of {done.bytes} bytes; {done.lost} lost, {done.reduced} as summaries",
         err=True,
     )
+
+
+def dashboard() -> None:
+    from windtunnel.fleet.collect.dashboard import grafana_dashboard
+
+    typer.echo(json.dumps(grafana_dashboard(), indent=2))
+
+
+@bare_command_of(JobSetOptions, order=("name", "command"))
+def jobset(asked: JobSetOptions) -> None:
+    write(jobset_text(asked), asked.out, "--out")

@@ -71,7 +71,7 @@ PAINTERS = {
     "fabric": "fabric:fabric",
     "heat": "fabric:heat",
     "lanes": "painters:lanes",
-    "memory": "areas:memory",
+    "memory": "painters:memory",
     "parallel": "painters:parallel",
     "rank_heat": "painters:heat",
     "rank_mesh": "painters:mesh",

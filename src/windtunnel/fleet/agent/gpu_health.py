@@ -1,5 +1,5 @@
 """Health of a node's GPUs as NVML and the kernel's log tell it: throttling, errors of ECC, NVLink and PCIe, Xid, a GPU that is
-gone; and of its ports (`nic_health`).
+gone.
 
 Needs `nvidia-ml-py`; without it, or without a GPU, there is nothing to say. Reading takes milliseconds and disturbs no kernel.
 

@@ -1,9 +1,10 @@
 """Contents of a checkpoint folder, by name.
 
-LATEST                          the name of the newest committed step OWNER                           the attempt that may commit
-here step-00000100/                  committed: shards of DCP, .metadata, manifest.json step-00000200.4f1c.tmp/         being
-written by attempt 4f1c, or left over after it was killed step-00000300.4f1c.superseded/  was committed; attempt 4f1c continued from
-an earlier step
+LATEST                          the name of the newest committed step
+OWNER                           the attempt that may commit here
+step-00000100/                  committed: shards of DCP, .metadata, manifest.json
+step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left over after it was killed
+step-00000300.4f1c.superseded/  was committed; attempt 4f1c continued from an earlier step
 
 Paths in a store that fsspec opens. Whatever a store raises becomes an OSError of one line.
 """

@@ -9,7 +9,7 @@ stages;
 
 A change of a job in the words of the framework that runs it: Megatron-LM's flags, torchtitan's options, DeepSpeed's keys.
 
-flags.toml has the words; here is what reads them, and what depends on more of the job than the value.
+pricing.toml has the words; here is what reads them, and what depends on more of the job than the value.
 
 Names: Megatron-LM `megatron/training/arguments.py`, Megatron-Bridge's `ConfigContainer` and `CommOverlapConfig`, torchtitan
 `config/job_config.py`, DeepSpeed's configuration reference, PyTorch's FSDP. A field that a framework has no word for is left out.

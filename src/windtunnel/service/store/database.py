@@ -1,6 +1,5 @@
-"""The database: SQLite in the folder of the service, or PostgreSQL; its clock, its transactions, and its migrations. Migrations of
-the database, by alembic: from nothing and from any earlier version to this one. The tables of the service. A change of one is a
-migration in `migrations/versions/`.
+"""The database: SQLite in the folder of the service, or PostgreSQL; its clock, its transactions, and its migrations,
+by alembic: from nothing and from any earlier version to this one. A change of a table is a migration in `migrations/versions/`.
 """
 
 from __future__ import annotations

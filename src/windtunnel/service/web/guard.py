@@ -7,6 +7,8 @@ Signing on at a proxy, which says in a header of each request who asks.
 
 The header is believed from addresses of proxies alone. A request from another address that has it is refused, whether or not it has
 a token: nobody else may name themselves.
+
+What is known of a request when it has its response.
 """
 
 from __future__ import annotations
@@ -26,8 +28,32 @@ from starlette.responses import RedirectResponse
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.seen import SeenRequest, without_secrets
 from windtunnel.service.web.tokens import LOCAL, ROLES, Asker, BrowserSessions, Tokens
+
+_SECRET = re.compile(r"wt_[A-Za-z0-9_-]{16,}|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)|(?<=[Bb]earer )\S+")
+
+
+@dataclass(frozen=True)
+class SeenRequest:
+    """A request and its response. `who`: name of its token; `came_from`: address; `path`: without the query, which may have
+    secrets; `status`: 101 for a WebSocket, 499 where the client left first; `sent`: bytes of the response; `key`: of its
+    question, or ''."""
+
+    who: str
+    method: str
+    path: str
+    came_from: str
+    status: int
+    seconds: float
+    sent: int
+    key: str
+    is_stream: bool
+
+
+def without_secrets(text: str) -> str:
+    """The text without tokens, and without passwords in URLs."""
+    return _SECRET.sub("…", text)
+
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _PERSON = re.compile(r"[A-Za-z0-9._@+-]{1,64}")

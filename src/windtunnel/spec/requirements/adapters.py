@@ -1,6 +1,4 @@
-"""Requirements of adapters on a model and a plan. Requirements of a vision encoder on a model and a plan, and a check that
-something is trained.
-"""
+"""Requirements of adapters and of a vision encoder on a model and a plan, and a check that something is trained."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.formats.traces.chakra.framing import Bytes, Frames
+from windtunnel.formats.traces.chakra.framing import Bytes, Frames, TraceSource, open_source
 from windtunnel.formats.traces.chakra.groups import LARGEST_RANK, WORLD, groups_of, groups_of_metadata
 from windtunnel.formats.traces.chakra.node import (
     COLLECTIVES,
@@ -25,7 +25,6 @@ from windtunnel.formats.traces.chakra.node import (
     reader,
     schema_of,
 )
-from windtunnel.formats.traces.chakra.source import TraceSource, open_source
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 PEEK = 2**18

@@ -1,7 +1,8 @@
-"""The section `choose`: the best plan and why, what limits it, a run with failures, and what it costs. A whole run with failures,
-of `choose`: sliders for the rate of failures, the time between checkpoints, and spare nodes. The search of `choose`: its space,
-and the plans while it goes on; a click on one opens it in compose. Budget and days, of `choose`: machines, days, money, error,
-goodput, rent or buy on one sheet that can be forwarded.
+"""The section `choose`: the best plan and why, what limits it, a run with failures, and what it costs.
+
+The run has sliders for the rate of failures, the time between checkpoints, and spare nodes. The search shows its space, and the
+plans while it goes on; a click on one opens it in compose. Budget and days are machines, days, money, error, goodput, rent or buy
+on one sheet that can be forwarded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The section `network`: collectives beside measured ones, the fabric with the load of its links, and queues of plain flows. Plain
-flows of `network`: when they end, the busiest links, and queues over time. Collectives of `network`: a sweep over sizes beside a
-pasted log of nccl-tests, and the links while one call runs.
+"""The section `network`: collectives beside measured ones, the fabric with the load of its links, and queues of plain flows.
+
+Collectives are a sweep over sizes beside a pasted log of nccl-tests, and the links while one call runs; plain flows when they end,
+the busiest links, and queues over time.
 """
 
 from __future__ import annotations

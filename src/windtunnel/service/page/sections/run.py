@@ -1,6 +1,6 @@
-"""The section `run`: watched runs of `fleet` in the places that the operator named, as they are now. Parts of the section `run`:
-how the run is, its heat map, and where its steps go. Parts of the section `run`: neighbours, incidents, checkpoints, and the run
-beside what its job should take.
+"""The section `run`: watched runs of `fleet` in the places that the operator named, as they are now:
+how each is, its heat map, where its steps go, its neighbours, incidents and checkpoints, and the run beside what its job should
+take.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The section `serving`: throughput against interactivity, latencies of one server, replicas behind a router, and a step of
-reinforcement learning. A step of reinforcement learning, of `serving`: its phases over time, who waits, and what each holds in
-memory.
+reinforcement learning: its phases over time, who waits, and what each holds in memory.
 """
 
 from __future__ import annotations
