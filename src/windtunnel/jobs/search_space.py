@@ -17,7 +17,7 @@ from windtunnel.search.change import format_value, parse_values
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.design import DesignField, Premium, field_of
 from windtunnel.search.result import SearchResult
-from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, may_be_open, split_values
+from windtunnel.search.space import STAGES, WITH_TP, Space, Values, check_path, frames, may_be_open, split_values
 from windtunnel.spec import Job, dump_job, load_job
 from windtunnel.spec.loading.files import names, read_table
 
@@ -184,7 +184,7 @@ class DesignFields:
     def of(cls, pairs: Sequence[tuple[str, str]]) -> DesignFields:
         """Fields with their values, sorted by what they are for."""
         varied = {key: values for key, values in pairs if _is_varied(key, values)}
-        plans = tuple(f"{key}={values}" for key, values in pairs if key not in varied and _is_of_plan(key))
+        plans = tuple(f"{key}={values}" for key, values in pairs if key not in varied and may_be_open(key))
         fixed = tuple(f"{key}={values}" for key, values in pairs if key not in varied and not _is_open(key, values))
         return cls(varied, plans, fixed)
 
@@ -225,14 +225,9 @@ def premium_of(path: str, dollars: float, axes: Sequence[DesignField]) -> Premiu
     return Premium(ranges[path], dollars)
 
 
-def _is_of_plan(key: str) -> bool:
-    """Whether the plan search of each design varies a field."""
-    return key.startswith("plan.") and key != "plan.seq" or key in SWITCHES
-
-
 def _is_open(key: str, values: str) -> bool:
-    return _is_of_plan(key) and len(split_values(key, values)) > 1
+    return may_be_open(key) and len(split_values(key, values)) > 1
 
 
 def _is_varied(key: str, values: str) -> bool:
-    return ".." in values or not _is_of_plan(key) and len(split_values(key, values)) > 1
+    return ".." in values or not may_be_open(key) and len(split_values(key, values)) > 1

@@ -26,7 +26,7 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.history import StepHistory
-from windtunnel.fleet.findings.rare import CALLS, NO_CORE, RareCause, StepSpread, rare_causes
+from windtunnel.fleet.findings.rare import CALLS, NO_CORE, RareCause, StepSpread, known_median, rare_causes
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
 from windtunnel.fleet.findings.slow_ranks import (
     WARM_UP,
@@ -331,7 +331,7 @@ def _of_single_ranks(table: StepTable, parts: Mapping[str, Floats], waited: Mapp
         total = sum(max(one, 0.0) for one in extra.values()) + max(work, 0.0)
         if extra[name] < max(LEAST_EXCESS * total, LEAST_SECONDS):
             continue
-        if _typical(above[name]) < LEAST_USUAL * extra[name]:
+        if known_median(above[name]) < LEAST_USUAL * extra[name]:
             continue  # not in most steps: `rare` says in which
         rank, host, kind = int(table.ranks[index]), table.hosts[index], _KINDS[name]
         mine, theirs = _mean(usual[name][index]), _mean(np.median(usual[name][equals], axis=0))
@@ -361,14 +361,14 @@ def _of_all_ranks(table: StepTable, parts: Mapping[str, Floats]) -> list[Finding
         known = np.isfinite(shares)
         if not known.any(axis=0).sum() >= LEAST_STEPS:
             continue
-        typical = np.array([_typical(row) for row in shares])
+        typical = np.array([known_median(row) for row in shares])
         low = np.array([np.quantile(row[here], 0.25) if here.any() else 0.0 for row, here in zip(shares, known, strict=True)])
         much = (typical >= kind.share) & (low >= kind.share / 2)
         seconds = float(np.median([_mean(row) for row in values]))
         if much.mean() <= 0.5 or seconds < LEAST_SECONDS:
             continue
-        length = _typical(np.array([_mean(row) for row in step]))
-        work = _typical(np.array([_mean(row) for row in _last(table.own)]))
+        length = known_median(np.array([_mean(row) for row in step]))
+        work = known_median(np.array([_mean(row) for row in _last(table.own)]))
         who = "all ranks" if much.all() else format_ranks([int(rank) for rank in table.ranks[much]])
         doing = kind.does.format(s="", time=f"{_ms(seconds)} of {_ms(length)}").replace(" of a step", "")
         found.append(Finding(
@@ -390,11 +390,6 @@ def _regular(saves: Floats) -> Floats:
     known = np.isfinite(saves)
     often = (known & (saves > 0)).sum(axis=1, keepdims=True) > 0.5 * known.sum(axis=1, keepdims=True)
     return np.where(often, saves, np.where(known, 0.0, np.nan))
-
-
-def _typical(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else 0.0
 
 
 def _mean(values: Floats) -> float:

@@ -163,7 +163,7 @@ def _of_single_ranks(dense: StepTable, parts: Mapping[str, Floats], taken: set[i
         values = busy[row] - middle
         if not len(others):
             values[[step - int(dense.steps[0]) for step in taken]] = np.nan
-        series.append(_Series(row, values - _median(values)))
+        series.append(_Series(row, values - known_median(values)))
     above = np.array([np.nansum(np.maximum(one.values, 0.0)) for one in series])
     chosen = sorted(np.argsort(-above, kind="stable")[:MOST_RANKS].tolist())
     found, rest = [], {}
@@ -188,14 +188,15 @@ def _running_median(values: Floats) -> Floats:
     padded = np.pad(values, (span // 2, span // 2), mode="reflect") if len(values) > span // 2 else values
     windows = np.lib.stride_tricks.sliding_window_view(padded, span)[: len(values)]
     whole = np.isfinite(windows).all(axis=1)
-    usual = np.full(len(values), _median(values))
+    usual = np.full(len(values), known_median(values))
     usual[whole] = np.median(windows[whole], axis=1)
     some = ~whole & np.isfinite(windows).any(axis=1)
     usual[some] = np.nanmedian(windows[some], axis=1)
     return usual
 
 
-def _median(values: Floats) -> float:
+def known_median(values: Floats) -> float:
+    """Of the values that are finite; 0 if none is."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else 0.0
 
@@ -211,7 +212,7 @@ def _causes_of(series: _Series, parts: Mapping[str, Floats], dense: StepTable, l
         slots = np.zeros(len(left), np.bool_)
         slots[phase::period] = True
         slots &= np.isfinite(left)
-        event = float(left[slots].mean()) - _median(left[~slots])
+        event = float(left[slots].mean()) - known_median(left[~slots])
         cause = _cause_at(series.row, slots, period, event, chance, parts, dense, length - usual_length, mean_length)
         left = np.where(slots, np.minimum(left - event, 0.0), left)
         if cause is None:
@@ -221,7 +222,7 @@ def _causes_of(series: _Series, parts: Mapping[str, Floats], dense: StepTable, l
     if series.row < 0:
         slots = _far_steps(left, mean_length)
         if slots.sum() >= FEWEST_HITS:
-            event = float(left[slots].mean()) - _median(left[~slots])
+            event = float(left[slots].mean()) - known_median(left[~slots])
             burst = _cause_at(-1, slots, 0, event, LEVEL, parts, dense, length - usual_length, mean_length)
             if burst is not None and burst.part in ("data", "outside", "saves") and burst.cost >= LEAST_BURST * mean_length:
                 causes.append(burst)
@@ -272,7 +273,7 @@ def _cause_at(
 ) -> RareCause | None:  # fmt: skip
     """The cause whose steps are `slots` [S]. `longer`: by how much each step is longer than usual. None if it costs nothing."""
     away = ~slots & np.isfinite(longer)
-    extra = {name: float(np.nanmean(values[slots])) - _median(values[away]) for name, values in parts.items()}
+    extra = {name: float(np.nanmean(values[slots])) - known_median(values[away]) for name, values in parts.items()}
     if not len(extra) or event <= 0.0:
         return None
     name = max(extra, key=lambda one: extra[one])
@@ -326,7 +327,7 @@ def _bursts_of_ranks(dense: StepTable, parts: Mapping[str, Floats], rest: Mappin
     if slots.sum() < FEWEST_HITS or mass[row] < TIMES_OTHERS * second or slots[-_SPAN // 2 :].mean() > 0.6:
         return []
     away = rest[row][~slots]
-    event = float(rest[row][slots].mean()) - _median(away)
+    event = float(rest[row][slots].mean()) - known_median(away)
     length = dense.step[row]
     own = {name: values[row] for name, values in parts.items()}
     cause = _cause_at(row, slots, 0, event, LEVEL, own, dense, length - _running_median(length), mean_length)
