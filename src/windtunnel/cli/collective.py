@@ -1,6 +1,4 @@
-"""`windtunnel collective`: the table of nccl-tests, predicted. What stands beside the table of `windtunnel collective`: the links
-during the largest size, and measured calls.
-"""
+"""`windtunnel collective`: the table of nccl-tests, predicted; beside it the links of the largest size, and measured calls."""
 
 from __future__ import annotations
 
