@@ -61,8 +61,8 @@ from .jobs.loaded import LoadedJob as LoadedJob
 from .memory.lifetimes import memory_of as memory_of
 from .memory.result import StageMemory as StageMemory
 from .network.api import collective as collective
-from .network.api import flows as flows
 from .network.api import sweep as sweep
+from .network.flows.api import flows as flows
 from .network.flows.run import FlowsResult as FlowsResult
 from .network.simulate.traffic import Traffic as Traffic
 from .predict.prediction import KernelRow as KernelRow

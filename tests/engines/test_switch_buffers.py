@@ -15,7 +15,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine.packet import plain_lanes, run_packets
 from windtunnel.engine.routes import route
 from windtunnel.network import load_flows, parse_fabric
-from windtunnel.network.api import collective, flows
+from windtunnel.network.api import collective
+from windtunnel.network.flows.api import flows
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.predict import predict
 from windtunnel.spec.loading.load import load_cluster

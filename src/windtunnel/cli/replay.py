@@ -81,7 +81,7 @@ def _astra_sim(
 
 def _write_trace(result: Any, path: str) -> None:
     from windtunnel.predict.answer.trace import chrome, perfetto, tracks_of
-    from windtunnel.replay.result import spans_of
+    from windtunnel.replay.spans import spans_of
 
     if len(result.graph) > MOST_SPANS:
         raise SpecError("--trace", f"{len(result.graph):,} tasks", f"at most {MOST_SPANS:,} tasks in a timeline")

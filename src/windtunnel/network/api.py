@@ -1,4 +1,4 @@
-"""The public functions `windtunnel.collective`, `sweep` and `flows`; they take the names of the command line."""
+"""The public functions `windtunnel.collective` and `sweep`; they take the names of the command line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, check_fidelity, check_threads
 from windtunnel.base.options import asks
 from windtunnel.network.closed.collective import sweep as closed_sweep
-from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
-from windtunnel.network.flows.flow_list import load_flows
-from windtunnel.network.flows.options import FlowsOptions
-from windtunnel.network.flows.run import FlowOptions, FlowsResult, run_flows
 from windtunnel.network.options import OPS, CollectiveOptions, sizes_of
-from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
@@ -23,7 +18,6 @@ from windtunnel.workload.ops import Comm
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.network.simulate.collective import Watch
-
 
 ALIASES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
            "sendrecv": "send_recv", "all2all": "all_to_all"}  # fmt: skip
@@ -224,18 +218,3 @@ def _check_fabric(cluster: Cluster, network: str, not_on_grid: dict[str, object]
         from windtunnel.network.simulate.grid_sweep import refuse_on_grid
 
         refuse_on_grid(not_on_grid)
-
-
-@asks(FlowsOptions)
-def flows(asked: FlowsOptions) -> FlowsResult:
-    """Plain flows over a fabric; both as `windtunnel flows` takes them: `fat_tree:k=8,link=400Gb/s`, `permutation:bytes=10MiB`.
-
-    `mtu`: bytes of a full packet; `until`: a flow is complete when its last byte is "delivered" or "acked".
-
-    The result has `fct` (seconds until each sender has its last ACK), `summary()`, `stats`, `hot_links()` and `collisions`. Raises
-    SpecError, UnknownName and FileError.
-    """
-    graph = apply_faults(parse_fabric(asked.fabric), [parse_fault(text) for text in asked.faults])
-    packet = asked.packet or PacketSettings(cc=asked.cc, threads=asked.threads)
-    options = FlowOptions(asked.network, asked.routing, asked.nic, asked.seed, asked.mtu, asked.until, packet)
-    return run_flows(graph, load_flows(asked.flows, graph.endpoints), options, asked.progress)
