@@ -26,7 +26,7 @@ from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwo
 from windtunnel.network.closed.grid import grid_call
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 LIMIT = 0.05

@@ -20,12 +20,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from windtunnel.fleet.driver.detect import detect
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
+from windtunnel.fleet.driver.detect import DetectionLimits, detect
+from windtunnel.fleet.driver.plan import RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectionLimits
-from windtunnel.fleet.wire.channel import Channel
-from windtunnel.fleet.wire.connect import connect, listen
+from windtunnel.fleet.wire.channel import Channel, connect, listen
 from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, StartRanks
 from windtunnel.fleet.wire.secrets import FILE, make_secrets, read_secrets
 
@@ -91,7 +89,7 @@ def _order(roster: Roster, gone: tuple[str, ...], agents: int) -> float:
     """Seconds to decide and to make the messages that start the next attempt."""
     import msgspec
 
-    from windtunnel.fleet.driver.snapshot import DetectedFault
+    from windtunnel.fleet.driver.detect import DetectedFault
 
     began = time.monotonic()
     nodes = roster.assigned

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.fleet.loading.loader import NodePlace, SharedLoader
-from windtunnel.fleet.loading.sample_order import EpochOrder
-from windtunnel.fleet.loading.serialization import stack
+from windtunnel.fleet.loading.workers import EpochOrder, stack
 
 SAMPLE = 64 * 1024
 ROWS = ((1, 8, 0.5, 0.1), (1, 2, 0.25, 0.8), (1, 4, 0.25, 0.8), (1, 8, 0.5, 0.8), (4, 16, 0.5, 0.8))

@@ -12,9 +12,16 @@ from dataclasses import replace
 from datetime import timedelta
 from statistics import median
 
-from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
+from windtunnel.fleet.startup.layout import (
+    RankLayout,
+    StartCounts,
+    connections,
+    memberships,
+    ordered_counts,
+    parse_mesh,
+    torch_counts,
+)
 from windtunnel.fleet.startup.measure import StartCase, measure, servers
-from windtunnel.fleet.startup.operation_counts import StartCounts, connections, memberships, ordered_counts, torch_counts
 from windtunnel.fleet.startup.start_law import StartPoint, fit
 
 MESHES = {8: "dp=2,pp=2,tp=2", 16: "dp=4,pp=2,tp=2", 32: "dp=4,pp=4,tp=2", 64: "dp=8,pp=4,tp=2"}

@@ -26,8 +26,8 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.rl import RLJob, RLStep, load_rl_job, predict_rl
+from windtunnel.rl.answer import PublishedRL, rl_record_text
 from windtunnel.rl.batch import draw_batch
-from windtunnel.rl.published import PublishedRL, rl_record_text
 from windtunnel.rl.sync import between_phases
 from windtunnel.rl.training import train_passes
 from windtunnel.serving.published import errors_of_figure

@@ -20,8 +20,7 @@ from tests.browser.opened import started
 from tests.browser.served_page import ServedPage
 from tests.service.served import ServedProcess
 from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import open_database
-from windtunnel.service.store.tables import answers
+from windtunnel.service.store.database import answers, open_database
 
 ASKED = 40
 """Answers that are asked for by HTTP."""

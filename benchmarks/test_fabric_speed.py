@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import closed_flows
 from windtunnel.engine.routes import NicChoice, RouteOptions, route
 from windtunnel.network.fabrics import cluster_graph, parse_fabric
 from windtunnel.network.flows.flow_list import load_flows
-from windtunnel.network.simulate.collisions import collisions
+from windtunnel.network.simulate.traffic import collisions
 from windtunnel.spec import load_cluster
 
 

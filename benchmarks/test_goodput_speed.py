@@ -9,7 +9,7 @@ from typing import Any
 
 from windtunnel.goodput import run_of
 from windtunnel.goodput.conditions import DAY
-from windtunnel.goodput.of_job import conditions_of
+from windtunnel.goodput.run import conditions_of
 from windtunnel.goodput.simulate import simulate
 from windtunnel.spec import load_job
 

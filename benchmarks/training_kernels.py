@@ -32,7 +32,7 @@ from windtunnel.compute.engines.seconds import padded_rows
 from windtunnel.formats.machines.kernels.measured.calls import NODES
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
 from windtunnel.network import collective, flat_group
-from windtunnel.network.closed.deepep import SMS, choose_dispatch
+from windtunnel.network.closed.cost import SMS, choose_dispatch
 from windtunnel.records import Dataset
 from windtunnel.spec import GPU, load_cluster, load_gpu, load_runtime
 from windtunnel.workload import Kind, Op, OpTable, Phase

@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.network.grids.mapping import Axes, axes_of
-from windtunnel.network.groups.grid_shape import grid_group
-from windtunnel.network.groups.group import Group
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.grids.machine import Axes, axes_of
+from windtunnel.network.groups.shape import Group, grid_group, members
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload.ops import Axis
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.spec import Job, check, load_job, names
-from windtunnel.spec.loading.catalog import entry as catalogue_entry
+from windtunnel.spec.loading.files import entry as catalogue_entry
 
 SETTINGS: tuple[dict[str, str | int], ...] = (
     {},

@@ -28,7 +28,7 @@ nb::list congestion_controls() {
 
 void bind_control(nb::module_& m) {
   m.def("congestion_controls", &congestion_controls,
-        "Name, meaning, parameters and need of telemetry of each; see windtunnel.engine.control.");
+        "Name, meaning, parameters and need of telemetry of each; see windtunnel.engine.packet.");
 }
 
 }  // namespace wt::bind

@@ -105,7 +105,7 @@ NB_MODULE(_core, m) {
         "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
   m.def("interleave", &interleave, nb::kw_only(), column("stream"), column("seconds"), column("waits"), column("other_stream"),
         column("other_seconds"), column("other_waits"), "last"_a,
-        "Two sequences of operators as one; see windtunnel.engine.interleave.");
+        "Two sequences of operators as one; see windtunnel.engine.turns.");
   bind_control(m);
   bind_dag(m);
   bind_fabric(m);

@@ -14,7 +14,7 @@ import pytest
 from tests.browser.served_page import ServedPage
 from tests.browser.slow_link import SlowLink
 from tests.service.served import ServedProcess
-from windtunnel.service.page.language import words_of
+from windtunnel.service.page.context import words_of
 
 pytestmark = pytest.mark.browser
 ROUND_TRIP = 0.3

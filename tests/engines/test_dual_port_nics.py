@@ -9,7 +9,7 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions
 from windtunnel.network import flat_group
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.simulate.collective import route_call, run_collective
-from windtunnel.network.simulate.ports import exits, route_by_port
+from windtunnel.network.simulate.paths import exits, route_by_port
 from windtunnel.predict import predict
 from windtunnel.spec import load_job
 from windtunnel.spec.loading.load import load_cluster

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_programs import CATEGORIES, Draft, assert_same_rank, drafts
 
 from windtunnel.engine import HopKind, Program, ProgramBuilder, run
-from windtunnel.engine.grid import finest
+from windtunnel.engine.program import finest
 
 
 def longest_chain(program: Program, rank: int) -> float:

@@ -24,7 +24,7 @@ from windtunnel.network.simulate.fabric_faults import parse_any
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.spec.loading.load import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 NIC = "n0.nic0--leaf0.0"
 TICK = 4.096e-6

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
-from windtunnel.engine.interleave import OperatorSequence, interleave
+from windtunnel.engine.turns import OperatorSequence, interleave
 
 SECONDS = st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.3, 1.0, 1e-6])
 

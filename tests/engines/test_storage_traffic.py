@@ -11,7 +11,7 @@ from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.draw.page.sheet import page
 from windtunnel.engine.graph import NodeKind
-from windtunnel.goodput.checkpoint import BESIDE
+from windtunnel.goodput.run import BESIDE
 from windtunnel.memory.state import state_bytes_of
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.predict import Prediction, predict

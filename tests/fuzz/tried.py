@@ -79,7 +79,7 @@ def read(path: Path) -> None:
     elif reading.content is Content.GRAPH:
         _replayed(reading.value)
     elif reading.content is Content.CLUSTER and hasattr(reading.value, "model_dump"):
-        from windtunnel.spec.loading.toml import toml_lines
+        from windtunnel.spec.loading.files import toml_lines
 
         toml_lines(reading.value.model_dump(mode="json", exclude_none=True))
 

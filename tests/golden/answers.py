@@ -116,7 +116,7 @@ def _decided(result: Any) -> dict[str, Any]:
 
 
 def _levers(source: str, *overrides: str) -> Any:
-    from windtunnel.search.facts import facts_of
+    from windtunnel.search.change import facts_of
     from windtunnel.search.levers.pricing import price_levers
 
     return folded(list(price_levers(facts_of(wt.load(source, list(overrides))))))

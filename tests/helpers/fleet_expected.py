@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.comm import Comm
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet.expected import ExpectedSections, expected_sections

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from windtunnel.engine.control import Parameter, controls
+from windtunnel.engine.packet import Parameter, controls
 from windtunnel.network.congestion import Congestion, load_congestion, presets
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "congestion.md"

@@ -6,7 +6,7 @@ import re
 
 from congestion_tables import DOCUMENT, with_tables
 
-from windtunnel.engine.control import controls
+from windtunnel.engine.packet import controls
 from windtunnel.network.congestion import presets
 
 

@@ -81,8 +81,8 @@ def test_files_of_the_fleet_import_files_of_the_fleet() -> None:
 
 def test_a_file_of_the_simulator_is_seen() -> None:
     path = PACKAGE / "records" / "plausible.py"
-    assert "windtunnel.spec.loading.catalog" in imports_at_start(path)
-    assert module_file("windtunnel.spec.loading.catalog") not in FLEET
+    assert "windtunnel.spec.loading.files" in imports_at_start(path)
+    assert module_file("windtunnel.spec.loading.files") not in FLEET
 
 
 def test_what_the_fleet_imports_is_a_dependency_or_of_an_extra() -> None:

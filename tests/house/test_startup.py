@@ -33,7 +33,7 @@ print(json.dumps(first))
 _READERS = ("windtunnel.formats.jobs", "windtunnel.formats.traces", "windtunnel.formats.machines", "xml.sax", "defusedxml")
 _SIMULATOR = ("windtunnel.predict", "windtunnel.compute", "windtunnel.memory", "windtunnel.search", "windtunnel.spec.job")
 _SHOWN = (
-    "rich", "windtunnel.api.prediction_sheet", "windtunnel.api.memory", "windtunnel.api.memory_sheet", "windtunnel.api.comparison",
+    "rich", "windtunnel.api.prediction_sheet", "windtunnel.api.memory", "windtunnel.api.comparison",
     "windtunnel.api.compare_sheet", "windtunnel.api.json", "windtunnel.predict.answer.trace",
     "windtunnel.runs.fleet",
 )  # fmt: skip
@@ -74,7 +74,7 @@ def below(modules: set[str], rooms: Sequence[str]) -> list[str]:
         ),
         (
             ["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation:seed=1,bytes=1MiB", "--network", "packet", "--quiet"],
-            (*_READERS, *_SHOWN, *_SIMULATOR, "windtunnel.workload", "windtunnel.spec.machine.cluster", "pydantic", "numpy.random"),
+            (*_READERS, *_SHOWN, *_SIMULATOR, "windtunnel.workload", "windtunnel.spec.machine", "pydantic", "numpy.random"),
         ),
         (["replay", "TRACE.goal", "--on", "h100-ib", "--quiet"], (*_SIMULATOR, *_SHOWN[1:], "windtunnel.formats.jobs")),
         (

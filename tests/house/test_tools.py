@@ -77,11 +77,11 @@ def test_every_mutant_is_another_program_of_the_same_lines() -> None:
 
 def test_a_mutant_is_put_into_functions_that_are_already_held() -> None:
     """`smooth` as this file imported it has the change, and loses it again."""
+    from windtunnel.goodput.closed import smooth
     from windtunnel.goodput.conditions import CheckpointCost, Rates
-    from windtunnel.goodput.interval import smooth
 
     cost = CheckpointCost(1.0, save=5.0, flush=60.0, drag=0.0, load=0.0)
-    file = "goodput/interval.py"
+    file = "goodput/closed.py"
     every = mutants_of(file, (SRC / file).read_text(encoding="utf-8"))
     mutant = next(
         one for one in every if one.function == "smooth" and one.was.startswith("max(") and one.now.startswith("interval")

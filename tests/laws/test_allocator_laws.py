@@ -8,8 +8,7 @@ from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
-from windtunnel.memory.allocator_settings import AllocatorSettings
+from windtunnel.memory.allocator import AllocatorSettings, CachingAllocator, OutOfMemory, PoolBlock
 
 MIB = 2**20
 SIZES = st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windtunnel.compute import estimate
 from windtunnel.compute.estimate import WHOLE
 from windtunnel.compute.kernel_file import available, load
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 

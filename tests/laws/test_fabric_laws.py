@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
-from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import closed_flows
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import cluster_graph, graph_of, parse_fabric
-from windtunnel.network.simulate.collisions import loads, seconds_alone
+from windtunnel.network.simulate.traffic import loads, seconds_alone
 from windtunnel.spec import load_cluster
 
 BUILT = [

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.spec import Job, check, load_job
-from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
+from windtunnel.spec.machine import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Host, Runtime

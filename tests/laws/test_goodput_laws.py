@@ -11,10 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from random_runs import setting
 
-from windtunnel.goodput.choices import interval_choice, spare_choices
+from windtunnel.goodput.answer import interval_choice, levers, spare_choices
 from windtunnel.goodput.closed import at, steady
 from windtunnel.goodput.conditions import CheckpointCost, Conditions
-from windtunnel.goodput.levers import levers
 from windtunnel.goodput.simulate import simulate
 from windtunnel.spec.reliability import Duration, Failure
 

@@ -18,9 +18,8 @@ from step_traffic import check_bytes, makespan_on_wider, over_flow
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.dimensions import CHUNKS, Dimension, walk
 from windtunnel.network.closed.grid import grid_call
-from windtunnel.network.grids.machine import factors, grid_of
-from windtunnel.network.grids.mapping import map_axes, number_points, points_of
-from windtunnel.network.groups.grid_shape import flat_grid_group
+from windtunnel.network.grids.machine import factors, grid_of, map_axes, number_points, points_of
+from windtunnel.network.groups.shape import flat_grid_group
 from windtunnel.network.lanes.timing import seconds as run_alone
 from windtunnel.network.simulate.axis_calls import machine
 from windtunnel.network.simulate.axis_calls import plan_of as call_of
@@ -29,7 +28,7 @@ from windtunnel.predict.engines import packet as over_packet
 from windtunnel.predict.runs.equal import closed_program, engine_program
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload import Axis, build
 from windtunnel.workload.ops import Comm
 

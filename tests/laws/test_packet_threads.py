@@ -16,7 +16,7 @@ from random_jobs import jobs
 from windtunnel.api.json import to_json
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import ReplayNetwork
-from windtunnel.exports.chakra.traces import encode_trace
+from windtunnel.exports.chakra import encode_trace
 from windtunnel.formats.traces.chakra import read_trace, sources
 from windtunnel.formats.traces.chakra.node import ChakraNode
 from windtunnel.predict import Prediction, predict

@@ -112,7 +112,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 FILES: dict[str, tuple[str, ...]] = {
     "service": ("store/queue.py", "store/shelf.py", "store/backup.py", "web/guard.py", "web/tokens.py", "work/outcome.py"),
-    "spec": ("calibration.py", "layout.py", "model.py", "offload.py", "plan.py", "reliability.py", "shapes.py", "unequal.py"),
+    "spec": ("calibration.py", "model.py", "offload.py", "plan.py", "reliability.py", "shapes.py", "unequal.py"),
 }
 """Room -> those of its files that compute or decide by rules, where most do neither."""
 

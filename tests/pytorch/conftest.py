@@ -25,7 +25,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def loaded_once() -> Iterator[None]:
     """Ranks of all captures are forked from one process that has loaded PyTorch."""
-    from windtunnel.capture.server import kept_servers
+    from windtunnel.capture.run import kept_servers
 
     with kept_servers():
         yield

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS  # noqa: E402
+from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -14,7 +14,7 @@ from forked_ranks import RankForge
 
 import windtunnel as wt
 from windtunnel.base.comm import Comm
-from windtunnel.capture.server import RankServer
+from windtunnel.capture.run import RankServer
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.records.capture_file import EntryKind, steps_of
 from windtunnel.records.sections import Section

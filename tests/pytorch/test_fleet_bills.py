@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 
 from tests.faults.recovery.kept import KeptJob
 from windtunnel.cli import app
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.plan import RecoveryPolicy
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("own_script.py")

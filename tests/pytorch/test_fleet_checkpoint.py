@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from windtunnel.cli import app  # noqa: E402
-from windtunnel.fleet.checkpoint.flush_process import query_process  # noqa: E402
+from windtunnel.fleet.checkpoint.flush_manager import query_process  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
-from windtunnel.fleet.checkpoint.memory.ipc import socket_names, socket_prefix  # noqa: E402
+from windtunnel.fleet.checkpoint.memory import socket_names, socket_prefix  # noqa: E402
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
@@ -308,7 +308,7 @@ def test_tensors_that_do_not_lie_in_a_row_are_saved_as_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_pieces_are_copied_once_each_whoever_takes_them(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.fleet.checkpoint.memory import staging
+    from windtunnel.fleet.checkpoint import staging
 
     monkeypatch.setattr(staging, "PIECE", 1000)
     sources = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (0, 1, 999, 1000, 1001, 123_457)]

@@ -19,7 +19,6 @@ from windtunnel.base.errors import FileError, SpecError  # noqa: E402
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
 from windtunnel.fleet.checkpoint.export import export_weights  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
-from windtunnel.fleet.checkpoint.layout import pack_object  # noqa: E402
 from windtunnel.fleet.checkpoint.manifest import (  # noqa: E402
     METADATA,
     Manifest,
@@ -27,7 +26,8 @@ from windtunnel.fleet.checkpoint.manifest import (  # noqa: E402
     hash_of,  # noqa: E402
     read_manifest,
 )
-from windtunnel.fleet.checkpoint.memory.ipc import packet_socket, receive_message, send_message, socket_prefix  # noqa: E402
+from windtunnel.fleet.checkpoint.memory import packet_socket, receive_message, send_message, socket_prefix  # noqa: E402
+from windtunnel.fleet.checkpoint.staging import pack_object  # noqa: E402
 from windtunnel.fleet.checkpoint.states import RandomState  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from windtunnel.fleet.diagnose import collectives
-from windtunnel.fleet.diagnose.registry import run_test
-from windtunnel.fleet.diagnose.result import DiagnosedDevice, SelfTestOptions
+from windtunnel.fleet.diagnose.registry import DiagnosedDevice, SelfTestOptions, run_test
 from windtunnel.fleet.wire.sockets import free_port
 
 pytestmark = pytest.mark.torch

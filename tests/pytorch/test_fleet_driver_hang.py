@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cryptography")
 
 from tests.faults.recovery.kept import KeptJob
-from windtunnel.fleet.driver.snapshot import DetectionLimits
+from windtunnel.fleet.driver.detect import DetectionLimits
 
 pytestmark = pytest.mark.torch
 

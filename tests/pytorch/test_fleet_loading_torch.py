@@ -21,7 +21,7 @@ from windtunnel.fleet.loading.loader import (  # noqa: E402
     SharedLoader,  # noqa: E402
     place_in_mesh,
 )
-from windtunnel.fleet.loading.serialization import pack, unpack  # noqa: E402
+from windtunnel.fleet.loading.workers import pack, unpack  # noqa: E402
 
 names = itertools.count()
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from tests.faults.recovery.rejoin import events, rejoining_job, seconds_to_step
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet import PerRank, RandomState, RecoveryError, train_through_faults
-from windtunnel.fleet.driver.policy import FRUITLESS_REJOINS, RecoveryDecision, ranks_to_rejoin
+from windtunnel.fleet.driver.plan import FRUITLESS_REJOINS, RecoveryDecision, ranks_to_rejoin
 from windtunnel.fleet.recovery import HeldSteps, _Memory, _Recovery, choose_step
 from windtunnel.fleet.wire.messages import RankReport
 

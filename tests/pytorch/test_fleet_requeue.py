@@ -15,7 +15,7 @@ pytest.importorskip("cryptography")
 from tests.faults.recovery.kept import KeptJob, hurt
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.node_probes import process_state
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.plan import RecoveryPolicy
 from windtunnel.fleet.driver.serve import Driver
 
 pytestmark = pytest.mark.torch

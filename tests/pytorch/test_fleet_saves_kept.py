@@ -15,7 +15,7 @@ pytest.importorskip("cryptography")
 
 from tests.faults.recovery.kept import PRELOAD, KeptJob
 from windtunnel.fleet.checkpoint.folder import steps_in
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.plan import RecoveryPolicy
 from windtunnel.records.checkpoint_events import lost_saves
 
 pytestmark = pytest.mark.torch

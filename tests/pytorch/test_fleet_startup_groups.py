@@ -19,9 +19,12 @@ pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from windtunnel.fleet.startup.layout import parse_mesh  # noqa: E402
+from windtunnel.fleet.startup.layout import (  # noqa: E402
+    ordered_counts,
+    parse_mesh,  # noqa: E402
+    torch_counts,
+)
 from windtunnel.fleet.startup.measure import StartCase, measure, servers  # noqa: E402
-from windtunnel.fleet.startup.operation_counts import ordered_counts, torch_counts  # noqa: E402
 
 NEEDS_REDIS = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 CASES = [

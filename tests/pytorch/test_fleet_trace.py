@@ -52,7 +52,7 @@ def test_a_rank_that_trains_takes_a_trace_of_its_next_steps(tmp_path: Path) -> N
 
 
 def test_a_request_that_cannot_be_read_ends_no_training(tmp_path: Path) -> None:
-    from windtunnel.fleet.watch.traces import TraceTaker
+    from windtunnel.fleet.watch.answers import TraceTaker
 
     (tmp_path / FOLDER).mkdir()
     ask_path(tmp_path, 0).write_text("{", encoding="utf-8")
@@ -63,7 +63,7 @@ def test_a_request_that_cannot_be_read_ends_no_training(tmp_path: Path) -> None:
 def test_a_profiler_that_is_taken_is_told(tmp_path: Path) -> None:
     from torch.profiler import profile
 
-    from windtunnel.fleet.watch.traces import TraceTaker
+    from windtunnel.fleet.watch.answers import TraceTaker
 
     (tmp_path / FOLDER).mkdir()
     ask_path(tmp_path, 0).write_text('{"steps": 1}', encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from jobs import make_job
 
 from windtunnel.memory import dumps, snapshot
-from windtunnel.memory.replay import replay_pool
+from windtunnel.memory.over_time import replay_pool
 from windtunnel.workload import build
 
 viewer = pytest.importorskip("torch.cuda._memory_viz")

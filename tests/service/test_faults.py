@@ -20,9 +20,8 @@ from sqlalchemy import select
 
 from tests.service.served import PATIENCE, ServedProcess, error_of
 from windtunnel.service.settings import ServiceSettings
-from windtunnel.service.store.database import Database
+from windtunnel.service.store.database import Database, jobs
 from windtunnel.service.store.queue import JobQueue
-from windtunnel.service.store.tables import jobs
 
 JOB = "llama3-8b-8xh100"
 LONG: dict[str, Any] = {"fabric": "fat_tree:k=16,link=400Gb/s", "flows": "all_to_all:bytes=1GiB", "network": "packet"}

@@ -10,9 +10,8 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import app
-from windtunnel.service.questions.offered import NOT_OFFERED, OUTPUTS, TAKES_NO_JSON, WITHHELD, offered_verb, offered_verbs
-from windtunnel.service.questions.question import ask_question
-from windtunnel.service.web.openapi import describe
+from windtunnel.service.questions import NOT_OFFERED, OUTPUTS, TAKES_NO_JSON, WITHHELD, ask_question, offered_verb, offered_verbs
+from windtunnel.service.web.api import describe
 
 
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from sqlalchemy import update
 from tests.service.served import PATIENCE, ServedProcess, error_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import open_database
+from windtunnel.service.store.database import jobs, open_database
 from windtunnel.service.store.queue import (
     JobQueue,
     KeptAnswer,
@@ -30,11 +30,9 @@ from windtunnel.service.store.queue import (
     work_after,
 )
 from windtunnel.service.store.shelf import AuditRow, Shelf
-from windtunnel.service.store.tables import jobs
 from windtunnel.service.web.errors import RequestError, error_response
+from windtunnel.service.web.guard import SeenRequest, proxy_sign_on, without_secrets
 from windtunnel.service.web.log import LogFormatter, is_worth_a_line, log_request
-from windtunnel.service.web.seen import SeenRequest, without_secrets
-from windtunnel.service.web.sign_on import proxy_sign_on
 from windtunnel.service.web.tokens import Asker, Tokens, add_token, list_tokens, read_tokens, revoke_tokens
 
 JOB = "llama3-8b-8xh100"

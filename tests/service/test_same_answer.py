@@ -16,7 +16,7 @@ import pytest
 import windtunnel as wt
 from tests.service.served import ServedProcess
 from windtunnel.cli import main
-from windtunnel.service.questions.question import ask_question
+from windtunnel.service.questions import ask_question
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"model.layers": 2, "plan.seq": 512}

@@ -18,10 +18,8 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.service.settings import ServiceSettings
 from windtunnel.service.store.backup import back_up, restore_copy
 from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import Database, database_url, open_database
-from windtunnel.service.store.migrate import revisions, upgrade
+from windtunnel.service.store.database import Database, database_url, jobs, meta, open_database, revisions, upgrade
 from windtunnel.service.store.shelf import AuditRow, Shelf
-from windtunnel.service.store.tables import jobs, meta
 
 JOB = "llama3-8b-8xh100"
 

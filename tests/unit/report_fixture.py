@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.memory.result import StageMemory
 from windtunnel.predict.prediction import KernelRow, Prediction, Span
 from windtunnel.spec.job import Job
-from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
+from windtunnel.spec.machine import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Host, Runtime

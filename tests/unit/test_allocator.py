@@ -7,8 +7,7 @@ import math
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, Pool, PoolBlock, PoolSegment
-from windtunnel.memory.allocator_settings import AllocatorSettings, settings_of
+from windtunnel.memory.allocator import AllocatorSettings, CachingAllocator, OutOfMemory, Pool, PoolBlock, PoolSegment, settings_of
 
 KIB, MIB = 2**10, 2**20
 

@@ -12,7 +12,7 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.formats.jobs.huggingface.mixtures import pattern
+from windtunnel.formats.jobs.huggingface.hybrids import pattern
 from windtunnel.formats.jobs.scripts.command import words
 from windtunnel.spec import load_job
 

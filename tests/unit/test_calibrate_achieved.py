@@ -15,7 +15,7 @@ from windtunnel.cli import app
 from windtunnel.network import collective, flat_group
 from windtunnel.records.measured_calls import CallTable, MeasuredCall
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Achieved, Cluster
+from windtunnel.spec.machine import Achieved, Cluster
 
 SIZES = [2**power for power in range(10, 33, 2)]
 

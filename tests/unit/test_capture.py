@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windtunnel.api.capture import peak_of
-from windtunnel.api.captured_memory import HeldByModule, moments_of
+from windtunnel.api.capture import HeldByModule, moments_of, peak_of
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.capture.launch import script_of, variables_of
 from windtunnel.capture.run import card_of, different_ranks
-from windtunnel.exports.chakra.graphs import graph_traces
+from windtunnel.exports.chakra import graph_traces
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.captured import LAUNCH, graph_of_captured, shapes_of
 from windtunnel.records.capture_file import ENTRY, STEP, CapturedRank, EntryKind, read_captured, steps_of, write_captured

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from windtunnel.api.against import against
-from windtunnel.api.capture import read_capture
-from windtunnel.api.captured_memory import passes_of_entries
+from windtunnel.api.capture import passes_of_entries, read_capture
 from windtunnel.api.captured_whatif import what_if_captured
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main

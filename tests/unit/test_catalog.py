@@ -22,7 +22,7 @@ from windtunnel.spec import (
     match_gpu,
     names,
 )
-from windtunnel.spec.loading.catalog import KINDS, ROOT
+from windtunnel.spec.loading.files import KINDS, ROOT
 from windtunnel.workload import active_parameters, parameter_count
 
 BILLION = 1e9

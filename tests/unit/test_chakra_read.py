@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.exports.chakra.traces import encode_trace
+from windtunnel.exports.chakra import encode_trace
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.traces.chakra import read_trace, sources

@@ -12,7 +12,7 @@ import typer
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.base.units import parse_days, parse_hertz, parse_watts, parse_whole
 from windtunnel.cli import app, main
-from windtunnel.cli.shared.machines import split_list
+from windtunnel.cli.shared.amounts import split_list
 from windtunnel.cli.shared.verbs import SHORT, spell_short
 from windtunnel.jobs.load import load_described_job
 from windtunnel.spec import load_cluster

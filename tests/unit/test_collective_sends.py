@@ -13,9 +13,8 @@ from windtunnel.cli import main
 from windtunnel.engine.lanes import ALL
 from windtunnel.network import flat_group
 from windtunnel.network.lanes.build import join, lanes_of, lanes_of_sends
-from windtunnel.network.lanes.listing import transfers
 from windtunnel.network.lanes.send_files import Sends, csv_of, from_rows, read_sends, rows_of
-from windtunnel.network.lanes.timing import seconds
+from windtunnel.network.lanes.timing import seconds, transfers
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

@@ -15,7 +15,7 @@ from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.training import training_factor
 from windtunnel.predict.answer.notes import assumptions
 from windtunnel.spec import load_job
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 

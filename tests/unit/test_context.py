@@ -10,11 +10,11 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.memory.walk import block_needs
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.shape import rows_of
 from windtunnel.predict import predict
 from windtunnel.spec import Job
 from windtunnel.workload import Axis, Comm, Kind, Phase, build, hardware_flops, model_flops
-from windtunnel.workload.blocks.ring import seen_by
+from windtunnel.workload.blocks.context import seen_by
 
 SEQ, HEADS, GROUPS, DIM = 4096, 16, 4, 64
 KV = 2 * GROUPS * DIM * 2  # bytes of keys and values of one token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import windtunnel as wt
-from windtunnel.jobs.design_fields import DesignFields
+from windtunnel.jobs.search_space import DesignFields
 
 optuna = pytest.importorskip("optuna")
 

@@ -12,10 +12,9 @@ from windtunnel.cli import main
 from windtunnel.exports.exporters import Written, exporter_of
 from windtunnel.exports.tables import different
 from windtunnel.formats import from_arguments
-from windtunnel.formats.jobs.deepspeed.configuration import import_table as from_deepspeed
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
+from windtunnel.formats.jobs.deepspeed import import_table as from_deepspeed
+from windtunnel.formats.jobs.imported import Imported, Stated
+from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, load_job, names
 
 PLAN = ("tp", "pp", "cp", "vpp", "micro_batch", "global_batch", "seq", "sequence_parallel", "ep")

@@ -17,7 +17,7 @@ from windtunnel.exports.tables import differences, leaves, rewrite
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.spec import load_job
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import toml_lines
 
 
 def _titan(seed: int) -> dict[str, Any]:

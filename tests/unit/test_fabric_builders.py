@@ -14,10 +14,10 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, check, rou
 from windtunnel.network.fabrics import BUILDERS, cluster_graph, graph_of, load_graph, parse_fabric
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
-from windtunnel.network.fabrics.drawn.drawing import GroupPorts
+from windtunnel.network.fabrics.drawn import GroupPorts
 from windtunnel.network.simulate.paths import add_switches
 from windtunnel.spec import load_cluster, load_fabric
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 
 
 def up_of(graph: Graph, name: str) -> float:

@@ -13,15 +13,14 @@ import pytest
 from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
 from windtunnel.base.rng import Draws
 from windtunnel.cli import main
-from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import closed_flows
 from windtunnel.engine.packet import LossRecovery, Spread
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
-from windtunnel.network.flows.as_json import flows_json
 from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flows
-from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, run_flows
-from windtunnel.network.simulate.collisions import collisions
+from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, flows_json, run_flows
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.network.simulate.traffic import collisions
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
 

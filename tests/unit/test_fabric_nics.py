@@ -7,7 +7,7 @@ import pytest
 from windtunnel.jobs.load import load_described_job
 from windtunnel.predict import predict
 from windtunnel.spec import load_cluster, load_job, names
-from windtunnel.spec.loading.catalog import entry
+from windtunnel.spec.loading.files import entry
 
 GBIT = 1e9 / 8
 

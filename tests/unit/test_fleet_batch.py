@@ -15,20 +15,23 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import (
+    MOST_ROWS,
     OPEN_ROWS,
     ROWS,
     SUMMARIES,
     Batch,
+    BatchHead,
     BatchMeta,
     BatchTable,
     RankBeat,
+    add_checksum,
     decode,
     encode,
     head_of,
+    pack,
     summarise,
+    unpack,
 )
-from windtunnel.fleet.batch.columns import MOST_ROWS, pack, unpack
-from windtunnel.fleet.batch.message import BatchHead, add_checksum
 
 WHOLE = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-300, 300), st.just(7))
 

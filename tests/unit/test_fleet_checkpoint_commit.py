@@ -19,12 +19,13 @@ from windtunnel.fleet.checkpoint.commit import (
     acknowledge,
     claim_folder,
     collect_acknowledgements,
+    collect_garbage,
     commit,
+    deletable_steps,
     mark_gone,
 )
 from windtunnel.fleet.checkpoint.folder import LATEST, FoundStep, committed_steps, step_folder, steps_in
 from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hash_errors, hash_of, manifest_from, read_manifest
-from windtunnel.fleet.checkpoint.retention import collect_garbage, deletable_steps
 
 
 def save_of(folder: Path, step: int, attempt: str = "aa", world: int = 2) -> Save:

@@ -18,9 +18,8 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import app
 from windtunnel.fleet.api import delete_steps, verify_steps
 from windtunnel.fleet.checkpoint.commit import Save, SaveError
-from windtunnel.fleet.checkpoint.folder import LATEST, OWNER
+from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, StoreError
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile
-from windtunnel.fleet.checkpoint.paths.store_path import StoreError
 from windtunnel.fleet.checkpoint.stores.local_folder import LocalFolder, storage_at, storage_of_job
 from windtunnel.fleet.checkpoint.stores.object_store import Lineage, ObjectStore
 

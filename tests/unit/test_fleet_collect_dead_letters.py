@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from fleet_collectors import Server, batch_of, collecting
 
-from windtunnel.fleet.batch import encode
-from windtunnel.fleet.batch.message import HEAD_BYTES, head_of
+from windtunnel.fleet.batch import HEAD_BYTES, encode, head_of
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.collect.compact import dead_letters
 from windtunnel.fleet.collect.log import FRAME, DamagedSpan, frames

@@ -19,8 +19,8 @@ import pytest
 from fleet_collectors import Server, batch_of, collecting
 
 from windtunnel.fleet.batch import encode
-from windtunnel.fleet.collector_client import CollectorClient
-from windtunnel.fleet.wire.local_tokens import TOKEN, folder_token, local_token, publish_token
+from windtunnel.fleet.recorded import CollectorClient
+from windtunnel.fleet.wire.secrets import TOKEN, folder_token, local_token, publish_token
 
 NOBODY = 65534
 HALF = b"POST /v1/batches HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -139,7 +139,7 @@ def test_tls_that_does_not_begin_is_closed(tmp_path: Path) -> None:
 
 ASK = """
 import http.client, os, sys
-from windtunnel.fleet.wire.local_tokens import local_token
+from windtunnel.fleet.wire.secrets import local_token
 "127.0.0.1".encode("idna")  # imported while it may be
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 assert local_token("http://127.0.0.1:{port}") is None

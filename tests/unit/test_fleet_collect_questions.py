@@ -14,7 +14,7 @@ from fleet_collectors import Server, batch_of, collecting
 
 from windtunnel.fleet.batch import encode
 from windtunnel.fleet.collect import open_run
-from windtunnel.fleet.collector_client import ENDLESS, CollectorClient
+from windtunnel.fleet.recorded import ENDLESS, CollectorClient
 
 LONG = 60
 """Seconds for what takes one on an idle machine."""

@@ -19,7 +19,7 @@ from fleet_collectors import Server, batch_of, collecting
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.fleet.batch import encode
-from windtunnel.fleet.collector_client import CollectorClient
+from windtunnel.fleet.recorded import CollectorClient
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.ship import NodeShipper, ShipPolicy
 from windtunnel.fleet.ship.post import connection_to, secrets_at

@@ -19,11 +19,11 @@ from tests.helpers.fleet_rings import written
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.fleet.collect import open_run
-from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
-from windtunnel.fleet.findings.waits import match_collectives, match_sends, waits_of_ranks
+from windtunnel.fleet.findings.steps import match_collectives, match_sends, waits_of_ranks
 from windtunnel.fleet.monitor import killed_ranks, stall_report
+from windtunnel.fleet.recorded import CollectorClient
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.ship import ShipPolicy

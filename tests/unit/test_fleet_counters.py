@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windtunnel.fleet.agent.gpu_health import GpuHealth
-from windtunnel.fleet.agent.nic_health import NicHealth
-from windtunnel.fleet.device_watch import DeviceWatch
-from windtunnel.fleet.findings.counters import LASTS, CounterWatch, parse_samples
+from windtunnel.fleet.agent.gpu_health import GpuHealth, NicHealth
+from windtunnel.fleet.device_watch import LASTS, CounterWatch, DeviceWatch, parse_samples
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.monitor import Alarm
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.fleet.agent.node_probes import PATTERNS, LogTail, last_exception, match_lines
-from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, describe_exit, detect
-from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
+from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, DetectionLimits, JobSnapshot, NodeSnapshot, describe_exit, detect
 from windtunnel.fleet.wire.messages import LogFinding, RankReport
 
 LIMITS = DetectionLimits(step=(0.1, 0.2))

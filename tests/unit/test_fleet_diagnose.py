@@ -14,11 +14,10 @@ import pytest
 
 from tests.faults.network import Machines, can_make_networks
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.fleet.diagnose import nic_loopback, tcp
+from windtunnel.fleet.diagnose import network
 from windtunnel.fleet.diagnose.__main__ import main
 from windtunnel.fleet.diagnose.bisect import Round, bisect
-from windtunnel.fleet.diagnose.registry import TESTS, run_test
-from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions, run_and_judge
+from windtunnel.fleet.diagnose.registry import TESTS, MeasuredFigure, NotApplicableError, SelfTestOptions, run_and_judge, run_test
 from windtunnel.fleet.wire.sockets import free_port
 
 SHORT = SelfTestOptions(seconds=0.05, size=1 << 20)
@@ -49,7 +48,7 @@ def test_it_measures_and_says_on_what() -> None:
 
 
 def test_tcp_over_loopback_is_not_taken_for_a_nic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nic_loopback, "PROGRAM", "no-such-program")
+    monkeypatch.setattr(network, "PROGRAM", "no-such-program")
     for options in (SHORT, replace(SHORT, expect=1.0)):
         result = run_test("nic-loopback", options)
         assert result.status == 3
@@ -61,9 +60,9 @@ def test_tcp_over_loopback_is_not_taken_for_a_nic(monkeypatch: pytest.MonkeyPatc
 def test_perftests_table_is_read() -> None:
     """Columns of ib_write_bw --report_gbits: bytes, iterations, peak, average, messages."""
     text = " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n 65536 185600 0.00 389.20 0.742\n"
-    assert nic_loopback.bandwidth_of(text) == pytest.approx(389.20e9 / 8)
+    assert network.bandwidth_of(text) == pytest.approx(389.20e9 / 8)
     with pytest.raises(RuntimeError, match="no rate"):
-        nic_loopback.bandwidth_of("Couldn't connect")
+        network.bandwidth_of("Couldn't connect")
 
 
 @pytest.mark.parametrize(
@@ -117,15 +116,15 @@ def test_a_stranger_is_refused_and_the_peer_is_not() -> None:
     got: list[float] = []
 
     def take() -> None:
-        with tcp.server(taking) as connection:
-            got.append(tcp.pull(connection))
+        with network.server(taking) as connection:
+            got.append(network.pull(connection))
 
     thread = threading.Thread(target=take)
     thread.start()
-    with tcp.client(replace(taking, peer=taking.listen, key="another")) as connection:
+    with network.client(replace(taking, peer=taking.listen, key="another")) as connection:
         assert connection.recv(1) == b""  # closed
-    with tcp.client(replace(taking, peer=taking.listen)) as connection:
-        tcp.push(connection, 0.05)
+    with network.client(replace(taking, peer=taking.listen)) as connection:
+        network.push(connection, 0.05)
     thread.join(60)
     assert len(got) == 1
 

@@ -11,8 +11,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.agent.agent import read_rank_status
 from windtunnel.fleet.agent.node_probes import RingProbe
-from windtunnel.fleet.driver.detect import detect, errors_at_exit
-from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits, JobSnapshot, NodeSnapshot
+from windtunnel.fleet.driver.detect import DetectedFault, DetectionLimits, JobSnapshot, NodeSnapshot, detect, errors_at_exit
 from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_stall_culprits
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path

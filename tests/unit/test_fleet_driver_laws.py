@@ -12,8 +12,7 @@ from fleet_world import World, virtual
 from hypothesis import example, given, note
 from hypothesis import strategies as st
 
-from windtunnel.fleet.driver.plan import JobPlan
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.plan import JobPlan, RecoveryPolicy
 from windtunnel.records.incidents import Incident, read_incidents
 
 RESTARTS = ("retry", "replace", "shrink")

@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 
 from windtunnel.fleet.agent.node_probes import link_drops, own_addresses
+from windtunnel.fleet.driver.detect import DetectedFault, DetectionLimits
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits
 from windtunnel.fleet.driver.stall import broken_pair, name_faulty_node
 from windtunnel.fleet.wire.messages import AgentBeat, LogFinding, RankReport
 from windtunnel.fleet.wire.secrets import Secrets

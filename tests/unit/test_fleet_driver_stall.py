@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.stall import name_stall_culprits
 from windtunnel.fleet.wire.messages import OrderAnswer, PendingReport, RankStatus
 

@@ -13,8 +13,8 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.failures import failure_of, failure_text
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.hang import find_mismatches
 from windtunnel.fleet.findings.liveness import Beat, HangWatch, diagnose_failure, diagnose_stall, group_labels
-from windtunnel.fleet.findings.mismatch import find_mismatches
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.fleet.ring import RingMeta, RingReader, RingWriter, append_end
@@ -198,7 +198,7 @@ def test_torchruns_error_file_is_written_once(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_launcher_says_how_its_child_ended_in_the_childs_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.fleet.watch.children import note_exit
+    from windtunnel.fleet.watch.ends import note_exit
 
     monkeypatch.setenv("WINDTUNNEL_FLEET_DIR", str(tmp_path))
     monkeypatch.setenv("WINDTUNNEL_FLEET_RUN", "job")
@@ -221,27 +221,27 @@ def test_a_kill_is_put_down_to_memory_where_the_kernel_says_so_of_its_process_or
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other jobs of the machine run out of memory too: their kills, in other cgroups, say nothing of this one."""
-    from windtunnel.fleet.watch import children
+    from windtunnel.fleet.watch import ends
 
     events, log = tmp_path / "memory.events", tmp_path / "kmsg"
     events.write_text("oom 3\noom_kill 2\n")
     log.write_text("6,1,1,-;Out of memory: Killed process 4242 (python) total-vm:1kB\n")
-    facts = children.memory_facts(events)
+    facts = ends.memory_facts(events)
     path = tmp_path / "rank-000000.ring"
-    monkeypatch.setattr(children, "_KERNEL_LOG", log)
-    assert children._memory_text(4242, facts, log) == "the kernel killed it because memory ran out"
-    assert children._memory_text(424, facts, log) == ""  # another process of the machine, and none of the cgroup
+    monkeypatch.setattr(ends, "_KERNEL_LOG", log)
+    assert ends._memory_text(4242, facts, log) == "the kernel killed it because memory ran out"
+    assert ends._memory_text(424, facts, log) == ""  # another process of the machine, and none of the cgroup
     events.write_text("oom 4\noom_kill 3\n")
     told = "the kernel has killed a process of its cgroup since it began, because memory ran out"
-    assert children._memory_text(424, facts, log) == children._memory_text(424, facts, tmp_path / "none") == told
-    assert children._memory_text(424, {}, log) == "" and children.memory_facts(tmp_path / "none") == {}
+    assert ends._memory_text(424, facts, log) == ends._memory_text(424, facts, tmp_path / "none") == told
+    assert ends._memory_text(424, {}, log) == "" and ends.memory_facts(tmp_path / "none") == {}
     meta = RingMeta("job", 0, 1, 0, "here", 424, "cpu", 0, 64, facts)
-    assert children._signal_text(path, signal.SIGKILL, meta) == f"SIGKILL ({told})"
+    assert ends._signal_text(path, signal.SIGKILL, meta) == f"SIGKILL ({told})"
     path.with_suffix(".fault").write_text(
         'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "/srv/job/train.py", line 10 in load\n'
         '  File "/srv/job/train.py", line 65 in <module>\n'
     )
-    assert children._signal_text(path, signal.SIGABRT, meta) == "SIGABRT (train.py:10 in load)"
+    assert ends._signal_text(path, signal.SIGABRT, meta) == "SIGABRT (train.py:10 in load)"
 
 
 def test_a_launcher_s_signals_are_no_cause_of_a_rank_that_did_not_find_the_others() -> None:

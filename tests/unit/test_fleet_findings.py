@@ -16,9 +16,8 @@ from windtunnel.fleet.findings.clocks import end_times
 from windtunnel.fleet.findings.decline import _less_sure, _rise_chance, decline, fading_machines
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.no_core import starved_ranks
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
-from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks
+from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, join_sections
 

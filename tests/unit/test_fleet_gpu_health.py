@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from fleet_world import World, virtual
 
-from windtunnel.fleet.agent.gpu_health import LASTS, GpuHealth
-from windtunnel.fleet.agent.nic_health import COUNTERS, NicHealth
-from windtunnel.fleet.driver.plan import JobPlan
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
+from windtunnel.fleet.agent.gpu_health import COUNTERS, LASTS, GpuHealth, NicHealth
+from windtunnel.fleet.driver.detect import DetectedFault
+from windtunnel.fleet.driver.plan import JobPlan, RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import read_incidents
 
 

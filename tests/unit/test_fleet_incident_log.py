@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import IncidentSeconds, read_incidents
 
 

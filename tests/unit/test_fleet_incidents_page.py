@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from windtunnel.cli import app
-from windtunnel.draw.page.lanes import LEFT, WIDE
+from windtunnel.draw.page.painters import LEFT, WIDE
 from windtunnel.draw.page.sheet import page
 from windtunnel.goodput.incidents_sheet import incidents_sheet
 from windtunnel.goodput.measured import FleetRun, twin

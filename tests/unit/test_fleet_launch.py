@@ -19,9 +19,8 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.launch.command import run_command
+from windtunnel.fleet.launch.command import LAUNCHES, RunFolder, run_command
 from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
-from windtunnel.fleet.launch.run_folder import LAUNCHES, RunFolder
 from windtunnel.fleet.launch.sidecars import BesideLimits, Sidecars
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingWriter

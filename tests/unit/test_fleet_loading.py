@@ -18,8 +18,7 @@ import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.loading.loader import NodePlace, SharedLoader
-from windtunnel.fleet.loading.sample_order import EpochOrder
-from windtunnel.fleet.loading.serialization import ReaderError, pack, stack, unpack
+from windtunnel.fleet.loading.workers import EpochOrder, ReaderError, pack, stack, unpack
 
 names = itertools.count()
 LONG = 60.0

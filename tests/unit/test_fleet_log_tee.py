@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.fleet.agent.process_title import room_argument
+from windtunnel.fleet.agent.keeper import room_argument
 from windtunnel.fleet.driver.node_logs import LONGEST, LogTee
 
 
@@ -60,7 +60,7 @@ def test_a_long_line_is_cut(tmp_path: Path, logs: Path) -> None:
 
 PROGRAM = """
 import os, sys, time
-from windtunnel.fleet.agent.process_title import set_title
+from windtunnel.fleet.agent.keeper import set_title
 set_title(["keeper"], final=False)
 if os.fork() == 0:
     set_title(["python", "train.py", "--steps", "12 0", "é"] if len(sys.argv) < 3 else ["python", "x" * 5000])

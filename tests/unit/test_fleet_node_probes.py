@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windtunnel.fleet.memory_groups import memory_events_path, memory_kills
+from windtunnel.fleet.watch.ends import memory_events_path, memory_kills
 
 GROUPS = "9:name=systemd:/\n4:memory:/jobs/one\n0::/jobs/two\n"
 

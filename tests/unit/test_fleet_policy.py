@@ -10,9 +10,9 @@ from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
+from windtunnel.fleet.driver.detect import DetectedFault
+from windtunnel.fleet.driver.plan import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
 from windtunnel.fleet.driver.serve import DriverStore, FencedError
-from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import Class
 
 NODES = ("n0", "n1", "n2")

@@ -11,8 +11,7 @@ from tests.helpers.fleet_synthetic import CLEAN, RareFault, draw_clean_job, draw
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.history import StepHistory, load_history
 from windtunnel.fleet.findings.judge import Judgement, judge
-from windtunnel.fleet.findings.rare import rare_causes
-from windtunnel.fleet.findings.step_times import step_times
+from windtunnel.fleet.findings.rare import rare_causes, step_times
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.fleet.show import alarm_lines

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from fleet_world import World, virtual
 
-from windtunnel.fleet.driver.plan import JobPlan, requeued_state
-from windtunnel.fleet.driver.policy import RecoveryPolicy
-from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
+from windtunnel.fleet.driver.plan import JobPlan, RecoveryPolicy, requeued_state
+from windtunnel.fleet.engines.slurm import is_requeued, requeue, requeueable_job
 from windtunnel.records.incidents import read_incidents
 
 SCONTROL = """#!{python}

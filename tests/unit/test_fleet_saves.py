@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.text import clean
-from windtunnel.fleet.checkpoint.commit import claim_folder, name_latest
+from windtunnel.fleet.checkpoint.commit import claim_folder, name_latest, remove_leftovers
 from windtunnel.fleet.checkpoint.folder import LATEST, folder_problem, step_folder, tmp_folder
-from windtunnel.fleet.checkpoint.retention import remove_leftovers
-from windtunnel.fleet.driver.incident_log import IncidentLog
+from windtunnel.fleet.driver.incident_log import IncidentLog, SaveWatch
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.save_watch import SaveWatch
 from windtunnel.records.checkpoint_events import CheckpointEvent, SaveRecord, lost_saves, save_record
 from windtunnel.records.incidents import read_incidents
 

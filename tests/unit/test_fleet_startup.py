@@ -7,8 +7,16 @@ from itertools import product
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
-from windtunnel.fleet.startup.layout import make_layout, parse_mesh
-from windtunnel.fleet.startup.operation_counts import Operations, connections, memberships, ordered_counts, peers, torch_counts
+from windtunnel.fleet.startup.layout import (
+    Operations,
+    connections,
+    make_layout,
+    memberships,
+    ordered_counts,
+    parse_mesh,
+    peers,
+    torch_counts,
+)
 from windtunnel.fleet.startup.start_law import StartLaw, StartPoint, fit
 
 

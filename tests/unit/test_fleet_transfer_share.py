@@ -7,7 +7,7 @@ import pytest
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.transfer_share import transfers_of_a_step
+from windtunnel.fleet.findings.slow_links import transfers_of_a_step
 from windtunnel.records.sections import Section, Sections, join_sections
 from windtunnel.runs.fleet.show import without_findings
 

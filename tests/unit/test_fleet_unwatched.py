@@ -17,16 +17,15 @@ from typing import Any
 import pytest
 
 from windtunnel.fleet import event_log, fence
-from windtunnel.fleet.driver.environment import FILE, keep_environment, restore_environment
 from windtunnel.fleet.driver.incident_log import IncidentLog
-from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.plan import FILE, JobState, keep_environment, restore_environment
 from windtunnel.fleet.driver.serve import _last_alive
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import COLLECTED
 from windtunnel.fleet.monitor import DiskWatch
 from windtunnel.fleet.sources import run_folder
-from windtunnel.fleet.wire.local_tokens import runtime_folder
+from windtunnel.fleet.wire.secrets import runtime_folder
 from windtunnel.records.incidents import Incident
 
 FLEET = Path(fence.__file__).parent
@@ -117,8 +116,8 @@ def test_a_closed_standard_error_does_not_matter(monkeypatch: pytest.MonkeyPatch
 
 
 OUTSIDE = {
-    "api.py register_at_fork", "session.py register", "session.py Thread", "modules.py register_forward_pre_hook",
-    "modules.py register_forward_hook", "steps.py register_optimizer_step_pre_hook", "steps.py register_optimizer_step_post_hook",
+    "api.py register_at_fork", "session.py register", "session.py Thread", "steps.py register_forward_pre_hook",
+    "steps.py register_forward_hook", "steps.py register_optimizer_step_pre_hook", "steps.py register_optimizer_step_post_hook",
     "resume.py register_optimizer_step_post_hook", "api.py register_optimizer_step_pre_hook", "calls.py add_done_callback",
 }  # fmt: skip
 """Where others are handed functions of the monitor besides `Patches.wrap`: each must be made by a fence."""

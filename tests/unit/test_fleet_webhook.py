@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook, WebhookLimits, _event_of, webhook_address

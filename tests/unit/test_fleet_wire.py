@@ -17,11 +17,9 @@ import msgspec
 import pytest
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.driver.detect import DetectionLimits
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectionLimits
-from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.connect import READ_BYTES, connect, listen
-from windtunnel.fleet.wire.guard import is_inside, refusal
+from windtunnel.fleet.wire.channel import READ_BYTES, STRANGER_LIMIT, Channel, connect, listen
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
     AskRankStatus,
@@ -34,6 +32,8 @@ from windtunnel.fleet.wire.messages import (
     RunTest,
     StartRanks,
     Welcome,
+    is_inside,
+    refusal,
 )  # fmt: skip
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 

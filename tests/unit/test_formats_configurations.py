@@ -11,8 +11,8 @@ import pytest
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
 from windtunnel.formats import from_arguments, from_deepspeed, from_torchtitan, import_job
-from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.deepspeed import implied_ranks
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.spec import load_job
 
 ZERO3: dict[str, Any] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.files import table_beside
-from windtunnel.formats.jobs import trainer_tools
+from windtunnel.formats.jobs import trainer_keys
 from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.jobs.load import load_described_job
@@ -38,11 +38,11 @@ def _read(text: str, folder: Path) -> Imported:
 def test_a_default_that_matters_is_said(name: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another default moves the job; whatever moved is named in what was assumed."""
     first = _read(SILENT[name], tmp_path)
-    own = next(tool for tool in vars(trainer_tools).values() if isinstance(tool, trainer_tools.Tool) and tool.name == name)
+    own = next(tool for tool in vars(trainer_keys).values() if isinstance(tool, trainer_keys.Tool) and tool.name == name)
     other = replace(own, **{field: not own.checkpoints if field == "checkpoints" else 2 * getattr(own, field)})
     monkeypatch.setattr("windtunnel.formats.jobs.trainer.tool_of", lambda table, form: other)
     for key in ("LLAMA_FACTORY", "SWIFT", "AXOLOTL", "TRL", "TRAINER"):
-        if getattr(trainer_tools, key) is own:
+        if getattr(trainer_keys, key) is own:
             for module in ("trainer", "trainer_keys"):
                 monkeypatch.setattr(f"windtunnel.formats.jobs.{module}.{key}", other, raising=False)
     then = _read(SILENT[name], tmp_path)
@@ -56,7 +56,7 @@ def test_a_default_that_matters_is_said(name: str, field: str, tmp_path: Path, m
 
 
 def test_every_tool_has_a_source() -> None:
-    for name, said in table_beside(trainer_tools.__file__).items():
+    for name, said in table_beside(trainer_keys.__file__).items():
         assert len(said["source"]) > 20, name
 
 

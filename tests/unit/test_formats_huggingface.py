@@ -11,7 +11,7 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
 from windtunnel.formats import from_config, import_job
 from windtunnel.formats.jobs.huggingface.config import FAMILIES
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.workload import parameter_count
 
 LLAMA: dict[str, Any] = {

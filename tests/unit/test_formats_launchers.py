@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.scripts.expansion import expr
-from windtunnel.formats.jobs.scripts.sourced import slurm_variables
+from windtunnel.formats.jobs.scripts.script_call import slurm_variables
 from windtunnel.spec import load_job
 
 TRAINED = "train.py --model_name_or_path Qwen/Qwen2.5-7B --bf16 True --per_device_train_batch_size 2 --model_max_length 2048"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.jobs.import_job import import_job
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.jobs.load import load_described_job
 
 FACTORY = {

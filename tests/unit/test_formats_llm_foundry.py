@@ -9,9 +9,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import format_of_table, import_job
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.llm_foundry import import_table as from_llm_foundry
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
 

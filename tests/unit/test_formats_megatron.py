@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import from_arguments, import_job
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.spec import load_job
 
 SMALL = (

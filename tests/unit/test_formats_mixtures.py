@@ -8,7 +8,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import from_config
-from windtunnel.formats.jobs.huggingface.mixtures import pattern
+from windtunnel.formats.jobs.huggingface.hybrids import pattern
 from windtunnel.spec import load_model
 
 DEEPSEEK: dict[str, Any] = {

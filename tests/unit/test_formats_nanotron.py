@@ -8,9 +8,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import format_of_table
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.megatron.table import import_table as from_table
 from windtunnel.formats.jobs.nanotron import import_table as from_nanotron
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
 

@@ -10,8 +10,8 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.formats import format_of_table
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.neox import import_table as from_neox
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.workload import parameter_count
 
 TWENTY: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import import_job
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.spec import load_job, load_model
 from windtunnel.workload import parameter_count
 

@@ -12,7 +12,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.machines.hardware.slurm_topology import hosts_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 TREE = """# core
 SwitchName=core Switches=spine[1-2]

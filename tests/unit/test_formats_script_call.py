@@ -11,7 +11,7 @@ import windtunnel as wt
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import app
 from windtunnel.formats import import_job
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.scripts.command import launch, words
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of
 from windtunnel.formats.jobs.servers.launch import read_launch

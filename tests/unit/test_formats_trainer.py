@@ -11,9 +11,9 @@ import pytest
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import format_of_table
 from windtunnel.formats.jobs.import_job import import_job
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.keys import split
 from windtunnel.formats.jobs.nemo_yaml import import_table as from_nemo
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.trainer import import_table as from_trainer
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.load import load_parts

@@ -17,8 +17,7 @@ from windtunnel.cli import main
 from windtunnel.exports.goal import schedule_of_job
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.goal import read_schedule
-from windtunnel.formats.traces.goal.schedule import ANY, GoalSchedule, facts_of
-from windtunnel.formats.traces.goal.text import schedule_lines
+from windtunnel.formats.traces.goal.schedule import ANY, GoalSchedule, facts_of, schedule_lines
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
 from windtunnel.spec import load_job

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 import windtunnel as wt
-from windtunnel.goodput.checkpoint import BESIDE, STOP
 from windtunnel.goodput.closed import at, steady
 from windtunnel.goodput.conditions import Conditions
-from windtunnel.goodput.of_job import conditions_of
+from windtunnel.goodput.run import BESIDE, STOP, conditions_of
 from windtunnel.goodput.simulate import simulate
 
 JOBS = {"llama3.1-405b-16384": 15.0, "megascale-175b-12288": 6.5, "llama2-70b-64xh100": 10.0}

@@ -7,14 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.goodput.choices import spare_choices
-from windtunnel.goodput.closed import at, pace_of, rates_of, steady, wall_of
+from windtunnel.goodput.answer import levers, spare_choices
+from windtunnel.goodput.closed import at, best_interval, flat_range, pace_of, rates_of, smooth, steady, trained_seconds, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
-from windtunnel.goodput.interval import best_interval, flat_range, smooth, trained_seconds
-from windtunnel.goodput.laws import failure_chance, spent
-from windtunnel.goodput.levers import levers
-from windtunnel.goodput.recovery import recoveries
-from windtunnel.goodput.spare_nodes import Wait, no_spare, waiting
+from windtunnel.goodput.recovery import Wait, failure_chance, no_spare, recoveries, spent, waiting
 from windtunnel.spec.reliability import Duration, Failure
 
 DAY = 86400.0

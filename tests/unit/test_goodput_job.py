@@ -13,14 +13,12 @@ from windtunnel.api.prediction_sheet import head_figures
 from windtunnel.base.errors import SpecError
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.goodput import run_of
-from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
-from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost
-from windtunnel.goodput.of_job import conditions_of
-from windtunnel.goodput.reasons import reasons, run_data
+from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput, reasons, run_data
+from windtunnel.goodput.run import BESIDE, STOP, checkpoint_cost, conditions_of
 from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
-from windtunnel.memory.host_copies import legs
 from windtunnel.memory.state import state_bytes_of
+from windtunnel.memory.tiers import legs
 from windtunnel.predict import predict
 from windtunnel.spec import load_job
 from windtunnel.workload import build, parameter_count

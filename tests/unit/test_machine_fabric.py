@@ -9,7 +9,7 @@ import pytest
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content, Context
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 
 def discovered(hosts: int = 4, spines: int = 1) -> str:

@@ -16,7 +16,7 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.machines.nccl.topology import node_facts, recognises
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec import load_job, load_node
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 
 def matrix(cells: dict[str, list[str]], colour: str = "") -> str:

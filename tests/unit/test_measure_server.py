@@ -26,8 +26,7 @@ from windtunnel.profile.served import client as clients
 from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer
 from windtunnel.profile.served.facts import figures_of
 from windtunnel.profile.served.loads import KINDS, loads_of
-from windtunnel.profile.served.run import FILE, run_loads
-from windtunnel.profile.served.seen import decoding_passes, prompts_behind, prompts_beside
+from windtunnel.profile.served.run import FILE, decoding_passes, prompts_behind, prompts_beside, run_loads
 from windtunnel.records import read, read_shape
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.measured_passes import COLUMNS, law_of_rows, read_passes

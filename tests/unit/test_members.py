@@ -130,7 +130,7 @@ def test_a_verb(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
     assert "one more than 41 is 42" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert json.loads(toys.windtunnel("toy", "41", "--json", "-").stdout) == {"number": 41, "sum": 42}
     assert "Adds one to a number." in toys.windtunnel("--help").stdout
-    code = "from windtunnel.service.questions.offered import offered_verb; print(offered_verb('toy').outputs)"
+    code = "from windtunnel.service.questions import offered_verb; print(offered_verb('toy').outputs)"
     offered = toys.ran(code)
     assert "page.html" in offered.stdout and "sheet.json" in offered.stdout
     assert toys.windtunnel("tay", "1").returncode == 2

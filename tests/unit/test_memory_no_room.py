@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.api.memory import report_memory
-from windtunnel.api.memory_sheet import no_room_sentence, over_time_picture
+from windtunnel.api.memory import no_room_sentence, over_time_picture, report_memory
 from windtunnel.cli import main
-from windtunnel.draw.page.areas import memory_svg
+from windtunnel.draw.page.painters import memory_svg
 from windtunnel.memory import memory_of
 from windtunnel.search.margin import usual_margin, verdict
 from windtunnel.spec import load_job

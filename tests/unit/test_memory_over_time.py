@@ -11,13 +11,13 @@ import pytest
 from jobs import make_job
 from typer.testing import CliRunner
 
-from windtunnel.api.memory_sheet import over_time_picture
+from windtunnel.api.memory import over_time_picture
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app, main
-from windtunnel.draw.page.areas import memory_svg
+from windtunnel.draw.page.painters import memory_svg
 from windtunnel.memory import PARTS, OverTime, StageMemory, memory_of, over_time
 from windtunnel.memory.lifetimes import lifetimes
-from windtunnel.memory.replay import replay_pool
+from windtunnel.memory.over_time import replay_pool
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import NAMES, pass_times

@@ -13,10 +13,10 @@ from jobs import make_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import dumps, memory_of, replay, snapshot
+from windtunnel.memory.buffers import output_bytes, passes_of
 from windtunnel.memory.habits import habits
 from windtunnel.memory.lifetimes import lifetimes, raw_gradient_bytes, shorten_order
-from windtunnel.memory.outputs import output_bytes, passes_of
-from windtunnel.memory.replay import replay_pool
+from windtunnel.memory.over_time import replay_pool
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.memory.walk import activation_walk, block_needs
@@ -177,7 +177,7 @@ def test_predict_never_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     def played(*_: Any) -> None:
         raise AssertionError("a replay")
 
-    monkeypatch.setattr(import_module("windtunnel.memory.replay"), "replay_pool", played)
+    monkeypatch.setattr(import_module("windtunnel.memory.over_time"), "replay_pool", played)
     job = make_job()
     with pytest.raises(AssertionError, match="a replay"):
         replay(build(job), memory_of(job, build(job)))

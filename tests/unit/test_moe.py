@@ -10,7 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import memory_of
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.shape import rows_of
 from windtunnel.predict import predict
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Block, Comm, Kind, Phase, Workload, build, hardware_flops, model_flops, parameter_count

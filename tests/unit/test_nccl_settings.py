@@ -8,8 +8,7 @@ import pytest
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import collective, flat_group
 from windtunnel.network.lanes.build import lanes_of
-from windtunnel.network.lanes.queue_pairs import split
-from windtunnel.network.lanes.timing import seconds
+from windtunnel.network.lanes.timing import seconds, split
 from windtunnel.network.nccl.settings import DEFAULT, as_set, list_variables, parse_settings
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm

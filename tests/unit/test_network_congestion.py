@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
-from windtunnel.engine.control import controls
+from windtunnel.engine.packet import controls
 from windtunnel.network.congestion import Ecn, load_congestion, presets
 
 GB = 1e9 / 8

@@ -16,7 +16,7 @@ from jobs import make_job
 
 import windtunnel as wt
 from windtunnel.calibrate.forward.deepep import dispatch_rows, fit_dispatch, link_of, predict_dispatch
-from windtunnel.network.closed.deepep import (
+from windtunnel.network.closed.cost import (
     MOST_RANKS,
     SCALED,
     SMS,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.shape import rows_of
 from windtunnel.workload.ops import Axis
 
 SIZES = {"tp": 2, "cp": 2, "dp": 3, "pp": 2}

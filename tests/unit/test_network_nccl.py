@@ -12,7 +12,7 @@ from windtunnel.network import collective, flat_group
 from windtunnel.network.groups.bandwidth import _CUBE_RINGS, group_links
 from windtunnel.network.nccl.channels import graph, log2_floor
 from windtunnel.network.nccl.constants import PROTOCOLS
-from windtunnel.network.nccl.mesh_rings import mesh_rings
+from windtunnel.network.nccl.search import mesh_rings
 from windtunnel.network.nccl.settings import DEFAULT, parse_settings
 from windtunnel.network.nccl.tuner import _lines, _lowest, options, pieces
 from windtunnel.spec import load_cluster

@@ -9,11 +9,11 @@ import pytest
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.compute.cpu import CPU_UPDATE, cpu_seconds, update_bytes
 from windtunnel.memory import memory_of
-from windtunnel.memory.host_copies import COPY_LATENCY, legs, pool_collective, pool_leg
+from windtunnel.memory.tiers import COPY_LATENCY, legs, pool_collective, pool_leg
 from windtunnel.predict import Prediction, predict
 from windtunnel.spec import Job, check, load_cluster, load_job
 from windtunnel.workload import build
-from windtunnel.workload.passes.offload import windows
+from windtunnel.workload.passes.recompute import windows
 
 BASE = ("plan.recompute=none",)
 POOL = (

@@ -21,8 +21,8 @@ from windtunnel.cli.shared.options import JOB, bare_command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.verbs import Verbs, verb_module
 from windtunnel.service.client import RemoteService
-from windtunnel.service.questions.offered import NOT_OFFERED, OTHERWISE, offered_verbs
-from windtunnel.service.web.openapi import describe
+from windtunnel.service.questions import NOT_OFFERED, OTHERWISE, offered_verbs
+from windtunnel.service.web.api import describe
 
 FUNCTIONS = {
     "import": "read",

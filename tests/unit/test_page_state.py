@@ -19,10 +19,10 @@ import windtunnel.service.page as page
 from windtunnel.api.json import to_json
 from windtunnel.api.prediction_sheet import prediction_sheet
 from windtunnel.predict import predict
+from windtunnel.service.page.context import LANGUAGES, language_of, words_of
 from windtunnel.service.page.figures import head_sheet, headline, write_csv
 from windtunnel.service.page.forms import GROUPS, form_fields
 from windtunnel.service.page.history import MOST_KEPT, read_rows
-from windtunnel.service.page.language import LANGUAGES, language_of, words_of
 from windtunnel.service.page.state import MOST_PACKED, Question, ViewState, pack_table, read_view, unpack_table
 from windtunnel.sheet.blocks import Curves, Picture
 from windtunnel.spec import load_job
@@ -145,7 +145,7 @@ class Rounds:
 def test_a_short_round_without_a_plan_does_not_end_a_search(enough: float, longest: float | None, shown: str) -> None:
     """Its limit is the page's own; that which the reader typed is told."""
     pytest.importorskip("nicegui")
-    from windtunnel.service.page.sections.choose_search import ask_in_rounds
+    from windtunnel.service.page.sections.choose import ask_in_rounds
 
     found: Any = Rounds(enough)
     asyncio.run(ask_in_rounds(found, lambda most: most, longest))  # type: ignore[arg-type, return-value]

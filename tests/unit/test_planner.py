@@ -16,9 +16,8 @@ from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.predict import predict
 from windtunnel.search.budget.data import as_dict
 from windtunnel.search.budget.planner import Alternative, best_plan, plan
-from windtunnel.search.budget.scaling import Sizing, loss, tokens_for
 from windtunnel.search.budget.sheet import reasons, say_missed
-from windtunnel.search.budget.wish import Wish, check_wish
+from windtunnel.search.budget.wish import Sizing, Wish, check_wish, loss, tokens_for
 from windtunnel.spec import load_job, load_law, load_model
 from windtunnel.spec.scaling import LossLaw
 

@@ -12,7 +12,7 @@ from windtunnel.compute.power import DrawShares, clock_of, phi, shares_of, store
 from windtunnel.predict import predict
 from windtunnel.predict.answer.power import cluster_watts, draw_of, mean_watts, network_of, node_rest, step_shares
 from windtunnel.spec import Cluster, Job, load_cluster, load_gpu
-from windtunnel.spec.machine.power import GpuDraw
+from windtunnel.spec.machine import GpuDraw
 
 SHARES = DrawShares(tensor=1.0, memory=0.5, communicating=0.4, waiting=0.2, static=0.1, floor=0.8, knee=0.4)
 

@@ -7,8 +7,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import FIDELITIES
-from windtunnel.network.groups.ranks import members
-from windtunnel.network.groups.shape import group
+from windtunnel.network.groups.shape import group, members
 from windtunnel.network.simulate.axis_calls import demand_of, machine, plan_of
 from windtunnel.predict import predict
 from windtunnel.predict.engines.fidelity import ENGINES

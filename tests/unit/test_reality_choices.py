@@ -15,7 +15,7 @@ from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.verdicts import run_failed, verdicts
 from windtunnel.reality.validate import score_training
 from windtunnel.spec import load_job
-from windtunnel.spec.layout import by_work
+from windtunnel.spec.shapes import by_work
 from windtunnel.workload import build
 
 ROW = TrainingRow("a", "F", model="m", gpu="h100-sxm-80gb", gpus=8, gbs=64, seq=4096, precision="bf16", tp=1, pp=1, dp=8)

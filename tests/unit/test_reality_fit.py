@@ -23,7 +23,7 @@ from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.reality.score.bars import NO_BAR, Bar, bars, measure, of_scores
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
-from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import ROOT
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
 

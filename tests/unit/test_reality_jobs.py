@@ -12,7 +12,7 @@ from windtunnel.reality.jobs.software import release_of, software_date
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow, read
-from windtunnel.spec.layout import uneven
+from windtunnel.spec.shapes import uneven
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
 

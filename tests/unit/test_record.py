@@ -23,7 +23,7 @@ from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.stated import published_steps, stated_errors
 from windtunnel.reality.validate import score_training
 from windtunnel.spec import Job, load_job, load_model
-from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import ROOT
 from windtunnel.spec.mixer import MIXERS
 
 G = RunKind("G", "s", "dense", "bf16")

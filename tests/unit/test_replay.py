@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.exports.chakra.traces import encode_trace
+from windtunnel.exports.chakra import encode_trace
 from windtunnel.exports.exporters import exporter_of, save
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.chakra import read_trace, sources

@@ -13,10 +13,10 @@ from test_replay_kernels import CLUSTER, event, node, tensor
 from windtunnel.compute.estimate import estimate
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Context
-from windtunnel.formats.traces.pytorch_et.attention import attention_of
+from windtunnel.formats.traces.pytorch_et.nodes import attention_of
 from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
-from windtunnel.records.attention import AttentionShape
 from windtunnel.records.graph_file import read_graph, write_graph
+from windtunnel.records.trace_graph import AttentionShape
 from windtunnel.replay import ReplayOptions, replay
 from windtunnel.spec.loading.load import load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase

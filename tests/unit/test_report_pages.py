@@ -16,8 +16,7 @@ from windtunnel.api.comparison import compare
 from windtunnel.api.pages import sheet_of
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.draw.page.blocks import draw_block
-from windtunnel.draw.page.sheet import page
+from windtunnel.draw.page.sheet import draw_block, page
 from windtunnel.network.api import sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.run import slowest_flow

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_rl_predict import small, split
 from windtunnel.base.lengths import draw_lengths
-from windtunnel.memory.host_copies import legs
+from windtunnel.memory.tiers import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl import predict_rl
 from windtunnel.rl.batch import draw_batch

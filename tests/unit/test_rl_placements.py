@@ -17,8 +17,7 @@ from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.rl import load_rl
 from windtunnel.rl import predict_rl
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.modes.in_turn import lay_in_turn
-from windtunnel.rl.modes.step_mode import RLPhase, train_seconds
+from windtunnel.rl.modes.step_mode import RLPhase, lay_in_turn, train_seconds
 from windtunnel.rl.predict import _train_phases
 from windtunnel.rl.spec import PostTraining
 from windtunnel.rl.sync import BetweenPhases

@@ -19,9 +19,8 @@ from windtunnel.records.intervals import gaps_between, overlap, union
 from windtunnel.records.kernel_classes import class_of
 from windtunnel.records.run import Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
-from windtunnel.runs.breakdown import breakdown
+from windtunnel.runs.breakdown import breakdown, waits_of
 from windtunnel.runs.report import bus_factor, call_table, hta_figures
-from windtunnel.runs.waits import waits_of
 from windtunnel.traces.clocks import align
 from windtunnel.traces.graph import graph_of
 from windtunnel.traces.matching import match_calls

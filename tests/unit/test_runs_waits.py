@@ -11,10 +11,10 @@ from kineto_files import call, kernel, trace, written
 from test_kineto_reader import run_of
 
 from windtunnel.records.run import Run
+from windtunnel.runs.breakdown import Waits, waits_of
 from windtunnel.runs.comparison import compare_run
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.report import report_of
-from windtunnel.runs.waits import Waits, waits_of
 from windtunnel.spec import Job, load_job
 from windtunnel.traces.matching import match_calls
 

@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.search.budget.planner import decoder
-from windtunnel.search.budget.scaling import Sizing, compute_for, loss, tokens_for
+from windtunnel.search.budget.wish import Sizing, compute_for, loss, tokens_for
 from windtunnel.spec import load_law, load_model, names
 from windtunnel.workload import parameter_count
 

@@ -20,12 +20,11 @@ from windtunnel.predict import predict
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.defaults import default_fields
-from windtunnel.search.explain import SPARE
 from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.search.reasons import front_lines, reason_lines
-from windtunnel.search.result import MOST
+from windtunnel.search.result import MOST, SPARE
 from windtunnel.search.sheet import _coordinates, _plans, front_shown, search_sheet, space_sheet
 from windtunnel.search.space import WITH_TP, Space
 from windtunnel.search.workers import Here, Processes

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from windtunnel.predict import predict
-from windtunnel.search.change import Change, predict_or_none
-from windtunnel.search.facts import StepFacts, facts_of, remember_facts
+from windtunnel.search.change import Change, StepFacts, facts_of, predict_or_none, remember_facts
 from windtunnel.search.levers import reasons as reason
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Workload
 
-FACTS = import_module("windtunnel.search.facts")
+FACTS = import_module("windtunnel.search.change")
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ import pytest
 
 from windtunnel.predict import predict
 from windtunnel.search import Change, advise
-from windtunnel.search.api import search
-from windtunnel.search.levers.flags import flags_of
-from windtunnel.search.levers.polish import set_beforehand
-from windtunnel.search.levers.pricing import PricedLever, can_do, first_lever, list_offers, price_levers
+from windtunnel.search.api import search, set_beforehand
+from windtunnel.search.levers.pricing import PricedLever, can_do, first_lever, flags_of, list_offers, price_levers
 from windtunnel.search.levers.reasons import sentences
 from windtunnel.search.margin import usual_margin
 from windtunnel.search.outcome import outcome_of
@@ -149,7 +147,7 @@ def test_of_equal_gains_the_first_lever_is_advised(monkeypatch: pytest.MonkeyPat
 
     first, second, more, other = priced(2, 0.05), priced(4, 0.05), priced(8, 0.06), priced(16, 0.5, True)
     prediction = predict(load_job("llama3-8b-8xh100"))
-    module = import_module("windtunnel.search.levers.advice")
+    module = import_module("windtunnel.search.levers.reasons")
     for levers, chosen in (((first, second), first), ((first, more), more), ((more, first), more), ((first, other), first)):
         monkeypatch.setattr(module, "price_levers", lambda *_, levers=levers, **__: levers)
         assert [one.change for one in advise(prediction) if one.part == "host"] == [chosen.change]

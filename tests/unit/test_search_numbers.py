@@ -12,22 +12,19 @@ import pytest
 
 from windtunnel.memory.result import USABLE
 from windtunnel.predict import predict
-from windtunnel.search.api import search
+from windtunnel.search.api import LEAST, _with_lever, search
 from windtunnel.search.bound.bounds import Bounds, bounds
-from windtunnel.search.change import Change, value_of
-from windtunnel.search.explain import SPARE, Explanation
-from windtunnel.search.facts import facts_of
+from windtunnel.search.change import Change, facts_of, value_of
 from windtunnel.search.find import Candidate
-from windtunnel.search.levers.advice import WORTH, advise
-from windtunnel.search.levers.polish import LEAST, _with_lever
 from windtunnel.search.levers.pricing import GAIN, PricedLever, price_levers
+from windtunnel.search.levers.reasons import WORTH, advise
 from windtunnel.search.levers.registry import LEVERS
 from windtunnel.search.levers.sensitivity import sensitivity
 from windtunnel.search.objective import Most, objectives
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
-from windtunnel.search.ray_workers import RayWorkers
-from windtunnel.search.result import SearchResult
+from windtunnel.search.result import SPARE, Explanation, SearchResult
 from windtunnel.search.space import EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, PlanColumns, Space, micro_batches
+from windtunnel.search.workers import RayWorkers
 from windtunnel.spec import Job, load_job
 
 SMALL = ["cluster.gpus=16", "model.layers=8", "plan.global_batch=32", "runtime.framework=megatron-core"]
@@ -267,7 +264,7 @@ def test_workers_on_ray_give_trials_back_and_end_what_they_began(monkeypatch: py
         exceptions=SimpleNamespace(RayError=KeyError),
     )  # fmt: skip
     outcome = PlanOutcome(refused="all")
-    module = import_module("windtunnel.search.ray_workers")
+    module = import_module("windtunnel.search.workers")
     monkeypatch.setattr(module, "import_module", lambda name: ray)
     monkeypatch.setattr(module, "outcome_of", lambda *_: outcome)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -11,8 +11,8 @@ from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.api import search
 from windtunnel.search.find import Search, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.ray_workers import RayWorkers, _join
 from windtunnel.search.space import Space
+from windtunnel.search.workers import RayWorkers, _join
 from windtunnel.spec import load_job
 
 SPACE = Space(

@@ -9,8 +9,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import main
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.search_space import question
-from windtunnel.search.bound.cells import lies_apart
-from windtunnel.search.bound.layouts import with_few_batches
+from windtunnel.search.bound.cells import lies_apart, with_few_batches
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, split_values, stages_of
 from windtunnel.spec import check, load_job

@@ -27,8 +27,8 @@ import windtunnel as wt
 from windtunnel.draw.page.sheet import page as page_of
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.predict.published import AT_MOST
+from windtunnel.rl.answer import steps_like
 from windtunnel.rl.mode import MODES
-from windtunnel.rl.published import steps_like
 from windtunnel.rl.sheet import step_sheet
 from windtunnel.serving.front_sheet import front_sheet
 from windtunnel.serving.published import (

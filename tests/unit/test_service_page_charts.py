@@ -13,12 +13,12 @@ pytest.importorskip("nicegui")
 from windtunnel.predict import predict  # noqa: E402
 from windtunnel.service.door import Asked  # noqa: E402
 from windtunnel.service.page.asking import Asking, Wanted  # noqa: E402
+from windtunnel.service.page.context import LANGUAGES, words_of  # noqa: E402
 from windtunnel.service.page.fields import sets_list, sets_of  # noqa: E402
-from windtunnel.service.page.language import LANGUAGES, words_of  # noqa: E402
 from windtunnel.service.page.pasting import _read  # noqa: E402
-from windtunnel.service.page.sections.choose_search import plan_number, plan_words  # noqa: E402
+from windtunnel.service.page.sections.choose import plan_number, plan_words  # noqa: E402
 from windtunnel.service.page.sections.compose import FIRST, FIRST_RUN  # noqa: E402
-from windtunnel.service.page.sections.serving_rl import file_name  # noqa: E402
+from windtunnel.service.page.sections.serving import file_name  # noqa: E402
 from windtunnel.service.page.sections.trust import are_tables, most_uploaded  # noqa: E402
 from windtunnel.service.page.state import Question  # noqa: E402
 from windtunnel.service.page.studies import machine_words  # noqa: E402

@@ -9,8 +9,7 @@ import pytest
 
 from windtunnel.base.errors import FileError
 from windtunnel.service.page import published
-from windtunnel.service.page.charts.accuracy import accuracy_points, level_of, support_matrix
-from windtunnel.service.page.charts.heat import heat_map, incident_line, pace_line
+from windtunnel.service.page.charts import accuracy_points, heat_map, incident_line, level_of, pace_line, support_matrix
 from windtunnel.service.page.watched.places import check_runs, list_runs
 
 NAMES = {"x": "m", "y": "p", "equal": "equal", "near": "near", "far": "far", "others": "others"}

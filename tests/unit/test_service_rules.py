@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import Database, open_database
+from windtunnel.service.store.database import Database, answers, audit, jobs, open_database
 from windtunnel.service.store.queue import (
     LOG_BYTES,
     MOST_ATTEMPTS,
@@ -22,7 +22,6 @@ from windtunnel.service.store.queue import (
     error_table,
 )
 from windtunnel.service.store.shelf import AuditRow, Shelf
-from windtunnel.service.store.tables import answers, audit, jobs
 from windtunnel.service.web.guard import RateLimit, host_name
 
 

@@ -10,7 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.memory import memory_of
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.shape import rows_of
 from windtunnel.predict import predict
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower

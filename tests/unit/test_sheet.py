@@ -26,18 +26,16 @@ from windtunnel.calibrate.transfer import BEST, METHODS, Best, Result, pool_resu
 from windtunnel.calibrate.transfer.sheet import transfer_sheet
 from windtunnel.calibrate.transfer.study import TransferStudy
 from windtunnel.cli import main
-from windtunnel.cli.collective_links import Largest
-from windtunnel.draw.csv import sheet_csv
-from windtunnel.draw.json import with_figures
+from windtunnel.cli.collective import Largest
 from windtunnel.draw.page.sheet import page, part_of_page
+from windtunnel.draw.plain import sheet_csv, with_figures
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.fleet.api import JudgedRun
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.step_times import SlowStep
+from windtunnel.fleet.findings.rare import SlowStep
 from windtunnel.formats.importers import describe_importers
-from windtunnel.goodput.incidents_sheet import incidents_sheet
+from windtunnel.goodput.incidents_sheet import incidents_sheet, twin_sheet
 from windtunnel.goodput.measured import FleetRun, twin
-from windtunnel.goodput.twin_sheet import twin_sheet
 from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sheet, kinds_sheet
 from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell, HeldOut, UnseenStep
@@ -54,16 +52,15 @@ from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.score.verdicts import Verdicts
 from windtunnel.records import About, Dataset
-from windtunnel.records.contents_sheet import dataset_sheet
 from windtunnel.records.incidents import Incident, IncidentSeconds
+from windtunnel.records.kernel_dataset import dataset_sheet
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.replay.sheet import ends_sheet
 from windtunnel.rl.sheet import splits_sheet, step_sheet
 from windtunnel.runs.causes import StepCause
 from windtunnel.runs.fleet.comparison import FleetCallPart, FleetComparison, SectionPart
 from windtunnel.runs.fleet.diagnosis import diagnosis_sheet
-from windtunnel.runs.fleet.hang_sheet import hang_sheet
-from windtunnel.runs.fleet.show_sheet import watched_sheet
+from windtunnel.runs.fleet.show_sheet import hang_sheet, watched_sheet
 from windtunnel.runs.report import report_of
 from windtunnel.runs.report_sheet import run_sheet
 from windtunnel.runs.whatif_sheet import whatif_sheet
@@ -72,7 +69,7 @@ from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet, Table
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
 from windtunnel.spec import load_cluster
-from windtunnel.spec.loading.catalog import KINDS, entry, names
+from windtunnel.spec.loading.files import KINDS, entry, names
 from windtunnel.spec.reliability import Duration
 
 LOAD = {"gpus": 1, "tp": 1, "isl": 512, "osl": 64, "concurrency": 8, "requests": 40}

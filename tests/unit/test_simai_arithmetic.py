@@ -15,7 +15,7 @@ from windtunnel_oracles.simai.setting import SimaiSetting, scale_ns, ticks
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.formats.simulators.simai.ratios import MULTI, ratio, read_table
+from windtunnel.formats.simulators.simai.settings import MULTI, ratio, read_table
 from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, read_workload
 
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"

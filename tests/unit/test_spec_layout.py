@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.spec import load_model
-from windtunnel.spec.layout import by_work, head_in_layers, uneven
+from windtunnel.spec.shapes import by_work, head_in_layers, uneven
 
 
 @pytest.mark.parametrize(

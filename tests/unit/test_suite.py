@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import windtunnel as wt
-from windtunnel.api.suite import PublishedRun
-from windtunnel.api.suite_sheet import suite_sheet
+from windtunnel.api.suite import PublishedRun, suite_sheet
 from windtunnel.base.errors import WindtunnelError
 
 

@@ -10,9 +10,9 @@ import pytest
 from windtunnel.base.files import table_beside
 from windtunnel.jobs.load import load_described_job
 from windtunnel.search.change import predict_or_none
-from windtunnel.search.levers import flags
+from windtunnel.search.levers import pricing
 from windtunnel.search.levers.fixes import fixes
-from windtunnel.search.levers.flags import flags_of, framework_name
+from windtunnel.search.levers.pricing import flags_of, framework_name
 
 FACTORY = (
     "NPROC_PER_NODE=4 llamafactory-cli train --stage sft --model_name_or_path Qwen/Qwen3-30B-A3B --finetuning_type lora "
@@ -67,6 +67,6 @@ def test_offload_of_weights_is_tried(tmp_path: Path) -> None:
 
 
 def test_tools_of_the_table_have_words() -> None:
-    data = table_beside(flags.__file__)
+    data = table_beside(pricing.__file__)
     for name, entry in data["frameworks"].items():
-        assert all(part in data or part in flags._OF_JOBS for part in entry["of"]), name
+        assert all(part in data or part in pricing._OF_JOBS for part in entry["of"]), name

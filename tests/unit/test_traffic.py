@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from windtunnel.draw.page.blocks import draw_block, section_markup
+from windtunnel.draw.page.sheet import draw_block, section_markup
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.network.simulate.traffic import Traffic, link_name, tiers, traffic

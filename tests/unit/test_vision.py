@@ -10,8 +10,7 @@ from jobs import make_job
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
-from windtunnel.spec.model import Lora
-from windtunnel.spec.vision import Vision
+from windtunnel.spec.model import Lora, Vision
 from windtunnel.workload import Block, Comm, Kind, Phase, Workload, build, model_flops, parameter_count
 from windtunnel.workload.blocks.core import visible
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.formats.text import word_lines
-from windtunnel.formats.text.lines import LogLines
-from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.formats.text import lines as word_lines
+from windtunnel.formats.text.lines import LogLines, WordLines
 
 WORDS = ("iteration", "...", "time (ms)", "[batch=", "NCCL")
 PIECES = (

@@ -28,9 +28,9 @@ from windtunnel.formats.simulators.astrasim.configuration import (
     read_network,
     read_system,
 )
+from windtunnel.formats.traces.chakra.framing import sources
 from windtunnel.formats.traces.chakra.groups import read_groups
-from windtunnel.formats.traces.chakra.schema import COLLECTIVES
-from windtunnel.formats.traces.chakra.source import sources
+from windtunnel.formats.traces.chakra.node import COLLECTIVES
 from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel_oracles.astrasim.blocks import Blocks

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.simulators.simai.ratios import MULTI, Ratios, ratio, read_ratios
+from windtunnel.formats.simulators.simai.settings import MULTI, Ratios, ratio, read_ratios
 from windtunnel.formats.simulators.simai.workload import POLICIES, SimaiLayer, SimaiWorkload, read_workload
 from windtunnel_oracles.simai.busbw import NO_RATE, bus_bandwidth, group_rate
 from windtunnel_oracles.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scale_ns, single, ticks

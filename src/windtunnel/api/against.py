@@ -1,8 +1,10 @@
-"""A captured job beside a job of our own graphs: calls, products and memory of the framework's code, and of what we write of it."""
+"""A captured job beside a job of our own graphs: calls, products and memory of the framework's code, and of what we write of it.
+What a captured job beside a job of our own graphs shows: what the framework does and our graph does not, and the reverse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +14,14 @@ import numpy as np
 from windtunnel.api.capture import Captured
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.exports.chakra.steps import StepNode, step_nodes
-from windtunnel.exports.chakra.traces import JobGroups, stage_of_ranks
+from windtunnel.base.units import show_size
+from windtunnel.exports.chakra import JobGroups, StepNode, stage_of_ranks, step_nodes
 from windtunnel.memory import StageMemory, memory_of
 from windtunnel.memory.over_time import PARTS
-from windtunnel.records.attention import COLUMNS, AttentionShape
-from windtunnel.records.trace_graph import TaskKind
+from windtunnel.records.trace_graph import COLUMNS, AttentionShape, TaskKind
+from windtunnel.sheet import numbers as say
+from windtunnel.sheet.blocks import Cell, Column, Figure, Lines, Section, Sheet, Table
+from windtunnel.sheet.sentence import Sentence, quote
 from windtunnel.spec import Job
 from windtunnel.workload import build
 from windtunnel.workload.blocks.core import visible
@@ -204,3 +208,54 @@ def _memory(captured: Captured, place: int, ours: StageMemory) -> list[Beside]:
         ("all tensors", float(moments.moments.allocated[highest]), ours.allocated),
     )
     return [Beside(moments.rank, what, 0, size, 0, our_size) for what, size, our_size in rows]
+
+
+MOST_LINES = 24
+
+
+def against_sheet(found: Against) -> Sheet:
+    """Tables of calls, products and memory."""
+    rows = [*found.calls, *found.products]
+    equal = len(rows) - len(found.differences)
+    headline = Sentence(
+        "{equal} of {count} kinds of calls and products are equal in the captured job and in {job}",
+        equal=equal, count=len(rows), job=say.clean(found.job.name),
+    )  # fmt: skip
+    about = "Memory is at the step's highest moment. What a captured tensor holds follows from when it is made and freed."
+    return Sheet(
+        "A captured job beside ours", headline,
+        (
+            Figure("equal", "equal kinds", float(equal), "", None, f"{equal} of {len(rows)}"),
+            Figure("calls", "kinds of calls", float(len(found.calls))),
+        ),
+        (
+            Section("Calls", (_table("calls", found.calls, "call"),)),
+            Section("FLOPs", (_table("flops", found.products, "what", of_flops=True),)),
+            Section("Shapes of products", (_table("shapes", found.shapes, "shape", of_flops=True),)),
+            Section("Memory", (_table("memory", found.memory, "what", counts=False), Lines((about,), mood="soft"))),
+        ),
+        (headline,), titled=True,
+    )  # fmt: skip
+
+
+def _table(key: str, rows: Sequence[Beside], head: str, counts: bool = True, of_flops: bool = False) -> Table:
+    several = len({row.rank for row in rows}) > 1
+    columns = [
+        *([Column("rank", True)] if several else []), Column(head, wraps=True), *([Column("count", True)] if counts else []),
+        Column("captured", True), *([Column("count, ours", True)] if counts else []), Column("ours", True),
+        Column("difference", True),
+    ]  # fmt: skip
+
+    def size(value: float) -> Cell:
+        return Cell(f"{value / 1e12:.6g} TFLOP" if of_flops else show_size(value), value)
+
+    cells = tuple(
+        (
+            *([Cell(str(row.rank), float(row.rank))] if several else []), Cell(quote(row.what)),
+            *([Cell(f"{row.count:,}", float(row.count))] if counts else []), size(row.size),
+            *([Cell(f"{row.our_count:,}", float(row.our_count))] if counts else []), size(row.our_size),
+            Cell(f"{row.differs:+.2%}" if row.differs else "", row.differs),
+        )
+        for row in rows
+    )  # fmt: skip
+    return Table(key, tuple(columns), cells, most=MOST_LINES)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from windtunnel.api.capture import Captured
-from windtunnel.api.captured_memory import CapturedMoments
-from windtunnel.api.memory_sheet import OF_RANK, over_time_picture
+from windtunnel.api.capture import Captured, CapturedMoments
+from windtunnel.api.memory import OF_RANK, over_time_picture
 from windtunnel.base.units import show_size
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.memory.over_time import PARTS

@@ -16,7 +16,7 @@ from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.run import durations, replay
 from windtunnel.runs.whatif import DEGREES, TracedMachine, WhatIf, change_of, with_gpu
 from windtunnel.spec.loading.load import load_cluster, load_gpu
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Kind
 
 MACHINES = ("gpu", "network", "cluster")

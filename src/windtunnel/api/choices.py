@@ -87,7 +87,7 @@ def design(asked: DesignOptions) -> DesignResult:
     """
     import tomllib
 
-    from windtunnel.jobs.design_fields import DesignFields, premium_of
+    from windtunnel.jobs.search_space import DesignFields, premium_of
     from windtunnel.search.change import format_value
     from windtunnel.search.design import design as run
     from windtunnel.spec import dump_job, load_job

@@ -39,7 +39,7 @@ def _writer_of(kind: type) -> Any:
 
         return plan_data
     if name == "goodput.answer.Goodput":
-        from windtunnel.goodput.reasons import run_data
+        from windtunnel.goodput.answer import run_data
 
         return run_data
     if name == "fleet.api.JudgedRun":

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from windtunnel.base.json_text import json_text, plain_data
-from windtunnel.goodput.whole_run import whole_run
+from windtunnel.goodput.answer import whole_run
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
 

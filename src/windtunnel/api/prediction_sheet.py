@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windtunnel.goodput.whole_run import whole_run
+from windtunnel.goodput.answer import whole_run
 from windtunnel.memory.sheet import stages_blocks
 from windtunnel.network.traffic_sheet import traffic_blocks
 from windtunnel.predict.answer.timeline import HOST_LAUNCH

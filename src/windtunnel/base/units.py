@@ -1,13 +1,17 @@
 """Quantities as people write them, parsed once at the edge; inside everything is SI float64 (s, B, B/s, FLOP/s, W).
 
-Bits are `b`, bytes are `B`; `k M G T P` are decimal, `Ki Mi Gi Ti` binary. A bare number is refused where a unit
-decides its meaning (bandwidths, FLOP rates); sizes and times as bare numbers are bytes and seconds.
+Bits are `b`, bytes are `B`; `k M G T P` are decimal, `Ki Mi Gi Ti` binary. A bare number is refused where a unit decides its
+meaning (bandwidths, FLOP rates); sizes and times as bare numbers are bytes and seconds.
+
+Addresses of the network as people write them.
 """
 
 from __future__ import annotations
 
 import math
 import re
+
+from windtunnel.base.errors import SpecError
 
 _PREFIX = {
     "": 1.0,
@@ -191,3 +195,12 @@ def show_time(number: float) -> str:
         if abs(number) < limit:
             return f"{number * scale:.4g} {unit}"
     return f"{number:.4g} s" if number < 7200 else f"{number / 3600:.4g} h"
+
+
+def host_port(text: str, option: str, allowed: str = "HOST:PORT", hint: str = "") -> tuple[str, int]:
+    """Host (a name, an IPv4 address, or an IPv6 address in brackets, which are left out) and port of HOST:PORT. SpecError, which
+    names the option, for another form."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SpecError(option, text, allowed, hint)
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -20,7 +20,7 @@ from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.closed.cost import parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, scale_constants
 from windtunnel.records.measured_calls import CallTable
-from windtunnel.spec.machine.cluster import Achieved, Cluster
+from windtunnel.spec.machine import Achieved, Cluster
 
 FACTORS = ("launch", "inside_hop", "inside_rate", "inside_ll_rate", "inside_ll128_rate", "across_hop", "across_rate")
 SMALLEST = 256

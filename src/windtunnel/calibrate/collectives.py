@@ -26,7 +26,7 @@ from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import CollectiveRow
 from windtunnel.reality.score.collectives import call_of
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 _SENDS = "sends"

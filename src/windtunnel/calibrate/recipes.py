@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windtunnel.base.quantities import Strict
 from windtunnel.reality.rows.table import TrainingRow
-from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import ROOT
 
 FILE = ROOT / "calibration" / "fits.toml"
 RECORDS = ROOT / "calibration" / "records"

@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 
 @dataclass(frozen=True)

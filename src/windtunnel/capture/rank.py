@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.capture import stand_ins
+from windtunnel.capture.build import load_device
 from windtunnel.capture.launch import variables_of_accelerate
-from windtunnel.capture.load import load_device
 from windtunnel.capture.session import CaptureSession
 from windtunnel.capture.torch_cuda import Card
 

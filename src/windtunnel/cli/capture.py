@@ -33,8 +33,7 @@ def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:
     if asked.against is None:
         outputs.show(capture_sheet(captured), captured.as_dict)
         return
-    from windtunnel.api.against import against
-    from windtunnel.api.against_sheet import against_sheet
+    from windtunnel.api.against import against, against_sheet
 
     found = against(captured, loaded.job)
     outputs.show(against_sheet(found), found.as_dict)

@@ -12,7 +12,7 @@ from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.cli.shared.verbs import Verbs
 from windtunnel.jobs.options import CatalogAddCommandOptions, CatalogOptions
 from windtunnel.spec import names
-from windtunnel.spec.loading.catalog import KINDS, entry
+from windtunnel.spec.loading.files import KINDS, entry
 
 VERBS: Verbs = {
     "FILE...": ("catalogue:show", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),

@@ -1,7 +1,8 @@
-"""`windtunnel collective`: the table of nccl-tests, predicted."""
+"""`windtunnel collective`: the table of nccl-tests, predicted; beside it the links of the largest size, and measured calls."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,16 +10,63 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.collective_links import Largest, read_measured
-from windtunnel.cli.shared.common import fault_sets, notes, write, write_json
+from windtunnel.cli.shared.common import fault_sets, notes, stoppable, write, write_json
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.options import OPS, CollectiveCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.network.simulate.traffic import Traffic
+    from windtunnel.records.measured_calls import MeasuredCall
+    from windtunnel.spec.machine import Cluster
+
+    Seen = tuple[dict[str, object], Traffic]
+    """A row of the table and what its run did to the links."""
+
+
+class Largest:
+    """Keeps what it is given of the largest size."""
+
+    def __init__(self) -> None:
+        self.seen: Seen | None = None
+
+    def __call__(self, row: dict[str, object], traffic: Traffic) -> None:
+        if self.seen is None or _size(row) >= _size(self.seen[0]):
+            self.seen = row, traffic
+
+    def table(self) -> dict[str, object]:
+        """Keys of the JSON: the size, and what its call did to the links."""
+        if self.seen is None:
+            return {}
+        from windtunnel.api.json import traffic_table
+
+        return {"traffic_size": _size(self.seen[0]), "traffic": traffic_table(self.seen[1])}
+
+
+def read_measured(files: Sequence[str] | None, op: str, gpus: int) -> list[MeasuredCall]:
+    """Calls of `op` on `gpus` ranks in logs of nccl-tests, rccl-tests or OSU's benchmarks. SpecError where there are none."""
+    if not files:
+        return []
+    from windtunnel.base.comm import Comm
+    from windtunnel.formats.door import read_files
+    from windtunnel.formats.reading import Content, Context
+
+    named = next((comm for comm in Comm if comm.name.lower() == op), None)
+    reading = read_files(list(files), Context(op=named, ranks=gpus))
+    if reading.content is not Content.COLLECTIVES:
+        raise SpecError("--measured", files[0], "a log of nccl-tests, rccl-tests or OSU's benchmarks", "It holds something else.")
+    tables = reading.value.tables
+    same = [one for one in tables if one.comm.name.lower() == op and one.ranks in (0, gpus) and not one.on_host]
+    if not same:
+        there = sorted({f"{one.comm.name.lower()} on {one.ranks or 'unknown'} ranks" for one in tables})
+        raise SpecError("--measured", files[0], f"calls of {op} on {gpus} ranks", f"It has {', '.join(there) or 'no table'}.")
+    return [call for one in same for call in one.calls]
+
+
+def _size(row: dict[str, object]) -> float:
+    return float(str(row["size"]))
+
 
 ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
 
@@ -110,7 +158,7 @@ def _show(
     csv, json = outputs.csv, outputs.json
     from windtunnel.cli.collective_listing import as_csv, as_json, listing
     from windtunnel.network import flat_group
-    from windtunnel.network.lanes.listing import transfers
+    from windtunnel.network.lanes.timing import transfers
     from windtunnel.network.nccl.settings import as_set, parse_settings
     from windtunnel.network.simulate.collective import route_call
 

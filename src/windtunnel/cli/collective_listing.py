@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windtunnel.network.lanes.build import CallLanes
-from windtunnel.network.lanes.listing import TransferList
 from windtunnel.network.lanes.send_files import csv_of, rows_of
+from windtunnel.network.lanes.timing import TransferList
 
 MOST_LINES = 200
 

@@ -76,8 +76,7 @@ def _result_and_server(result: str, server: str, asked: CompareCommandOptions, o
 
 def _capture_and_job(files: Sequence[str], name: str, asked: CompareCommandOptions, outputs: Outputs) -> None:
     """What a framework does beside what our graph of a job has."""
-    from windtunnel.api.against import against
-    from windtunnel.api.against_sheet import against_sheet
+    from windtunnel.api.against import against, against_sheet
     from windtunnel.api.capture import read_capture
 
     loaded = job_of(name, [*asked.sets, *asked.set_b], asked.on)

@@ -64,7 +64,7 @@ def kernels(asked: KernelFitCommandOptions, outputs: Outputs) -> None:
     if not out.endswith(".json"):
         raise SpecError("--out", out, "a name that ends in .json")
     from windtunnel.calibrate.fit_sheet import kernels_sheet
-    from windtunnel.cli.shared.progress import stoppable
+    from windtunnel.cli.shared.common import stoppable
     from windtunnel.fit import kernels, save_kernels
     from windtunnel.records import read_any
 
@@ -99,7 +99,7 @@ def published_rows(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
 def engines(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.engines.catalogue import error_lines, write_engines
     from windtunnel.calibrate.fit_sheet import held_out_sheet
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
     from windtunnel.fit import engines
 
     with bar("fitting") as shown:
@@ -116,7 +116,7 @@ def forward(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
         raise SpecError("--write", ", ".join(asked.systems), "no --system", "The file holds all GPUs.")
     from windtunnel.calibrate.fit_sheet import held_out_sheet
     from windtunnel.calibrate.forward.fit import write_forward
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
     from windtunnel.fit import forward
 
     with bar("fitting") as shown:
@@ -189,7 +189,7 @@ def training(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.fit_sheet import fit_sheet
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_factors, rows_of, written_factors
-    from windtunnel.cli.shared.progress import stoppable
+    from windtunnel.cli.shared.common import stoppable
     from windtunnel.compute import training
 
     architectures = tuple(fits().training)
@@ -215,7 +215,7 @@ def host(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
     only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.recipes import RECORDS, fits
     from windtunnel.calibrate.training import fit_host, rows_of, written_host
-    from windtunnel.spec.loading.catalog import ROOT
+    from windtunnel.spec.loading.files import ROOT
 
     with show_spinner("fitting host costs"):
         values, outcome = fit_host(rows_of(asked.tables))

@@ -9,10 +9,9 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.amounts import duration
-from windtunnel.cli.shared.common import show_spinner, write
+from windtunnel.cli.shared.common import show_spinner, stoppable, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.flows.options import FlowsCommandOptions
 
 ORDER = (
@@ -54,10 +53,10 @@ def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     if asked.series is not None:
-        from windtunnel.network.flows.as_json import series_text
+        from windtunnel.network.flows.run import series_text
 
         write(series_text(result, asked.series), asked.series, "--series")
-    from windtunnel.network.flows.as_json import flows_json
+    from windtunnel.network.flows.run import flows_json
     from windtunnel.network.flows.sheet import flows_sheet
 
     outputs.show(flows_sheet(result, asked.fabric), flows_json(result, asked.fabric) if outputs.json is not None else "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.common import bar
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput.options import GoodputCommandOptions
 
 DEFAULT = "llama3-2024"
@@ -34,7 +34,7 @@ def command(asked: GoodputCommandOptions, outputs: Outputs) -> None:
             job, days, 0 if asked.closed else asked.replicas, asked.seed, network=asked.network, threads=os.cpu_count() or 1,
             progress=None if asked.closed else progress,
         )  # fmt: skip
-    from windtunnel.goodput.reasons import run_data
+    from windtunnel.goodput.answer import run_data
     from windtunnel.goodput.sheet import run_sheet
 
     outputs.show(run_sheet(answer), lambda: run_data(answer))

@@ -79,8 +79,7 @@ def list_measured(asked: MeasureListOptions, outputs: Outputs) -> None:
 @command_of(MeasureFromOptions, order=("trace", "out"))
 def from_trace(asked: MeasureFromOptions, outputs: Outputs) -> None:
     from windtunnel.measure.api import from_trace
-    from windtunnel.records.contents_sheet import dataset_sheet
-    from windtunnel.records.kernel_dataset import contents_of
+    from windtunnel.records.kernel_dataset import contents_of, dataset_sheet
 
     with show_spinner("reading the trace"):
         data = from_trace(asked.trace, out=asked.out, gpu=asked.gpu)

@@ -39,20 +39,20 @@ def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
             _write_picture(counted, asked.picture)
         if asked.snapshot is not None:
             counted.snapshot(asked.snapshot, asked.stage)
-    from windtunnel.api.memory_sheet import memory_sheet
+    from windtunnel.api.memory import memory_sheet
 
     outputs.show(partial(memory_sheet, counted), counted.as_dict)
 
 
 def _write_picture(counted: MemoryReport, path: str) -> None:
     """The picture as a file, .svg or .html; FileError where it cannot be written."""
-    from windtunnel.api.memory_sheet import memory_sheet, over_time_picture
+    from windtunnel.api.memory import memory_sheet, over_time_picture
 
     if not path.lower().endswith(".svg"):
         from windtunnel.draw.page.sheet import write_page
 
         write_page(memory_sheet(counted), path, said_command(), option="--picture")
         return
-    from windtunnel.draw.page.areas import memory_svg
+    from windtunnel.draw.page.painters import memory_svg
 
     write(memory_svg(over_time_picture(counted.moments, counted.job.name)), path, "--picture")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.captured import is_capture, load_captured
-from windtunnel.cli.shared.common import fault_sets, notes, show_spinner
+from windtunnel.cli.shared.common import bar, fault_sets, notes, show_spinner
 from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar
 from windtunnel.predict.options import PredictCommandOptions
 
 if TYPE_CHECKING:

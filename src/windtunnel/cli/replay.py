@@ -1,15 +1,23 @@
-"""`windtunnel replay TRACE...`: a trace graph on a cluster, or as ASTRA-sim runs it."""
+"""`windtunnel replay TRACE...`: a trace graph on a cluster, or as ASTRA-sim runs it. `windtunnel simai WORKLOAD`: the table that
+SimAI's analytical mode prints, and where it departs from its own formulas.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner
-from windtunnel.cli.shared.options import command_of
+from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner, write, write_json
+from windtunnel.cli.shared.options import bare_command_of, command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.replay.options import ReplayCommandOptions
+from windtunnel.replay.options import ReplayCommandOptions, SimaiCommandOptions
+
+if TYPE_CHECKING:
+    from windtunnel_oracles.simai.run import SimaiRun
+
 
 MOST_SPANS = 4_000_000
 
@@ -110,3 +118,29 @@ def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
         lines = [f"Maximum finishing time at host {result.hosts.index(result.end)}: {result.end} ({result.end / 1e9:g} s)"]
     ends = [(number, (float(time),)) for number, time in enumerate(result.hosts)]
     outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict)
+
+
+@bare_command_of(SimaiCommandOptions)
+def simai(asked: SimaiCommandOptions) -> None:
+    from windtunnel.api.measured import simai_of
+
+    ran, out, json = simai_of(asked), asked.out, asked.json
+    if out is not None:
+        write(ran.csv, out, "--out")
+    if json is not None:
+        write_json(ran.as_dict(), json)
+    print_list(ran.broken, "broken")
+    missing = ", ".join(ran.assumed_keys)
+    print_list([f"{missing} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed")
+    if not asked.quiet and "-" not in (json, out):
+        _show(ran)
+
+
+def _show(ran: SimaiRun) -> None:
+    for key, value in ran.summary.items():
+        typer.echo(f"{key:>20}  {value}")
+    if ran.departures:
+        typer.echo("\nWhere this departs from SimAI's own formulas, and the us that the total would change by:")
+    for one in ran.departures:
+        effect = "not known" if one.microseconds is None else f"{one.microseconds:+,.0f} us"
+        typer.echo(f"  {effect:>16}  {one.count:,} x {one.what}")

@@ -1,8 +1,11 @@
-"""`windtunnel search JOB`."""
+"""Verbs that look for better jobs: `windtunnel search JOB`, `design JOB`, `plan --budget DOLLARS --days DAYS --loss NATS` and
+`sensitivity JOB`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.common import bar, stoppable
 from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import stoppable
-from windtunnel.search.options import SearchCommandOptions
+from windtunnel.search.options import DesignCommandOptions, PlanOptions, SearchCommandOptions, SensitivityOptions
 
 if TYPE_CHECKING:
     from windtunnel.jobs.search_space import Question
+    from windtunnel.search.design import DesignField, Premium
+
 
 ORDER = (
     "on",
@@ -121,3 +126,69 @@ def _job_words(source: JobSource) -> list[str]:
     for option, value in (("--model", source.model), ("--megatron", source.megatron)):
         words += [] if value is None else [option, value]
     return words
+
+
+_DESIGN_ORDER = ("sets", "on", "objective", "premiums")
+
+
+@command_of(DesignCommandOptions, of_a_run=True, loads=False, order=_DESIGN_ORDER)
+def design(asked: DesignCommandOptions, outputs: Outputs) -> None:
+    from windtunnel.jobs.search_space import DesignFields
+    from windtunnel.search.design import design
+    from windtunnel.search.design_sheet import design_sheet
+
+    source, outputs = outputs.source, replace(outputs, source=None)
+    assert source is not None
+    fields = DesignFields.of([(name, str(values)) for name, values in dict(asked.fields).items()])
+    source.sets = fields.fixed
+    loaded = source.load()
+    axes = fields.axes(loaded.job)
+    tell_source(loaded)
+    with stoppable(f"designing for {loaded.job.name}") as progress:
+        result = design(
+            fields.space_of(loaded.job),
+            axes,
+            str(asked.objective),
+            trials=asked.trials,
+            seed=asked.seed,
+            study=asked.study,
+            premiums=[_premium(key, dollars, axes) for key, dollars in dict(asked.premiums).items()],
+            fixed_plan=asked.fixed_plan,
+            predictions=asked.predictions,
+            stop=progress,
+        )
+    outputs.show(design_sheet(result, asked.top), result.as_dict)
+
+
+def _premium(key: str, dollars: str | float, axes: Sequence[DesignField]) -> Premium:
+    from windtunnel.jobs.search_space import premium_of
+
+    try:
+        return premium_of(key, float(dollars), axes)
+    except (ValueError, SpecError):
+        ranges = ", ".join(axis.path for axis in axes if not axis.values)
+        raise SpecError("--premium", f"{key}={dollars}", f"dollars of a range: {ranges or 'there is none'}") from None
+
+
+@command_of(PlanOptions)
+def plan(asked: PlanOptions, outputs: Outputs) -> None:
+    from windtunnel.api.choices import plan_of
+    from windtunnel.search.budget.data import as_dict
+    from windtunnel.search.budget.sheet import plan_sheet
+    from windtunnel.spec import load_law
+
+    own = [text for text in asked.overrides if not text.strip().startswith("law.")]
+    changes = [text.strip().removeprefix("law.") for text in asked.overrides if text.strip().startswith("law.")]
+    with bar("planning") as progress:
+        answer = plan_of(replace(asked, law=load_law(str(asked.law), changes), overrides=own, progress=progress))
+    outputs.show(plan_sheet(answer), as_dict(answer))
+
+
+@command_of(SensitivityOptions)
+def sensitivity(asked: SensitivityOptions, outputs: Outputs) -> None:
+    from windtunnel.search.levers.sensitivity import sensitivity
+    from windtunnel.search.levers.sensitivity_sheet import sensitivity_sheet
+
+    with bar(f"predicting changes of {asked.job.name}") as progress:
+        result = sensitivity(asked.job, progress)
+    outputs.show(sensitivity_sheet(result), result.as_dict)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from windtunnel.api.serving import answer_fleet_question, answer_search, answer_serve, take_line
-from windtunnel.cli.shared.common import notes, writable
+from windtunnel.cli.shared.common import bar, notes, writable
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import bar
 from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSearchOptions, settings_words
 

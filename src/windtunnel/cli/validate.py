@@ -1,4 +1,4 @@
-"""`windtunnel validate [FILE]...`."""
+"""`windtunnel validate [FILE]...` and `windtunnel suite [MODEL]...`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.shared.common import notes, write
+from windtunnel.api.options import SuiteOptions
+from windtunnel.cli.shared.common import bar, notes, tell_watchers, watchers, write
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.progress import tell_watchers, watchers
 from windtunnel.reality.options import ValidateCommandOptions
 from windtunnel.sheet.sentence import Sentence, join
 
@@ -80,3 +80,18 @@ def _founding(path: str) -> Sentence:
         "Predicted from {file}: curves of {id} ({counts}).", file=Path(path).name, id=curves.id, counts=", ".join(counts)
     )
     return join((source, Sentence("Measured on {device}.", device=on)), " ") if on else source
+
+
+@command_of(SuiteOptions)
+def suite(asked: SuiteOptions, outputs: Outputs) -> None:
+    from windtunnel.api.suite import suite_of
+
+    with bar("predicting") as progress:
+        suite = suite_of(replace(asked, progress=progress))
+
+    def sheet() -> Sheet:
+        from windtunnel.api.suite import suite_sheet
+
+        return suite_sheet(suite)
+
+    outputs.show(sheet, suite.as_dict)

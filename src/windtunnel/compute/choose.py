@@ -10,8 +10,8 @@ from windtunnel.compute.kernel_file import available, is_path, load
 from windtunnel.compute.processor import is_processor, neutral
 from windtunnel.compute.transfer.law import carry_curves, has_same_figures
 from windtunnel.spec import load_gpu
-from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.loading.files import names
+from windtunnel.spec.machine import GPU
 
 DEFAULT = "h100-sxm-80gb"
 """GPU whose curves are used for an architecture without a file: the best documented recent one. Such estimates are `assumed`."""

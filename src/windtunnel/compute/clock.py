@@ -33,7 +33,7 @@ from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernel_file import is_path
 from windtunnel.compute.power import FILE, clock_of, phi, shares_of, watts_of
 from windtunnel.spec import load_gpu
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.ops import DTYPES
 
 SIDE = 8192

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windtunnel.compute.curves import KernelCurves
 from windtunnel.compute.forward_curves import ForwardChoice
 from windtunnel.records import work
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.ops import DTYPES
 
 ELEMENT = np.array([work.ELEMENT[name] for name in DTYPES])

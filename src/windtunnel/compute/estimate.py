@@ -32,7 +32,7 @@ from windtunnel.compute.memory import CurveOfRow, memory_seconds
 from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.scan import SCANS, convolution_seconds, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.compute.curves import KernelCurves
 from windtunnel.spec import load_gpu
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 
 def known_gpu(name: str) -> GPU | None:

@@ -22,7 +22,7 @@ from windtunnel.base.quantities import Strict
 from windtunnel.compute.curves import Basis, ErrorStatistics, KernelCurves, Provenance
 from windtunnel.compute.forward_curves import ForwardChoice, ForwardCurves
 from windtunnel.compute.kernel_file import FOLDER, first_mistake
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 FILE = FOLDER / "forward" / "curves.json"
 LARGEST_FILE = 1 * MIB

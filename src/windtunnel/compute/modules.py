@@ -22,7 +22,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.estimate import Estimate
 from windtunnel.compute.measured import NOISE, UNSTATED
-from windtunnel.records.shapes import Value, read_shape
+from windtunnel.records.schema import Value, read_shape
 from windtunnel.spec.job import Job
 from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import Model

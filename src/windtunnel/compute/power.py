@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.files import CATALOG
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 FILE = CATALOG / "calibration" / "power.toml"
 SLOWEST = 0.02

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from windtunnel.base.arrays import Floats
 from windtunnel.compute.curves import AttentionCurve, Basis, GemmCurve, KernelCurves, MemoryCurve, Provenance
 from windtunnel.compute.memory_classes import DERIVED
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 

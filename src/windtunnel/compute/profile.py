@@ -12,7 +12,7 @@ from windtunnel.compute.modules import Modules
 
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
-    from windtunnel.spec.machine.cluster import GPU
+    from windtunnel.spec.machine import GPU
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
 """A sheet in the terminal: a headline, sentences behind their labels or under titles, tables, bars.
 
 Stacked bars in the terminal: their values in a table, and letters in colour against the limit.
+
+The one look of tables in the terminal: no lines, dim heads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rich import table as rich_table
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
@@ -17,7 +20,6 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from windtunnel.draw.listing import listing
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Advices,
@@ -37,6 +39,19 @@ from windtunnel.sheet.blocks import (
     say_in,
 )
 from windtunnel.sheet.sentence import Sentence, translate
+
+
+def listing(*columns: tuple[str, JustifyMethod], wraps: Collection[str] = (), gap: int = 2, indent: int = 0) -> rich_table.Table:
+    """An empty table with `columns` (head, justification), `gap` blanks between them and `indent` before them. Only columns
+    named in `wraps` break lines, and words that are longer than one."""
+    table = rich_table.Table(
+        box=None, header_style="dim", padding=(0, gap, 0, indent), pad_edge=bool(indent), collapse_padding=True
+    )
+    for head, justify in columns:
+        broken = head in wraps
+        table.add_column(head, justify=justify, no_wrap=not broken, overflow="fold" if broken else "ellipsis")
+    return table
+
 
 LABEL = 10
 """Columns of a label."""

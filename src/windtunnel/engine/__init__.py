@@ -10,8 +10,7 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.grid import finest
-from windtunnel.engine.program import COPY, HOST_SYNC, GrowingTable, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, GrowingTable, Program, ProgramBuilder, RankBuilder, finest
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [

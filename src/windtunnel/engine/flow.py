@@ -3,6 +3,8 @@
 A variable moves `size` units along a row of demands: each unit puts `demand` bytes on every link of the row. A plain flow has
 demand 1 on the links of its path; a pipelined collective is one variable whose row says how many bytes of it cross each link for a
 unit, so its lanes advance together. docs/flow.md says what is solved and how exact it is. SI units: seconds, B, B/s.
+
+Flows by formula on their links: the typed interface of cpp/net/closed/share.h.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
@@ -244,3 +247,18 @@ def _longs(column: Int64s | Sequence[int]) -> Int64s:
 
 def _ints(column: Int32s | Sequence[int]) -> Int32s:
     return np.ascontiguousarray(column, np.int32)
+
+
+def closed_flows(graph: Graph, paths: Paths, bytes: npt.ArrayLike, start: npt.ArrayLike) -> Floats:
+    """[P] seconds from each flow's `start` until its last byte has passed its links, without packetisation and propagation.
+
+    The longest time over its links, if all flows through a link share it equally from their starts on (processor sharing, one link
+    at a time). So no link exceeds its rate, the last flow of a link ends no sooner than possible, and equal flows that start
+    together end no sooner than under max-min fairness. Ignored: a flow limited by one link leaves bandwidth to others on its other
+    links. Raises EngineError for bad columns.
+    """
+    sizes, begins = np.ascontiguousarray(bytes, np.float64), np.ascontiguousarray(start, np.float64)
+    try:
+        return _core.closed_flows(graph=graph.columns(), start=paths.start, links=paths.links, bytes=sizes, begin=begins)
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None

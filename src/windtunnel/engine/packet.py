@@ -5,10 +5,13 @@
     result.stats["ecn_marks"]
 
 Time is in integer picoseconds inside; results are bit-identical for any number of threads. docs/packet.md describes the model.
+
+Congestion controls of the packet engine and their parameters. The core's registry is the only list of them.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,9 +132,9 @@ class PacketOptions:
     """0: twice a round trip on the cable."""
     ecn: Sequence[Marking] = ()
     algorithm: str = "none"
-    """Congestion control; see `engine.control`."""
+    """Congestion control; see `engine.packet`."""
     parameters: Mapping[str, float] = field(default_factory=dict)
-    """Its parameters; see `engine.control`."""
+    """Its parameters; see `engine.packet`."""
     recovery: LossRecovery = LossRecovery.GO_BACK_N
     ack_every: int = 1
     nack_interval: float = 500e-6
@@ -398,4 +401,35 @@ def _faults(faults: Faults | None) -> dict[str, Any]:
         "detours": [(float(d.time), int(d.lane), int(d.path)) for d in given.detours],
         "loss": [] if given.loss is None else given.loss.tolist(),
         "bit_error": [] if given.bit_error is None else given.bit_error.tolist(),
+    }
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`unit`: "B/s", "s", "B", "0/1" (a switch) or "" (a plain number). Values lie in [least, most]."""
+
+    name: str
+    unit: str
+    default: float
+    least: float
+    most: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Control:
+    """An algorithm. `telemetry`: switches must report load and queue in every packet."""
+
+    name: str
+    meaning: str
+    parameters: tuple[Parameter, ...]
+    telemetry: bool
+
+
+@functools.cache
+def controls() -> dict[str, Control]:
+    """Every algorithm by name, in the core's order."""
+    return {
+        name: Control(name, meaning, tuple(Parameter(*row) for row in rows), telemetry)
+        for name, meaning, rows, telemetry in _core.congestion_controls()
     }

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.exporters import Written
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.spec import Cluster, Job
 from windtunnel.workload import Axis
 

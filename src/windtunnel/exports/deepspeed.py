@@ -8,7 +8,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.tables import REFUSED, differences, leaves, left_out, misses_of, rewrite
-from windtunnel.formats.jobs.deepspeed.configuration import import_table as from_deepspeed
+from windtunnel.formats.jobs.deepspeed import import_table as from_deepspeed
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import DTYPE_BYTES, Job
 

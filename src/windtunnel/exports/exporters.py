@@ -67,7 +67,7 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("torchtitan", "torchtitan", "torchtitan's sections as TOML", rewrites=True),
     Exporter("deepspeed", "deepspeed", "DeepSpeed's configuration as JSON", rewrites=True),
     Exporter("kineto", "kineto", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
-    Exporter("chakra", "chakra.traces", "a predicted step as Chakra traces, a file a rank"),
+    Exporter("chakra", "chakra", "a predicted step as Chakra traces, a file a rank"),
     Exporter("simai", "simai", "a stage of a step as SimAI's workload"),
     Exporter("simai-topology", "simai_topology", "the cluster as SimAI's topology", True),
     Exporter("graph", "graph", "the cluster's link graph as TOML, for cluster.fabric.builder=file:PATH", True),

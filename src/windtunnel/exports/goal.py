@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.exports.chakra.steps import StepNode, step_nodes
-from windtunnel.exports.chakra.traces import JobGroups, stage_of_ranks
+from windtunnel.exports.chakra import JobGroups, StepNode, stage_of_ranks, step_nodes
 from windtunnel.exports.exporters import Written
-from windtunnel.formats.traces.goal.schedule import GoalKind, GoalRank, GoalSchedule
-from windtunnel.formats.traces.goal.text import schedule_lines
+from windtunnel.formats.traces.goal.schedule import GoalKind, GoalRank, GoalSchedule, schedule_lines
 from windtunnel.spec import Job
 
 MOST_OPERATIONS = 4_000_000

@@ -7,7 +7,7 @@ from windtunnel.base.xml_tree import XmlNode, xml_text
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.machines.hardware.node import PCI_GPUS
 from windtunnel.spec import Cluster, Job
-from windtunnel.spec.machine.cluster import Node
+from windtunnel.spec.machine import Node
 
 SM = {
     "pascal": "60",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.exports.chakra.steps import step_nodes
+from windtunnel.exports.chakra import step_nodes
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.simulators.simai.workload import MOST_LINES, POLICIES, SimaiLayer, SimaiWorkload, workload_text
 from windtunnel.predict.price.costs import Costs

@@ -9,14 +9,12 @@ from typing import Any
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.tables import REFUSED, differences, left_out, misses_of, rewrite
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.torchtitan.configuration import SCHEDULES
-from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
-from windtunnel.formats.jobs.torchtitan.flavors import FLAVORS
+from windtunnel.formats.jobs.imported import Imported, Stated
+from windtunnel.formats.jobs.torchtitan import FLAVORS, SCHEDULES
+from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.spec import Job, Model, load_model, names
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import toml_lines
 from windtunnel.workload import parameter_count
 
 _FLAVORS = {

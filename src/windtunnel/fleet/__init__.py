@@ -22,8 +22,7 @@
 | `monitor.py` | periodic check of a running job; raises alarms |
 | `log_watch.py`, `device_watch.py`, `dumps.py` | alarms from lines of a job and from counters; dumps of ranks that hang |
 | `starting.py` | ranks that have begun and have no records yet, and whether a process works |
-| `recorded.py` | a run read from rings, a collector's folder or a collector's address |
-| `collector_client.py`, `query_results.py` | queries to a collector over HTTP, and the records they return |
+| `recorded.py`, `query_results.py` | a run read from rings, a collector's folder or over HTTP; the records that queries return |
 | `stacks.py` | Python stacks of hanging processes |
 | `rings.py`, `ring.py` | all rings of a run as one table; the memory-mapped file of a rank's last records |
 | `event_log.py` | what a rank tells of its checkpoints |

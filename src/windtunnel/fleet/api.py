@@ -163,7 +163,7 @@ def verify_steps(folder: str | Path, step: int | None = None) -> list[FoundStep]
 def delete_steps(folder: str | Path, steps: Sequence[int] = (), *, torn: bool = False, force: bool = False) -> list[str]:
     """Deletes steps of a folder, or of a store by its URL, in any state, and with `torn` those that were never committed; their
     names. The newest two committed steps only with `force`; no job may be saving. SpecError for steps that are not there."""
-    from windtunnel.fleet.checkpoint.retention import SAFE
+    from windtunnel.fleet.checkpoint.commit import SAFE
     from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
 
     storage = storage_at(folder)

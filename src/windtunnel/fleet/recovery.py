@@ -33,7 +33,7 @@ from windtunnel.fleet.checkpoint.checkpointer import arrange_buckets, bucket_lay
 from windtunnel.fleet.checkpoint.states import PerRank
 from windtunnel.fleet.event_log import append_event
 from windtunnel.fleet.fence import describe, tell
-from windtunnel.fleet.startup.counting_store import CountingStore
+from windtunnel.fleet.startup.store import CountingStore
 
 Step = Callable[[int], object]
 LOOK_SECONDS = 0.1

@@ -20,7 +20,7 @@ from windtunnel.formats.importers import (
     module_of,
 )
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
-from windtunnel.formats.text.wrapped import (
+from windtunnel.formats.text.lines import (
     copy_decoded,
     copy_without_prefix,
     name_originals,
@@ -82,9 +82,9 @@ def _recognises(reader: Importer, head: Head) -> bool:
 def _reader(importer: Importer) -> ImporterModule:
     """The module that reads the importer's files: of a table, the one that reads configurations."""
     if importer.reads == "table":
-        from windtunnel.formats.jobs import configuration  # here: a trace needs no noun of a job
+        from windtunnel.formats.jobs import import_job
 
-        return cast(ImporterModule, configuration)
+        return cast(ImporterModule, import_job)
     return cast(ImporterModule, module_of(importer))
 
 

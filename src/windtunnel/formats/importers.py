@@ -20,7 +20,7 @@ class Importer:
     module: str
     what: str
     reads: str = "file"
-    """"table": a configuration in TOML, YAML or JSON, by a `jobs.configuration.TableImporterModule`. "kernels": kernel times, by
+    """"table": a configuration in TOML, YAML or JSON, by a `jobs.import_job.TableImporterModule`. "kernels": kernel times, by
     a `reading.ImporterModule` that `windtunnel profile import` asks too. "folder": a whole folder, by a
     `reading.FolderImporterModule`. "file": anything else, by a `reading.ImporterModule`."""
 
@@ -113,10 +113,10 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("simumax", "jobs.simulators.simumax", "SimuMax's model, strategy and system files", reads="table"),
     Importer("llm-analysis", "jobs.simulators.llm_analysis", "llm-analysis's model, dtype and GPU files", reads="table"),
     Importer("nanotron", "jobs.nanotron", "nanotron's configurations", reads="table"),
-    Importer("primus", "jobs.primus.experiment", "Primus' experiments, with the files that they name", reads="table"),
+    Importer("primus", "jobs.primus", "Primus' experiments, with the files that they name", reads="table"),
     Importer("llm-foundry", "jobs.llm_foundry", "llm-foundry's configurations", reads="table"),
     Importer("megatron-table", "jobs.megatron.table", "Megatron-LM's flags as a table (MODEL_ARGS)", reads="table"),
-    Importer("torchtitan", "jobs.torchtitan.configuration", "torchtitan's configurations, TOML or dumped JSON", reads="table"),
+    Importer("torchtitan", "jobs.torchtitan", "torchtitan's configurations, TOML or dumped JSON", reads="table"),
     Importer("nemo", "jobs.nemo_yaml", "NeMo 1's YAML: trainer and model", reads="table"),
     Importer(
         "rl-trainer",
@@ -132,7 +132,7 @@ IMPORTERS: tuple[Importer, ...] = (
         reads="table",
     ),
     Importer("gpt-neox", "jobs.neox", "GPT-NeoX's configurations", reads="table"),
-    Importer("deepspeed", "jobs.deepspeed.configuration", "DeepSpeed's configuration over a job that says the rest", reads="table"),
+    Importer("deepspeed", "jobs.deepspeed", "DeepSpeed's configuration over a job that says the rest", reads="table"),
     Importer("huggingface", "jobs.huggingface.config", "config.json of a model of Hugging Face", reads="table"),
     Importer("model", "own.model", "model files of windtunnel", reads="table"),
     Importer("cluster", "own.cluster", "cluster files of windtunnel"),

@@ -13,7 +13,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.goodput.choices import IntervalChoice, SpareChoice, interval_choice, spare_choices
+from windtunnel.goodput.answer import IntervalChoice, SpareChoice, interval_choice, spare_choices
 from windtunnel.goodput.closed import steady
 from windtunnel.goodput.conditions import DAY, CheckpointCost, Conditions
 from windtunnel.goodput.recovery import PHASES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from windtunnel.goodput.answer import Goodput
-from windtunnel.goodput.reasons import reasons, rests_on
+from windtunnel.goodput.answer import Goodput, reasons, rests_on
 from windtunnel.predict.sheet.job import describe_job, fields_part
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (

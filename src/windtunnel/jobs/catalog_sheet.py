@@ -9,9 +9,8 @@ from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Lines, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence, join, quote
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region
-from windtunnel.spec.loading.catalog import entry
+from windtunnel.spec.loading.files import entry, toml_lines
 from windtunnel.spec.loading.load import load_reliability
-from windtunnel.spec.loading.toml import toml_lines
 
 
 def _sheet(title: str, sections: Sequence[tuple[str, Block]], titled: bool = False) -> Sheet:

@@ -17,9 +17,8 @@ from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.formats.text.source import read_source
 from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_model_apart, put_on_machine
-from windtunnel.jobs.loaded import LoadedJob
+from windtunnel.jobs.loaded import LoadedJob, load_own
 from windtunnel.jobs.machines import example_job
-from windtunnel.jobs.own import load_own
 from windtunnel.jobs.sources import (
     check_path,
     format_of_source,

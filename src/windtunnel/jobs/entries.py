@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.base.units import parse_bandwidth, parse_flops, parse_size, parse_watts
 from windtunnel.spec import load_cluster, load_gpu
-from windtunnel.spec.loading.files import read_table
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import read_table, toml_lines
 
 if TYPE_CHECKING:
     from windtunnel.jobs.options import CatalogAddOptions

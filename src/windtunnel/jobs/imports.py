@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
+from windtunnel.formats.jobs.deepspeed import implied_ranks
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.import_job import import_job
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.importer import from_arguments
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import cluster_table, example_job, is_job, machine_job, no_machine, tables_of
 from windtunnel.jobs.sources import is_deepspeed

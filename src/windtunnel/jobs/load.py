@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
-from windtunnel.jobs.loaded import LoadedJob
-from windtunnel.jobs.own import is_own, load_own
+from windtunnel.jobs.loaded import LoadedJob, is_own, load_own
 from windtunnel.spec import Job, check, dump_job, load_job
-from windtunnel.spec.loading.fabric_nics import FOLLOWS
 from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.resolve import FOLLOWS
 
 NAMES_A_FILE = frozenset({"NCCL_TOPO_FILE"})
 """Variables of NCCL that name a file about the machine; see `jobs.nccl_topology`."""

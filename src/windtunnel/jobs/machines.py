@@ -72,7 +72,7 @@ def foreign_cluster(base: str) -> Cluster | None:
     if reading is not None and isinstance(reading.value, Cluster):
         return reading.value
     if len(numbers_of(head.lines[0] if head.lines else "")) in (3, 5):
-        from windtunnel.network.fabrics.drawn.text_topology import load_file
+        from windtunnel.network.fabrics.text_topology import load_file
 
         load_file(base)  # a topology that is damaged: the line
     return None

@@ -9,7 +9,7 @@ from windtunnel.base.xml_tree import read_xml
 from windtunnel.formats.machines.hardware.node import NodeFacts
 from windtunnel.formats.machines.nccl.topology import WANTED, node_facts
 from windtunnel.spec import Job
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 VARIABLE = "NCCL_TOPO_FILE"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.options import argument, option
-from windtunnel.spec.loading.catalog import KINDS
+from windtunnel.spec.loading.files import KINDS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from windtunnel.profile.campaign import FILE, Campaign, read_campaign
 from windtunnel.records import Dataset, read
 from windtunnel.records.kernel_dataset import seal_of
 from windtunnel.spec import Job, dump_job
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import toml_lines
 
 CHECK, CURVES, MACHINE, JOBS = "check.json", "kernels.json", "machine.toml", "jobs"
 DEPTH = 3

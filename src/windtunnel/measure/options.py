@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.options import argument, option
 
 _folder = partial(argument, "The folder of the plan, where the files are and go.", metavar="FOLDER")

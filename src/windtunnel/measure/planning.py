@@ -14,7 +14,7 @@ from windtunnel.profile.case import of_job
 from windtunnel.profile.kernels import CLASSES
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.spec import Job, load_gpu, load_job
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.workload import parameter_count
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def _options(plan: Mapping[str, Any], gpu: str, sets: Sequence[str]) -> ServeOpt
 def bare_cluster(gpu: str, count: int, memory: float | None = None) -> Cluster:
     """A cluster of `count` GPUs of the catalogue, or of ones that nobody stated; `memory`: bytes of each."""
     from windtunnel.reality.jobs.bench import bench
-    from windtunnel.spec.loading.catalog import names
+    from windtunnel.spec.loading.files import names
 
     card = load_gpu(gpu) if gpu in names("gpus") else load_gpu(STAND_IN).model_copy(update={"id": gpu, "name": gpu})
     return bench(card if memory is None else card.model_copy(update={"memory": memory}), count)
@@ -271,7 +271,7 @@ def paces_now(passes: ServedPasses, rows: Sequence[Row]) -> list[float]:
 def use_server(folder: Path, campaign: Campaign, anyway: bool) -> UsedCell:
     """Machine and front end of a server as files, beside its passes, and the lines that take them."""
     from windtunnel.serving.calibrated import ServerCalibration, plain_calibration
-    from windtunnel.spec.loading.toml import toml_lines
+    from windtunnel.spec.loading.files import toml_lines
 
     cell, rows = checked_cell(folder, anyway), passes_in(folder)
     server = simulated_server(campaign, rows, law_of_rows(rows))

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from weakref import ref
 
 from windtunnel.base.errors import SpecError
-from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.buffers import buffers_of, gather_pool
+from windtunnel.memory.allocator import settings_of
+from windtunnel.memory.buffers import Passes, buffers_of, gather_pool, passes_of
 from windtunnel.memory.habits import MemoryHabits, context_bytes, cublas_bytes, habits
-from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import State, state_of, step_bytes
 from windtunnel.memory.tiers import tiers_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.options import option
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from windtunnel.base.options import asks
 from windtunnel.network.closed.collective import sweep as closed_sweep
 from windtunnel.network.options import OPS, CollectiveOptions, sizes_of
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Block, Cell, Column, Curve, Figure, Lines, Mark, Plot, Scale, Section, Sheet, Table
 from windtunnel.sheet.colours import BLUE, COLOURS, GREY, ORANGE
 from windtunnel.sheet.sentence import Sentence, quote
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 if TYPE_CHECKING:

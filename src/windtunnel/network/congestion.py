@@ -4,7 +4,7 @@
     load_congestion("dcqcn:rai=40Mb/s,g=0.004")             the same with other values
     load_congestion("my-nic.toml:kmin=200KB,kmax=800KB")    a file; `base` names a preset that it starts from
 
-Parameters, with units and bounds, are those that the core's registry lists (`engine.control`); docs/congestion.md explains them.
+Parameters, with units and bounds, are those that the core's registry lists (`engine.packet`); docs/congestion.md explains them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import without_gz
 from windtunnel.base.units import parse_bandwidth, parse_size
-from windtunnel.engine.control import Control, Parameter, controls
+from windtunnel.engine.packet import Control, Parameter, controls
 from windtunnel.network.marking import Ecn, parse_number, parse_probability
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.loading.files import ROOT, SUFFIXES, check_shape, read_table
 
 FOLDER = ROOT / "congestion"
 _MARKING = ("kmin", "kmax", "pmax")

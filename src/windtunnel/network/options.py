@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, FIDELITIES
@@ -18,7 +18,7 @@ from windtunnel.network.algorithm import ALGORITHMS
 if TYPE_CHECKING:
     from windtunnel.network.lanes.send_files import Sends
     from windtunnel.network.simulate.collective import Watch
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
 """Name of each call -> the call."""

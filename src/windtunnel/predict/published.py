@@ -16,8 +16,7 @@ from typing import Literal
 
 from windtunnel.spec import Job
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 from windtunnel.spec.mixer import MIXERS
 
 FEWEST = 3

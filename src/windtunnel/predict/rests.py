@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from windtunnel.predict.published import PublishedSteps, RunKind, catalogue_record
 from windtunnel.spec import Job
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 STAND_IN = "unnamed"
 """The catalogue's entry of a framework for those that it does not know."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.records.shapes import Value, write_shape
+from windtunnel.records.schema import Value, write_shape
 from windtunnel.spec import Job, Model
 
 DTYPES = ("fp32", "bf16", "fp16")

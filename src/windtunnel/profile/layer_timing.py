@@ -15,7 +15,7 @@ from windtunnel.profile.timing import KernelTiming, timing_of
 if TYPE_CHECKING:  # traces of others are read without torch
     from torch import Tensor
 
-    from windtunnel.profile.modules.optimizer import TimedUpdate
+    from windtunnel.profile.modules.layer import TimedUpdate
 
 Tick = Callable[[], None]
 """Called between repetitions; raises `Stopped` to give up."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
-from windtunnel.profile.agreement import Agreement
 from windtunnel.profile.case import Case, check_case
-from windtunnel.profile.closure import TOLERANCE
+from windtunnel.profile.closure import TOLERANCE, Agreement
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.power import meter
 from windtunnel.profile.session import Report, Session

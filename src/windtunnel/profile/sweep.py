@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from windtunnel.base.errors import EngineError, UnknownName
-from windtunnel.profile.agreement import Agreement, agreement, run_seeded
+from windtunnel.profile.closure import Agreement, agreement, run_seeded
 from windtunnel.profile.device import Device
 from windtunnel.profile.kernels import CLASSES, Bench, KernelCase, Scope, Unavailable
 from windtunnel.profile.kernels.case import Run

@@ -2,8 +2,8 @@ from .checks import concat as concat
 from .checks import dataset as dataset
 from .kernel_dataset import About as About
 from .kernel_dataset import Dataset as Dataset
-from .repeats import describe as describe
-from .repeats import merge as merge
+from .plausible import describe as describe
+from .plausible import merge as merge
 from .schema import COLUMNS as COLUMNS
 from .schema import DTYPES as DTYPES
 from .schema import LEVELS as LEVELS
@@ -11,8 +11,8 @@ from .schema import MODES as MODES
 from .schema import MODULES as MODULES
 from .schema import OPS as OPS
 from .schema import PHASES as PHASES
-from .shapes import read_shape as read_shape
-from .shapes import write_shape as write_shape
+from .schema import read_shape as read_shape
+from .schema import write_shape as write_shape
 from .text import from_csv as from_csv
 from .text import read as read
 from .text import read_any as read_any

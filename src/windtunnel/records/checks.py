@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.records.kernel_dataset import Dataset, arrow_schema
-from windtunnel.records.plausible import plausible
-from windtunnel.records.repeats import agree, tell
+from windtunnel.records.plausible import agree, plausible, tell
 from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, SINCE, STATUSES
 
 if TYPE_CHECKING:

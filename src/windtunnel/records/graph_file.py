@@ -10,8 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.records.attention import COLUMNS, no_attentions
-from windtunnel.records.trace_graph import TraceGraph
+from windtunnel.records.trace_graph import COLUMNS, TraceGraph, no_attentions
 
 KEY = b"windtunnel.graph"
 """Key of the metadata of a file that holds a graph."""

@@ -1,13 +1,21 @@
 """The columns of a kernel dataset: one row per measured kernel, sub-module, layer or step on one GPU.
 
 Shapes are those of the workload's graph (`workload/ops.py`): a matrix product is batch x (m,k)@(k,n) as it was executed, so an
-input gradient has n and k of its forward product exchanged and a weight gradient has the tokens as its k. Attention has
-batch = sequences x query heads, m query and n key tokens, k head size of queries and keys. What is not known is null, never zero.
+input gradient has n and k of its forward product exchanged and a weight gradient has the tokens as its k. Attention has batch =
+sequences x query heads, m query and n key tokens, k head size of queries and keys. What is not known is null, never zero.
+
+The `shape` of a sub-module, layer or step: one line of `key=value` pairs in the alphabet's order.
+
+Keys are words of `spec.Model` and `spec.Plan`: hidden, ffn, heads, kv_heads, head_dim, layers, experts, top_k, expert_ffn, vocab,
+seq, micro_batch, tp (integers); gated, norm, attention (flash, unfused), recompute and others (words).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from windtunnel.base.errors import SpecError
 
 VERSION = 2
 """Schema version, written into every file; a reader refuses a later one."""
@@ -70,7 +78,7 @@ COLUMNS = (
     Column("library", "text", True, "what ran: cublas, cudnn, fa2, fa3, triton, aten, transformer_engine, hf, windtunnel"),
     Column("kernel", "text", True, "name of the launched kernel as the profiler gave it"),
     Column("model", "text", True, "model whose shape this is"),
-    Column("shape", "text", True, "sub-module, layer, step: key=value pairs, see `records.shapes`"),
+    Column("shape", "text", True, "sub-module, layer, step: key=value pairs, see `records.schema`"),
     Column("batch", "integer", True, "products in one launch; groups of a grouped product; sequences x query heads"),
     Column("m", "integer", True, "rows; tokens; query tokens"),
     Column("n", "integer", True, "columns; key tokens; classes; parameters of an optimizer"),
@@ -111,3 +119,26 @@ COLUMNS = (
 )
 
 NAMES = tuple(column.name for column in COLUMNS)
+
+
+Value = int | str
+
+
+def write_shape(values: Mapping[str, Value]) -> str:
+    """`{"hidden": 4096, "heads": 32}` as `heads=32 hidden=4096`."""
+    for key, value in values.items():
+        text = str(value)
+        if not key or any(c.isspace() or c == "=" for c in key + text) or not text:
+            raise SpecError(f"shape.{key}", value, "words without spaces or '='")
+    return " ".join(f"{key}={values[key]}" for key in sorted(values))
+
+
+def read_shape(text: str) -> dict[str, Value]:
+    """The reverse; numbers come back as int. Raises SpecError for a part without `=` or a key given twice."""
+    shape: dict[str, Value] = {}
+    for part in text.split():
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value or key in shape:
+            raise SpecError("shape", text, "key=value pairs, each key once", f"{part!r} is not one")
+        shape[key] = int(value) if value.lstrip("-").isdigit() else value
+    return shape

@@ -1,17 +1,67 @@
 """A graph of tasks over ranks: what a Chakra trace, a GOAL schedule or a simulator's workload holds, in columns.
 
 A task is an operator on a rank, or a rank's part of a call. Times that are NaN are not known; whoever replays the graph finds them.
+
+Shapes of fused attention operators, and which tasks of a trace graph are their kernels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
-from windtunnel.records.attention import no_attentions
+
+LIBRARIES = ("fa2", "cudnn")
+"""Libraries of the operators, as `compute` names their curves."""
+
+CAUSAL_NOT_RECORDED = 2
+
+
+class AttentionShape(NamedTuple):
+    """One forward or backward operator. `sequences` of equal length.
+
+    Under a causal mask the last query sees all keys, and each query one key less than the one after it.
+    """
+
+    sequences: int
+    heads: int
+    kv_heads: int
+    queries: int
+    """Tokens of a sequence."""
+    keys: int
+    head: int
+    """The mean width of keys and values."""
+    causal: int
+    """0 no mask, 1 causal, 2 not recorded."""
+    window: int
+    """Keys that a query sees at most; 0 all."""
+    backward: int
+    element: int
+    """Bytes; 0 unknown."""
+    library: int
+    """Index of `LIBRARIES`."""
+
+
+COLUMNS = ("task", "operator", *AttentionShape._fields)
+"""Columns of `TraceGraph.attentions`: a kernel, a number that all kernels of its operator have, and the operator's shape."""
+
+
+def no_attentions() -> Int64s:
+    """[0, 13] of a graph without attention of known shape."""
+    return np.empty((0, len(COLUMNS)), np.int64)
+
+
+def shares(attentions: Int64s, seconds: Floats) -> Floats:
+    """[A] each kernel's share of its operator's time, by the `seconds` [N] of all tasks; equal parts where these are unknown."""
+    took = np.nan_to_num(seconds[attentions[:, 0]])
+    _, which, count = np.unique(attentions[:, 1], return_inverse=True, return_counts=True)
+    which = which.reshape(-1)
+    total = np.bincount(which, weights=took, minlength=len(count))[which]
+    return np.where(total > 0, took / np.where(total > 0, total, 1.0), 1.0 / count[which])
 
 
 class TaskKind(IntEnum):
@@ -71,7 +121,7 @@ class TraceGraph:
     products: Int64s = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """[N, 5] batch, m, n, k and bytes of an element of a matrix product, zeros for other tasks; or empty."""
     attentions: Int64s = field(default_factory=no_attentions)
-    """[A, 13] kernels of fused attention of known shape; `records.attention.COLUMNS`."""
+    """[A, 13] kernels of fused attention of known shape; `records.trace_graph.COLUMNS`."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
-from windtunnel.records.attention import CAUSAL_NOT_RECORDED, COLUMNS, LIBRARIES, AttentionShape, shares
-from windtunnel.records.trace_graph import TraceGraph
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.records.trace_graph import CAUSAL_NOT_RECORDED, COLUMNS, LIBRARIES, AttentionShape, TraceGraph, shares
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 

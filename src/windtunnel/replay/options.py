@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base import shared_options as shared
+from windtunnel.base import options as shared
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, check_threads
 from windtunnel.base.options import argument, option
@@ -15,7 +15,7 @@ from windtunnel.base.options import argument, option
 if TYPE_CHECKING:
     from windtunnel.records.run import Run
     from windtunnel.records.trace_graph import TraceGraph
-    from windtunnel.spec.machine.cluster import GPU, Cluster
+    from windtunnel.spec.machine import GPU, Cluster
 
 COMPUTE = ("trace", "roofline", "kernels")
 CALLS = ("network", "trace")

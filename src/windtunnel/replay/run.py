@@ -27,8 +27,7 @@ from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.result import MOVES, ReplayResult
-from windtunnel.spec.machine.cluster import GPU, Cluster
-from windtunnel.spec.machine.host import Place
+from windtunnel.spec.machine import GPU, Cluster, Place
 
 
 def replay(
@@ -220,7 +219,7 @@ def _bound_by_flops(graph: TraceGraph, gpu: GPU, precision: str) -> Bools:
 
 def _copies(graph: TraceGraph, cluster: Cluster) -> Floats:
     """Seconds [N] to and from the memory that the cluster has beyond its GPUs': the pool, the node's expansion, or the host's."""
-    from windtunnel.memory.host_copies import legs
+    from windtunnel.memory.tiers import legs
 
     place: Place = "pool" if cluster.memory_pool is not None else "expansion" if cluster.node.expansion is not None else "host"
     size = np.nan_to_num(graph.bytes)

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from windtunnel.base.errors import PlanError, WindtunnelError
 from windtunnel.predict.answer.money import bill
-from windtunnel.rl.answer import RLStep, RolloutFacts
+from windtunnel.rl.answer import PhaseMemory, RLStep, RolloutFacts, engine_share, group_memory, no_room_beside, phase_memory
 from windtunnel.rl.batch import RLBatch, draw_batch
 from windtunnel.rl.job import RLJob, check_rl_job
-from windtunnel.rl.memory import PhaseMemory, engine_share, group_memory, no_room_beside, phase_memory
 from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, StepTiming, train_seconds
 from windtunnel.rl.rollout import RolloutServer, rollout_server
 from windtunnel.rl.spec import PostTraining

@@ -6,12 +6,12 @@ import math
 from typing import NamedTuple
 
 from windtunnel.base.lengths import longest_stated
-from windtunnel.memory.host_copies import legs
 from windtunnel.memory.result import StageMemory
+from windtunnel.memory.tiers import legs
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.trainers import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
+from windtunnel.rl.spec import DESERIALISED, PAGEABLE_BACK, PAGEABLE_OUT, RETURNED, SERIALISED, trainer_facts
 from windtunnel.rl.training import on_gpus
 from windtunnel.spec import Model
 from windtunnel.workload.ops import Axis, Comm

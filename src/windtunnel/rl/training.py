@@ -19,7 +19,7 @@ from windtunnel.base.lengths import longest_of
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.trainers import trainer_facts
+from windtunnel.rl.spec import trainer_facts
 from windtunnel.serving.server import with_plan
 from windtunnel.spec import Cluster, Job, check
 

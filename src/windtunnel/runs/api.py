@@ -92,7 +92,7 @@ def fault_conditions(job: Job, faults: float | FleetRun) -> tuple[Conditions, in
     """A job's conditions with a kept run's faults, or so many failures of a node in a day; and how many faults they rest on."""
     from windtunnel.goodput.answer import exposed_share
     from windtunnel.goodput.measured import with_laws_of
-    from windtunnel.goodput.of_job import conditions_of
+    from windtunnel.goodput.run import conditions_of
     from windtunnel.predict.step import predict
 
     prediction = predict(job)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.predict.price.calibrated import axis_group
 from windtunnel.spec import Job
 from windtunnel.workload import Axis

@@ -15,7 +15,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.engine import HOST_SYNC, run
 from windtunnel.engine.timeline import OpTimes
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.predict.price.calibrated import axis_group, kernel_name
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.lower import Lowered, count_executed, lower

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.runs.expected import first_ranks
 from windtunnel.runs.observed import CallKind, Observed
 from windtunnel.spec import Job

@@ -176,7 +176,7 @@ def _launch_spacing(trace: RankTrace) -> float:
 
 
 def _waiting(run: Run, matches: MatchedCalls, steps: int) -> Floats:
-    from windtunnel.runs.waits import waits_of
+    from windtunnel.runs.breakdown import waits_of
 
     if len(run.ranks) < 2 or not len(matches):
         return np.zeros((len(run.ranks), len(run.ranks)))

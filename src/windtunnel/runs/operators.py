@@ -16,7 +16,7 @@ from windtunnel.formats.traces.xla_work import XlaWork, work_of
 from windtunnel.profile.layers.shapes import FORMATS, attention_inputs, class_of, moved_bytes, sizes
 from windtunnel.profile.trace import FROM_GRAPH, NO_LAUNCH
 from windtunnel.records import kernel_classes
-from windtunnel.records.comm_kernels import library_of
+from windtunnel.records.kernel_classes import library_of
 from windtunnel.records.run import ON_DEVICE, OperatorCalls, RankTrace, Run
 from windtunnel.records.work import with_work
 from windtunnel.spec import GPU, load_gpu, load_runtime, match_gpu

@@ -25,9 +25,8 @@ from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.comm import Comm
 from windtunnel.records.intervals import length, overlap, union
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
-from windtunnel.runs.breakdown import StepTime, breakdown
+from windtunnel.runs.breakdown import StepTime, Waits, breakdown, waits_of
 from windtunnel.runs.operators import OperatorRow
-from windtunnel.runs.waits import Waits, waits_of
 from windtunnel.traces.clocks import Clocks, align
 from windtunnel.traces.matching import match_calls
 from windtunnel.traces.windows import launch_of

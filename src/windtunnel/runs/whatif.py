@@ -29,8 +29,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.closed.collective import collective
-from windtunnel.network.groups.ranks import members
-from windtunnel.network.groups.shape import shape_of
+from windtunnel.network.groups.shape import members, shape_of
 from windtunnel.predict import predict
 from windtunnel.predict.price.calibrated import kernel_name
 from windtunnel.records.run import Run
@@ -42,9 +41,8 @@ from windtunnel.runs.calibrate import CalibrationFit, fit
 from windtunnel.runs.observed import label_class, observe
 from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.calibration import KernelFactors
-from windtunnel.spec.machine.cluster import GPU, Cluster
-from windtunnel.traces.graph import graph_of
-from windtunnel.traces.rank_tasks import HOST_GAP, LAUNCH_DELAY
+from windtunnel.spec.machine import GPU, Cluster
+from windtunnel.traces.graph import HOST_GAP, LAUNCH_DELAY, graph_of
 from windtunnel.workload import Axis, Kind
 
 CHANGES = (

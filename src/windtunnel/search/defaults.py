@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from windtunnel.search.change import value_of
-from windtunnel.search.layouts import powers_of_two
 from windtunnel.search.levers.pricing import MEGATRON
 from windtunnel.search.levers.registry import recompute_choices
-from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, stages_of
+from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, powers_of_two, stages_of
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import divisors
 

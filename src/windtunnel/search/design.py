@@ -21,8 +21,7 @@ from windtunnel.base.errors import FileError, SpecError, WindtunnelError
 from windtunnel.predict.answer.silicon import Silicon, silicon_of
 from windtunnel.search.change import Change, parse_values, value_of
 from windtunnel.search.find import Candidate, Search, SearchLimits, plans_of
-from windtunnel.search.front import front_first
-from windtunnel.search.objective import Objective, objectives
+from windtunnel.search.objective import Objective, front_first, objectives
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.space import Space, split_values
 from windtunnel.search.workers import Here

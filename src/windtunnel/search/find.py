@@ -18,8 +18,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
-from windtunnel.search.front import front_first
-from windtunnel.search.objective import Least, Most, Objective, tokens_of, values_of
+from windtunnel.search.objective import Least, Most, Objective, front_first, tokens_of, values_of
 from windtunnel.search.outcome import PlanOutcome, Store, Trial
 from windtunnel.search.space import PlanColumns, Space
 from windtunnel.search.workers import Workers

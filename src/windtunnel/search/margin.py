@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from windtunnel.memory import StageMemory
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.sentence import Sentence
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 
 @functools.cache

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.memory import memory_of
-from windtunnel.search.change import Change
-from windtunnel.search.facts import facts_of
+from windtunnel.search.change import Change, facts_of
 from windtunnel.spec import Job, check, dump_job
 from windtunnel.workload import build
 

@@ -6,12 +6,11 @@ import math
 
 from windtunnel.predict.sheet.parts import label_of
 from windtunnel.search.change import plan_words
-from windtunnel.search.explain import SPARE, Decision, Explanation, OwnPlan
 from windtunnel.search.find import Certificate
 from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.margin import margin_words, usual_margin
 from windtunnel.search.objective import Objective, amount, number_of
-from windtunnel.search.result import SearchResult
+from windtunnel.search.result import SPARE, Decision, Explanation, OwnPlan, SearchResult
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.sentence import Sentence, join, quote
 

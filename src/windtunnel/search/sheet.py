@@ -10,11 +10,10 @@ from windtunnel.predict import predict
 from windtunnel.predict.category import StepGroup
 from windtunnel.predict.sheet.parts import COLOUR, group_sums
 from windtunnel.search.change import plan_words, short_name, value_of, value_text
-from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate
 from windtunnel.search.objective import OBJECTIVES, Objective, number_of, values_of
 from windtunnel.search.reasons import best_in, certificate_lines, front_lines, loss_of, reason_lines
-from windtunnel.search.result import SearchResult
+from windtunnel.search.result import Explanation, SearchResult
 from windtunnel.search.space import Space
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (

@@ -2,19 +2,26 @@
 
 A task is (frame, change); frames, the jobs that changes apply to, travel once. A worker that dies costs its tasks of the moment:
 they run again.
+
+Workers on a Ray cluster. Ray runs a task again whose worker died.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
-from windtunnel.base.errors import EngineError
+from windtunnel.base.errors import EngineError, SpecError
+from windtunnel.base.units import host_port
+from windtunnel.search.change import Change
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.spec import Job
 
@@ -126,8 +133,97 @@ def workers_of(frames: Sequence[Job], margin: float, count: int | None, ray: str
     """`count` processes (None: one for each core of this process), or with `ray` the cluster at that address ("auto": a local
     one)."""
     if ray is not None:
-        from windtunnel.search.ray_workers import RayWorkers
-
         return RayWorkers(frames, margin, ray, count)
     count = count or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count or os.cpu_count() or 1
     return Here(frames, margin) if count == 1 else Processes(frames, margin, count)
+
+
+RETRIES = 10
+"""Times that Ray starts a trial again after its worker died."""
+
+ADDRESS = "the address of a Ray cluster, such as ray:10.0.0.1:6379"
+
+PATIENCE = 5.0
+"""Seconds for a cluster's address to answer; Ray itself tries for minutes."""
+
+STORE = 128 * 2**20
+"""Bytes of the object store of a local cluster: jobs and outcomes are small."""
+
+
+class RayWorkers:
+    """Trials as Ray tasks on the cluster at `address`; "auto": the one that RAY_ADDRESS names, else `count` workers here.
+
+    `windtunnel` has to be installed on the cluster's nodes. Raises SpecError if Ray is not installed or the cluster does not
+    answer.
+    """
+
+    def __init__(self, frames: Sequence[Job], margin: float, address: str, count: int | None) -> None:
+        try:
+            ray: Any = import_module("ray")
+        except ImportError:
+            raise SpecError("--on", "ray", "ray, which is not installed", "Type: pip install 'windtunnel[search]'.") from None
+        self.ray = ray
+        where = os.environ.get("RAY_ADDRESS", "local") if address == "auto" else address
+        self.ours = not ray.is_initialized()
+        if self.ours:
+            _connect(ray, where, count)
+        self.slots = 3 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
+        self.frames, self.margin = ray.put(tuple(frames)), margin
+        self.task = ray.remote(num_cpus=1, max_retries=RETRIES)(_trial)
+        self.under_way: dict[Any, Trial] = {}
+
+    def submit(self, trial: Trial) -> None:
+        self.under_way[self.task.remote(self.frames, trial.frame, trial.change, self.margin, trial.anyway)] = trial
+
+    def next(self) -> tuple[Trial, PlanOutcome]:
+        done, _ = self.ray.wait(list(self.under_way), num_returns=1)
+        trial = self.under_way.pop(done[0])
+        try:
+            return trial, self.ray.get(done[0])
+        except self.ray.exceptions.RayError as error:
+            raise EngineError(f"Ray gave up on a plan after {RETRIES} tries: {str(error).splitlines()[0]}") from None
+
+    def close(self) -> None:
+        for reference in self.under_way:
+            self.ray.cancel(reference, force=True)
+        self.under_way = {}
+        if self.ours:
+            self.ray.shutdown()
+
+
+def _connect(ray: Any, where: str, count: int | None) -> None:
+    """Connects to the cluster at `where`, or starts one here ("local"); SpecError if it does not answer."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    local: dict[str, Any] = {}
+    if where == "local":
+        local = {"num_cpus": count, "include_dashboard": False, "object_store_memory": STORE}
+    try:
+        if where != "local":
+            _answers(where)
+        _join(ray, where, local)
+    except (OSError, RuntimeError, ValueError) as error:
+        hint = f"It does not answer: {str(error).splitlines()[0]}. `ray status --address {where}` shows whether it runs."
+        raise SpecError("--on", f"ray:{where}", ADDRESS, hint) from None
+
+
+def _join(ray: Any, where: str, local: dict[str, Any]) -> None:
+    """`ray.init`. Ray gives a node of its own 30 s to start, which is little on a busy machine: it is tried three times."""
+    for left in (2, 1, 0):
+        try:
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
+            return
+        except Exception as error:  # ray raises no class of its own for this
+            if "timed out during startup" not in str(error):
+                raise
+            if left == 0:
+                raise EngineError("Ray did not start on this machine within 90 s; try --jobs instead of --on ray") from None
+
+
+def _answers(where: str) -> None:
+    """OSError if nothing listens at HOST:PORT or ray://HOST:PORT; SpecError if it is no address."""
+    socket.create_connection(host_port(where.removeprefix("ray://"), "--on", ADDRESS, "It is not HOST:PORT."), PATIENCE).close()
+
+
+def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> PlanOutcome:
+    """Runs on a worker of the cluster."""
+    return outcome_of(frames[frame], change, margin, anyway)

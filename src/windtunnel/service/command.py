@@ -136,7 +136,7 @@ def command(  # long: one option a line
     except ModuleNotFoundError as error:
         raise NotInstalled("the service needs further packages. Type: pip install 'windtunnel[service]'") from error
     if audit is not None:
-        from windtunnel.service.store.audit import read_moment
+        from windtunnel.service.store.shelf import read_moment
 
         _write_audit(settings, audit, who, verb, read_moment("--since", since), read_moment("--until", until))
         return
@@ -155,7 +155,7 @@ def command(  # long: one option a line
     from windtunnel.service.page import GET_PAGE, has_page
     from windtunnel.service.page.watched.places import check_runs
     from windtunnel.service.serve import ServePlace, serve
-    from windtunnel.service.web.sign_on import proxy_sign_on
+    from windtunnel.service.web.guard import proxy_sign_on
 
     watched = check_runs(runs or ())
 
@@ -224,10 +224,9 @@ def _write_audit(
     settings: ServiceSettings, target: str, who: str | None, verb: str | None, since: float | None, until: float | None
 ) -> None:
     """To a file for its owner alone, or to standard output."""
-    from windtunnel.service.store.audit import write_audit
     from windtunnel.service.store.blobs import Blobs
     from windtunnel.service.store.database import FILE, open_database
-    from windtunnel.service.store.shelf import Shelf
+    from windtunnel.service.store.shelf import Shelf, write_audit
 
     folder = Path(settings.folder)
     if settings.database is None and not (folder / FILE).exists():

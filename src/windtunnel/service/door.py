@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.service.questions.question import AskedQuestion, ask_question, is_short
+from windtunnel.service.questions import AskedQuestion, ask_question, is_short
 from windtunnel.service.settings import ServiceSettings
 from windtunnel.service.store.blobs import Blobs
 from windtunnel.service.store.database import open_database

@@ -20,7 +20,7 @@ from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from windtunnel.service.web.sign_on import ProxySignOn
+    from windtunnel.service.web.guard import ProxySignOn
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 1024
@@ -56,9 +56,8 @@ def serve(
 
     from windtunnel.service.door import ServiceDoor
     from windtunnel.service.web.api import ServiceApi
-    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard
+    from windtunnel.service.web.guard import METRICS, OPEN_PATHS, Guard, SeenRequest
     from windtunnel.service.web.log import log_request, set_up_log
-    from windtunnel.service.web.seen import SeenRequest
     from windtunnel.service.web.tokens import BrowserSessions, read_tokens
 
     tokens = read_tokens(place.token_file) if place.token_file is not None else None

@@ -6,8 +6,7 @@ import functools
 from dataclasses import dataclass
 from statistics import median
 
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 
 @dataclass(frozen=True)

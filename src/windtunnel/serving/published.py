@@ -23,8 +23,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.predict.published import INSIDE, widening
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 CARRIED = "carried"
 """The GPU of servers whose kernels nobody measured, on it or on another one of its architecture: shares of peak and bandwidth are

@@ -3,7 +3,7 @@ from .common import Noun as Noun
 from .common import Precision as Precision
 from .consistency import check as check
 from .job import Job as Job
-from .loading.catalog import names as names
+from .loading.files import names as names
 from .loading.json_schema import schema as schema
 from .loading.load import dump_job as dump_job
 from .loading.load import load_cluster as load_cluster
@@ -16,12 +16,12 @@ from .loading.load import load_node as load_node
 from .loading.load import load_region as load_region
 from .loading.load import load_runtime as load_runtime
 from .loading.load import match_gpu as match_gpu
-from .machine.cluster import GPU as GPU
-from .machine.cluster import Cluster as Cluster
-from .machine.cluster import Fabric as Fabric
-from .machine.cluster import Nic as Nic
-from .machine.cluster import Node as Node
-from .machine.cluster import ScaleUp as ScaleUp
+from .machine import GPU as GPU
+from .machine import Cluster as Cluster
+from .machine import Fabric as Fabric
+from .machine import Nic as Nic
+from .machine import Node as Node
+from .machine import ScaleUp as ScaleUp
 from .model import Model as Model
 from .plan import Plan as Plan
 from .runtime import Host as Host

@@ -12,10 +12,9 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.reliability import check_reliability
-from windtunnel.spec.requirements.adapters import check_adapters
+from windtunnel.spec.requirements.adapters import check_adapters, check_vision
 from windtunnel.spec.requirements.context import check_context, chunks_of
 from windtunnel.spec.requirements.experts import check_dispatch, check_experts, check_modules, check_offloaded
-from windtunnel.spec.requirements.images import check_vision
 from windtunnel.spec.requirements.mixers import check_mixers
 from windtunnel.spec.requirements.precision import check_precision
 from windtunnel.spec.requirements.sharding import check_loss, check_optimizer, check_sharding

@@ -13,7 +13,7 @@ from windtunnel.base.units import parse_count
 from windtunnel.spec.calibration import Calibration
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.reliability import Reliability

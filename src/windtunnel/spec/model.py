@@ -1,5 +1,7 @@
-"""The network that is trained: a decoder stack, dense or with experts, attention or a recurrence, the same layer throughout or in
-a pattern."""
+"""The network that is trained: a decoder stack, dense or with experts, attention or a recurrence, the same layer throughout or in a
+pattern; beside it the encoder that turns images into tokens, and settings that change a network's numbers, and no second, byte or
+call of a step.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from windtunnel.spec.common import CacheFormat, Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt, WeightFormatName
+from windtunnel.spec.common import (
+    CacheFormat,
+    Flag,
+    Layers,
+    Name,
+    NonNegativeInt,
+    Noun,
+    PositiveFloat,
+    PositiveInt,
+    WeightFormatName,
+)
 from windtunnel.spec.mixer import (
     MIXERS,
     PAIRED,
@@ -22,8 +34,88 @@ from windtunnel.spec.mixer import (
     of_letter,
     of_letter_alone,
 )
-from windtunnel.spec.numerics import Numerics
-from windtunnel.spec.vision import Vision
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class Numerics(Noun):
+    """What a network computes with beside its shapes. Exporters write these; no price depends on them.
+
+    None stands for what the source does not say. A framework's own default may then be another one: Megatron-LM's rotary base is
+    10,000, which trains another model than one of base 1,000,000.
+    """
+
+    rope_base: PositiveFloat | None = Field(None, description="base of the rotary embedding's wavelengths")
+    rope_fraction: Share | None = Field(None, description="part of a head's dimensions that the rotary embedding turns")
+    rope_scaling: Literal["linear", "dynamic", "yarn", "llama3", "longrope", "mrope"] | None = Field(
+        None, description="how the rotary embedding is stretched beyond its first length"
+    )
+    rope_scaling_factor: PositiveFloat | None = Field(None, description="by how much it is stretched")
+    norm_eps: PositiveFloat | None = Field(None, description="constant that a norm adds to the variance")
+    init_std: PositiveFloat | None = Field(None, description="standard deviation of the first weights")
+    router_scale: PositiveFloat | None = Field(None, description="factor on the weights of a token's experts")
+    router_normalised: Flag | None = Field(None, description="weights of a token's experts add up to 1")
+    aux_loss: Annotated[float, Field(ge=0.0)] | None = Field(None, description="coefficient of the experts' balancing loss")
+    z_loss: Annotated[float, Field(ge=0.0)] | None = Field(None, description="coefficient of the router's z loss")
+
+
+class Vision(Noun):
+    """A vision transformer (Dosovitskiy et al. 2020, arXiv:2010.11929) and the projector to the decoder's width."""
+
+    layers: Layers
+    hidden: PositiveInt
+    heads: PositiveInt
+    ffn: PositiveInt
+    image: PositiveInt = Field(description="pixels of a side of an image; images are squares")
+    patch: PositiveInt = Field(default=14, description="pixels of a side of a patch")
+    images: PositiveInt = Field(default=1, description="images in each sequence")
+    channels: PositiveInt = 3
+    frames: Annotated[PositiveInt, Field(description="video frames per patch")] = 1
+    merge: PositiveInt = Field(default=1, description="the decoder sees a token for each `merge` x `merge` patches")
+    merge_by: Literal["concat", "pool"] = Field(
+        default="concat", description="how these patches become a token: beside each other (concat), or their mean (pool)"
+    )
+    projector: tuple[PositiveInt, ...] = Field(
+        default=(), description="inner widths of the MLP that follows; none: a single product"
+    )
+    projector_bias: Flag = True
+    activation: Literal["gelu", "relu", "squared_relu", "swiglu", "geglu"] = "gelu"
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    position: Literal["learned", "rope"] = "learned"
+    linear_bias: Flag = True
+    patch_bias: Flag = False
+    class_token: Flag = False
+    pre_norm: Annotated[Flag, Field(description="norm before the first layer")] = False
+    post_norm: Annotated[Flag, Field(description="norm after the last layer")] = True
+    window: PositiveInt | None = Field(default=None, description="patches that all layers but every `global_every`-th see")
+    global_every: PositiveInt = 1
+    frozen: Annotated[Flag, Field(description="train only the projector, not the encoder")] = False
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image."""
+        return (self.image // self.patch) ** 2
+
+    @property
+    def positions(self) -> int:
+        """Tokens of an image inside the encoder."""
+        return self.patches + (1 if self.class_token else 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an image in the decoder."""
+        return self.patches // self.merge**2
+
+    @property
+    def patch_numbers(self) -> int:
+        """Numbers of a patch's pixels."""
+        return self.channels * self.frames * self.patch**2
+
+    @property
+    def merged_width(self) -> int:
+        """Width of a token before the projector."""
+        return self.hidden * (self.merge**2 if self.merge_by == "concat" else 1)
+
 
 Feed = Literal["dense", "experts", "none"]
 

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.common import Flag, Fraction, NonNegativeInt, Noun
-from windtunnel.spec.machine.cluster import Cluster
-from windtunnel.spec.machine.host import Place
+from windtunnel.spec.machine import Cluster, Place
 
 Module = Literal["attn_norm", "qkv_linear", "core_attn", "mlp_norm", "mlp_linear", "moe_act", "expert_fc1"]
 """Modules whose saved inputs may be offloaded separately, by Megatron-Core's names (`--fine-grained-activation-offloading`,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from windtunnel.base.quantities import Seconds
 from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
-from windtunnel.spec.machine.cluster import GPU, Node
+from windtunnel.spec.machine import GPU, Node
 
 Ids = tuple[NonNegativeInt, ...]
 

@@ -12,20 +12,17 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.mixer import MIXERS
 from windtunnel.spec.model import LayerKind, Model
 from windtunnel.spec.runtime import Runtime
-from windtunnel.workload.blocks.layer import embedding, head, layer
-from windtunnel.workload.blocks.mtp import further_layer
+from windtunnel.workload.blocks.layer import embedding, further_layer, head, layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, BlockTensors, Chunk, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
-from windtunnel.workload.passes.backward import backward_rows, forward_rows
+from windtunnel.workload.passes.backward import backward_rows, forward_rows, link
 from windtunnel.workload.passes.fsdp import sharding_copies
-from windtunnel.workload.passes.link import link
-from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, matrices_of, state_bytes, update_of, updated_parameters
-from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
+from windtunnel.workload.passes.recompute import away, saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2

@@ -11,10 +11,10 @@ from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Block, BlockTensors, Chunk, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind, Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
+from windtunnel.workload.passes.backward import link
 from windtunnel.workload.passes.fsdp import sharding_copies
-from windtunnel.workload.passes.link import link
-from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, state_bytes, update_of
+from windtunnel.workload.passes.recompute import away
 
 PRODUCTS = ("gemm",)
 """Kinds whose inputs have the precision of the runtime's matrix products; all others have that of activations."""

@@ -82,7 +82,7 @@ class Chunk:
 class Workload:
     """One training step on every pipeline stage. Data-parallel replicas are equal and appear once.
 
-    `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
+    `waits[r]` are rows of the same pass that row r awaits (see `passes.backward`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
     them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]` and

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.fleet import disk
-from windtunnel.fleet.checkpoint import commit, folder, manifest, retention
+from windtunnel.fleet.checkpoint import commit, folder, manifest
 from windtunnel.fleet.checkpoint.stores import local_folder
 
 STAGE = ("stage-half", "stage-done")
@@ -71,7 +71,7 @@ def patch_flush(point: str, step: int, act: Callable[[], None]) -> None:
     elif point == "latest":
         before(disk.os, "rename", lambda old, new: Path(new).name == folder.LATEST and at(Path(old).read_text()))
     elif point == "garbage":
-        before(retention.shutil, "rmtree", lambda path, *_: True)
+        before(commit.shutil, "rmtree", lambda path, *_: True)
 
 
 def patch_disk(fault: str, step: int) -> None:
@@ -97,7 +97,7 @@ def patch_stage(point: str, step: int, act: Callable[[], None]) -> None:
     """Does `act` in the trainer while it copies the state of `step`."""
     import torch
 
-    from windtunnel.fleet.checkpoint.memory.staging import Slot
+    from windtunnel.fleet.checkpoint.staging import Slot
 
     real = Slot.stage
 

@@ -15,8 +15,8 @@ from tests import postgres
 from tests.faults.recovery import links, memory
 from tests.faults.recovery.kept import KeptJob, hurt
 from tests.faults.recovery.proxy import Proxy
-from windtunnel.fleet.driver.policy import RecoveryPolicy
-from windtunnel.fleet.driver.snapshot import DetectionLimits
+from windtunnel.fleet.driver.detect import DetectionLimits
+from windtunnel.fleet.driver.plan import RecoveryPolicy
 
 Counts = Counter[str]
 STEPS = 400

@@ -15,10 +15,9 @@ from types import TracebackType
 from tests.faults.recovery import links
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.node_probes import process_state
-from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.detect import DetectionLimits
+from windtunnel.fleet.driver.plan import JobPlan, JobState, RecoveryPolicy
 from windtunnel.fleet.driver.serve import DATABASE, Driver, DriverStore
-from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path

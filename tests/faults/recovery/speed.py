@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.faults.recovery.kept import SCRIPT, KeptJob, hurt
-from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryPolicy
+from windtunnel.fleet.driver.plan import ACTIONS_BY_FAULT, RecoveryPolicy
 from windtunnel.records.incidents import Action
 
 PER_NODE = 4

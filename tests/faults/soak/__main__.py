@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt
-from windtunnel.fleet.driver.snapshot import DetectionLimits
+from windtunnel.fleet.driver.detect import DetectionLimits
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
 from windtunnel.runs.fleet.kept import fleet_run

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.compute.engines.seconds import TILES, Caches, Prompts, Routed, code_of
 from windtunnel.records import Dataset
-from windtunnel.records.shapes import read_shape
+from windtunnel.records.schema import read_shape
 from windtunnel.workload.ops import DTYPES
 
 HELD = 5

@@ -1,4 +1,4 @@
-"""DeepEP's dispatch and combine inside a node, from aiconfigurator's tables; `network/closed/deepep.py` has the form."""
+"""DeepEP's dispatch and combine inside a node, from aiconfigurator's tables; `network/closed/cost.py` has the form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windtunnel.calibrate.engines.columns import held_out
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.formats.machines.kernels.measured.calls import NODES
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
-from windtunnel.network.closed.deepep import SCALED, DispatchCurve, dispatch_seconds
+from windtunnel.network.closed.cost import SCALED, DispatchCurve, dispatch_seconds
 from windtunnel.spec import load_cluster
 from windtunnel.workload.blocks.routing import distinct
 

@@ -37,8 +37,8 @@ from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.compute.scan import convolution_seconds, scan_seconds
 from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine, read_measured
 from windtunnel.formats.machines.kernels.measured.tables import version_key
-from windtunnel.network.closed.deepep import FILE as DISPATCHES
-from windtunnel.network.closed.deepep import DispatchCurve, dispatch_text
+from windtunnel.network.closed.cost import FILE as DISPATCHES
+from windtunnel.network.closed.cost import DispatchCurve, dispatch_text
 from windtunnel.records import Dataset
 from windtunnel.spec import load_gpu
 from windtunnel.workload.mixers.linear_attention import CHUNK, delta_work

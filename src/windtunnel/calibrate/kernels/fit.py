@@ -26,7 +26,7 @@ from windtunnel.compute.kernel_file import load
 from windtunnel.compute.library import default_attention
 from windtunnel.compute.processor import PRODUCT, is_processor, neutral
 from windtunnel.records import Dataset
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 BETWEEN_SETS = 0.08
 """Least error of a class: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""

@@ -10,7 +10,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.kernels.samples import Samples
 from windtunnel.compute.fitted_gpu import known_gpu
 from windtunnel.records import About
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.ops import DTYPES
 
 HEADROOM = 0.9

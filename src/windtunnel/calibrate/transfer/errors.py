@@ -16,8 +16,8 @@ from windtunnel.calibrate.transfer.judge import Result, Without
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.law import distance, gemm_held, reach, sheet
 from windtunnel.spec import load_gpu
-from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.loading.files import names
+from windtunnel.spec.machine import GPU
 
 
 def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, float]:

@@ -30,7 +30,7 @@ from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.joint import JointCurves, stored_curves
 from windtunnel.compute.transfer.law import attention_for, gemm_for, sheet, sheet_of
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 
 def two_formula(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:

@@ -14,7 +14,7 @@ from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.compute.transfer.law import Sheet, distance
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from windtunnel.compute.gemm import gemm_bytes
 from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.records import Dataset
 from windtunnel.spec import load_gpu
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 Words = npt.NDArray[np.str_]
 

@@ -1,13 +1,21 @@
-"""`windtunnel fleet collect --dir FOLDER`: takes what the nodes of a job send, keeps it, answers questions."""
+"""`windtunnel fleet collect --dir FOLDER`: takes what the nodes of a job send, keeps it, answers questions. `windtunnel fleet ship
+FOLDER --collector URL`: sends what the ranks of this node write to the collector. Verbs of `windtunnel fleet` that write files
+of other tools: a Grafana dashboard, a JobSet of Kubernetes.
+"""
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from windtunnel.cli.shared.common import write
+from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.fleet.engines.kubernetes import JobSetOptions, jobset_text
 
 
 def command(
@@ -39,8 +47,7 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
-    from windtunnel.fleet.wire.local_tokens import local_token
-    from windtunnel.fleet.wire.secrets import token_of
+    from windtunnel.fleet.wire.secrets import local_token, token_of
     from windtunnel.fleet.wire.timers import apply_timers
 
     try:
@@ -75,3 +82,50 @@ def _allow_many_files() -> None:
     """As many connections as the machine allows: a node of a job has one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def ship(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where the ranks of this node write their rings.")],
+    collector: Annotated[str, typer.Option("--collector", "-c", metavar="URL", help="Address that the collector prints.")],
+    interval: Annotated[
+        float, typer.Option("--interval", min=0, help="Seconds between batches; 0: by the job's size, 1 to 10.")
+    ] = 0.0,
+    detail: Annotated[
+        str, typer.Option("--detail", help="full: every row; summary: counts and times by step and section.")
+    ] = "full",
+    kib_per_second: Annotated[
+        float,
+        typer.Option("--kib-per-second", min=0, help="This node's limit; beyond it steps are sent as summaries. 0: no limit."),
+    ] = 0.0,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN.")
+    ] = None,
+    secrets: Annotated[
+        str | None,
+        typer.Option(
+            "--secrets",
+            metavar="DIR",
+            help="For https: the collector's folder or secrets.json; default: $WINDTUNNEL_FLEET_SECRETS.",
+        ),
+    ] = None,
+) -> None:
+    from windtunnel.fleet.ship import ShipPolicy, ship
+    from windtunnel.fleet.wire.secrets import token_of
+
+    policy = ShipPolicy(interval=interval, detail=detail, bytes_per_second=kib_per_second * 1024)
+    done = ship(Path(folder), collector, policy, token_of(token_file), secrets)
+    typer.echo(
+        f"sent {done.rows} rows in {done.batches} batches of {done.bytes} bytes; {done.lost} lost, {done.reduced} as summaries",
+        err=True,
+    )
+
+
+def dashboard() -> None:
+    from windtunnel.fleet.collect.dashboard import grafana_dashboard
+
+    typer.echo(json.dumps(grafana_dashboard(), indent=2))
+
+
+@bare_command_of(JobSetOptions, order=("name", "command"))
+def jobset(asked: JobSetOptions) -> None:
+    write(jobset_text(asked), asked.out, "--out")

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import Sets, show_spinner, write_json
+from windtunnel.cli.shared.common import Sets, machines, show_spinner, write_json
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 
@@ -16,9 +15,7 @@ def command(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Tests to run; default: all of one node.")] = None,
     expect: Annotated[
         str | None,
-        typer.Option(
-            "--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=complete.machines
-        ),
+        typer.Option("--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=machines),
     ] = None,
     sets: Sets = None,
     plan: Annotated[

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.text import clean
+from windtunnel.base.units import host_port
 from windtunnel.cli.fleet.run_options import Counters, LogRules, WatchLog, Webhook, monitor_options
 from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook
 
 if TYPE_CHECKING:
+    from windtunnel.fleet.driver.detect import DetectionLimits
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
-    from windtunnel.fleet.driver.snapshot import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
     from windtunnel.records.incidents import Incident
 
@@ -141,10 +141,9 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
 
 def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> JobPlan:
     from windtunnel.fleet.agent.keeper import is_python
-    from windtunnel.fleet.driver.plan import JobPlan
-    from windtunnel.fleet.driver.policy import RecoveryPolicy
+    from windtunnel.fleet.driver.plan import JobPlan, RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
-    from windtunnel.fleet.wire.connect import ALLOWED, UNIX
+    from windtunnel.fleet.wire.channel import ALLOWED, UNIX
 
     if not program:
         raise SpecError(
@@ -190,7 +189,7 @@ def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
 
 
 def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
-    from windtunnel.fleet.driver.snapshot import DetectionLimits
+    from windtunnel.fleet.driver.detect import DetectionLimits
 
     names, found = [one.name for one in fields(DetectionLimits) if one.name != "step"], dict[str, Any]()
     if expected:

@@ -1,4 +1,7 @@
-"""Verbs of `windtunnel fleet` on the records of a watched run: show, compare, trace, incidents."""
+"""Verbs of `windtunnel fleet` on the records of a watched run: show, compare, trace, incidents. `windtunnel fleet hang RUN`: who
+holds a job up that does not move. `windtunnel fleet replay RUN|JOB`: what goodput predicts from a fleet's own faults. What the
+verbs say of a run whose last saves of checkpoints were lost.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,135 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError
-from windtunnel.cli.fleet.saves import lost_save_notes
-from windtunnel.cli.shared.common import show_spinner
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.text import clean
+from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs, said_command, with_outputs
-from windtunnel.fleet.options import FleetCompareCommandOptions, FleetShowOptions
+from windtunnel.fleet.options import FleetCompareCommandOptions, FleetReplayOptions, FleetShowOptions
+from windtunnel.records.checkpoint_events import lost_saves
 
 if TYPE_CHECKING:
+    from windtunnel.goodput.conditions import Conditions
+    from windtunnel.goodput.measured import FleetRun
     from windtunnel.sheet.blocks import Sheet
+
+
+EVIDENCE = (
+    "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras, CUDA out of memory, "
+    "torchrun's table of failures, Xid or other lines of the kernel, of a scheduler, or what torchfrtrace prints"
+)
+
+
+@with_outputs
+def hang(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|URL|FILE...",
+            help="A watched run or its collector, flight-recorder dumps, or a log with a job's last words.",
+        ),
+    ],
+    *,
+    outputs: Outputs,
+) -> None:
+    from windtunnel.fleet.api import find_hang
+    from windtunnel.fleet.sources import is_url
+    from windtunnel.formats.door import list_files, read_files
+    from windtunnel.formats.logs.failures.whole import TEXTS, whole_hang
+    from windtunnel.runs.fleet.show_sheet import hang_sheet
+
+    if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
+        facts = find_hang(files[0])
+    else:
+        reading = read_files(files)
+        print_list(reading.broken, "could not be read")
+        print_list(reading.assumed, "assumed")
+        found = reading.facts.get("hang")
+        if reading.format in TEXTS:
+            logs = [path for given in files for path in list_files(Path(given))]
+            found = whole_hang(logs, None if found is None else (reading.format, found))
+        if found is None:
+            raise SpecError("RUN", f"{reading.format}, without a call that hangs", EVIDENCE)
+        facts = found
+    outputs.show(hang_sheet(facts), facts)
+
+
+def _is_watched_run(path: Path) -> bool:
+    """Whether a folder holds records of a watched run rather than dumps."""
+    from windtunnel.fleet.sources import run_folder
+
+    if not path.is_dir():
+        return False
+    try:
+        run_folder(path)
+    except FileError:
+        return False
+    return True
+
+
+FAILURES = "llama3-2024"
+"""Kinds of failures where a rate alone is given, and the job states none."""
+
+
+@command_of(FleetReplayOptions, order=("run", "faults"))
+def replay(asked: FleetReplayOptions, outputs: Outputs) -> None:
+    from pydantic import ValidationError
+
+    from windtunnel.goodput.incidents_sheet import twin_sheet
+    from windtunnel.goodput.measured import predict_fleet, twin
+    from windtunnel.runs.fleet.kept import fleet_run, is_kept
+    from windtunnel.spec.reliability import Duration
+
+    target, faults, node_repair = str(asked.run), asked.faults, asked.node_repair
+    of_run = (asked.nodes, asked.step, asked.interval, asked.spares)
+    try:
+        repair = Duration.model_validate(node_repair) if node_repair is not None else None
+    except ValidationError as error:
+        raise SpecError("--node-repair", node_repair, "a time such as 1d, 6h or a number of seconds") from error
+    run: FleetRun | None = None
+    if Path(target).is_dir():
+        if faults is not None:
+            raise SpecError("--faults", faults, "--faults with a job", f"{target} is a run and has faults of its own.")
+        run = fleet_run(target, *of_run)
+        found = twin(run, repair)
+    elif faults is None:
+        hint = f"Type: windtunnel fleet replay {target} --faults RUN"
+        raise SpecError("RUN|JOB", target, "a kept run's folder, or a job with --faults", hint)
+    else:
+        kept = fleet_run(faults, *of_run) if is_kept(faults) else None
+        with show_spinner("predicting"):
+            conditions, counted = _conditions(target, list(asked.sets), asked.on, faults, kept)
+            found = predict_fleet(conditions, asked.days * 86400.0, counted)
+    outputs.show(twin_sheet(found, run), found.as_dict(run))
+
+
+def _conditions(job: str, sets: list[str], on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:
+    """A job's conditions with a kept run's faults, or with a rate; and how many faults they rest on."""
+    from windtunnel.cli.shared.job import job_of, tell_source
+    from windtunnel.runs.api import fault_conditions
+
+    loaded = job_of(job, sets, on, of_a_run=True)
+    if loaded.job.reliability is None:
+        loaded = job_of(job, [f"reliability={FAILURES}", *sets], on, of_a_run=True)
+    tell_source(loaded)
+    if kept is not None:
+        return fault_conditions(loaded.job, kept)
+    try:
+        rate = float(faults)
+    except ValueError:
+        raise SpecError("--faults", faults, "a kept run's folder, or failures of a node in a day, such as 0.004") from None
+    return fault_conditions(loaded.job, rate)
+
+
+def lost_save_notes(run: str | Path) -> list[str]:
+    """A line where the newest save of a run's folder was lost; none for a collector's address."""
+    try:
+        lost = lost_saves(run)
+    except FileError as error:
+        return [f"The events of its checkpoints cannot be read: {clean(str(error))}"]
+    return [f"Its last checkpoints were lost: {clean(lost)}."] if lost else []
+
 
 FOLLOWED = 200
 """Steps that a page that is followed shows, where nobody says how many."""

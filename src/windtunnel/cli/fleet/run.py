@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
+from windtunnel.base.units import host_port
 from windtunnel.cli.fleet import run_options as kept
-from windtunnel.cli.fleet.saves import lost_save_notes
+from windtunnel.cli.fleet.look import lost_save_notes
 
 if TYPE_CHECKING:
     from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
@@ -145,9 +145,8 @@ def _run_watched(
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.fence import tell
-    from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.launch.command import RunFolder, environment, run_command
     from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
-    from windtunnel.fleet.launch.run_folder import RunFolder
     from windtunnel.fleet.launch.sidecars import Sidecars
     from windtunnel.fleet.launch.webhook import webhook_address
     from windtunnel.fleet.ship.post import connection_to
@@ -234,7 +233,7 @@ def _modules_of_summary(collected: bool) -> list[Callable[[], object]]:
 def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
-    from windtunnel.fleet.launch.run_folder import LAUNCHES
+    from windtunnel.fleet.launch.command import LAUNCHES
     from windtunnel.fleet.monitor import stall_report
     from windtunnel.fleet.sources import alarms_of, history_of, keep_last_alarm, keep_last_losses, read_ended_run
 

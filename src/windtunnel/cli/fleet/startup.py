@@ -7,8 +7,7 @@ import typer
 from windtunnel.cli.shared.common import write_json
 from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.fleet.startup.layout import parse_mesh
-from windtunnel.fleet.startup.options import StartCostCommandOptions
-from windtunnel.fleet.startup.start_costs import start_costs_of
+from windtunnel.fleet.startup.start_costs import StartCostCommandOptions, start_costs_of
 
 
 @bare_command_of(StartCostCommandOptions)

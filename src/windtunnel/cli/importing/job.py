@@ -11,7 +11,7 @@ from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 from windtunnel.sheet.numbers import tokens
 from windtunnel.spec import Model, dump_job
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.spec.loading.files import toml_lines
 from windtunnel.workload import active_parameters, parameter_count
 
 

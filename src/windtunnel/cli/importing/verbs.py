@@ -1,16 +1,19 @@
-"""`windtunnel import FILE...`, `import torch TARGET` and `import aiconfigurator [FOLDER]`: what other tools wrote, as ours."""
+"""`windtunnel import FILE...`, `import torch TARGET` and `import aiconfigurator [FOLDER]`: what other tools wrote, as ours. What
+`windtunnel import` shows and writes of a source that is no job.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.errors import FileError
-from windtunnel.cli.importing.content import save, show
-from windtunnel.cli.shared.common import notes, print_list, show_spinner, write_json
+from windtunnel.base.errors import FileError, Nothing, SpecError
+from windtunnel.cli.shared.common import notes, print_list, show_spinner, write, write_json
 from windtunnel.cli.shared.options import bare_command_of
-from windtunnel.formats.reading import Content
+from windtunnel.formats.logs.rl_steps import says_rollouts
+from windtunnel.formats.reading import Content, Reading
 from windtunnel.jobs.options import ImportOptions, MeasuredTablesCommandOptions, TorchCommandOptions
 from windtunnel.jobs.reading import join_call
 
@@ -18,10 +21,139 @@ if TYPE_CHECKING:
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
 
 
+NEXT = {
+    Content.GRAPH: "windtunnel replay {files} --on CLUSTER",
+    Content.RUN: "windtunnel runs show {files}",
+    Content.EVIDENCE: "windtunnel fleet hang {files}",
+    Content.CLUSTER: "windtunnel predict MODEL --on {out}",
+    Content.SERVER: "windtunnel serve-predict {files} --on CLUSTER",
+    Content.SERVED: "windtunnel serve-predict MODEL --on CLUSTER --measured {files}",
+    Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
+}
+"""What a user does next with a source, as a command."""
+
+
+HINTS = {
+    Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
+    Content.EVIDENCE: "These are facts alone: leave -o out; --json FILE keeps them.",
+    Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
+    Content.SERVED: "`windtunnel serve-predict MODEL --measured FILE` sets it beside a prediction.",
+    Content.SERVER: "`windtunnel serve-predict FILE` takes it as it is.",
+}
+"""What to write in place of --out, for content that has no file."""
+
+
+SENTENCES = ("findings", "beside_the_cluster")
+"""Facts that are whole sentences, each on a line of its own."""
+
+
+def show(reading: Reading, files: list[str], out: str | None) -> None:
+    """Facts on standard output, notes on standard error."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in reading.facts.items():
+        if key in SENTENCES:
+            text = "\n".join(map(str, value))
+        else:
+            text = value["text"] if key == "hang" and value else format_fact(key, reading.facts)
+        table.add_row(key.replace("_", " "), text)
+    console.print(table)
+    for lines, title in (
+        (reading.built, "built"),
+        (reading.ignored, "ignored"),
+        (reading.assumed, "assumed"),
+        (reading.broken, "could not be read"),
+    ):
+        print_list(lines, title)
+    following = _next(reading, out)
+    if following is not None:
+        shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
+        notes().print("Next: " + following.format(files=shown, out=out), markup=False, soft_wrap=True)
+
+
+def _next(reading: Reading, out: str | None) -> str | None:
+    """The command that follows, or None where there is none."""
+    if reading.content is Content.CLUSTER and (out is None or isinstance(reading.value, dict)):
+        return f"windtunnel import {{files}} {'--cluster CLUSTER ' * isinstance(reading.value, dict)}-o cluster.toml"
+    if reading.content is Content.RUN and says_rollouts(reading.facts.get("figures", {})):
+        return "windtunnel rl-predict SCRIPT --on CLUSTER --log {files}"
+    if reading.content is Content.COLLECTIVES and not reading.value.tables:
+        return None
+    return NEXT.get(reading.content)
+
+
+def save(reading: Reading, out: str) -> None:
+    """Writes the value where the user wants it. SpecError for content that has no file of its own."""
+    if reading.content is Content.CLUSTER and isinstance(reading.value, dict):
+        raise SpecError("--cluster", Nothing(), "a cluster of the catalogue, which says what the file leaves open")
+    if reading.content not in SAVERS:
+        allowed = ", ".join(content.value for content in SAVERS)
+        hint = HINTS.get(reading.content, "")
+        raise SpecError("--out", reading.content.value, f"content that has a file: {allowed}", hint)
+    SAVERS[reading.content](reading.value, out)
+
+
+def _cluster(value: Any, out: str) -> None:
+    from windtunnel.spec.loading.files import toml_lines
+
+    table = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
+    write("\n".join(toml_lines(table)).lstrip() + "\n", out, "--out")
+
+
+def _run(value: Any, out: str) -> None:
+    from windtunnel.records.run_file import write_run
+
+    write_run(value, Path(out))
+
+
+def _graph(value: Any, out: str) -> None:
+    from windtunnel.records.graph_file import write_graph
+
+    write_graph(value, Path(out))
+
+
+def _dataset(value: Any, out: str) -> None:
+    from windtunnel.records import write as write_dataset
+
+    write_dataset(value, out)
+
+
+SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
+    Content.CLUSTER: _cluster,
+    Content.RUN: _run,
+    Content.GRAPH: _graph,
+    Content.DATASET: _dataset,
+}
+
+
+def format_fact(key: str, facts: Mapping[str, Any]) -> str:
+    """A fact in words. `first` and `last` of a training log, which has iteration lines, are a step and the steps that the run wants
+    in all, which may be None."""
+    value = facts[key]
+    if key in ("first", "last") and "iteration_lines" in facts:
+        step, total = value
+        return f"step {_format_value(step)}" + ("" if total is None else f" of {_format_value(total)}")
+    return _format_value(value)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_format_value(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_format_value(one) for one in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
 @bare_command_of(ImportOptions, order=("paths", "on", "overrides", "cluster", "format"))
 def import_files(asked: ImportOptions) -> None:
     from windtunnel.api.jobs import read_of
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
 
     files, out, json = join_call([str(path) for path in asked.paths]), asked.out, asked.json
     with bar("reading") as shown:
@@ -63,7 +195,7 @@ def import_module(asked: TorchCommandOptions) -> None:
 @bare_command_of(MeasuredTablesCommandOptions, order=("folder", "out"))
 def import_measured(asked: MeasuredTablesCommandOptions) -> None:
     from windtunnel.api.jobs import read_measured_of
-    from windtunnel.cli.shared.progress import bar
+    from windtunnel.cli.shared.common import bar
 
     out, json = asked.out, asked.json
     with bar("reading") as shown:

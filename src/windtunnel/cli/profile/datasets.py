@@ -24,8 +24,7 @@ def show(
     outputs: Outputs,
 ) -> None:
     from windtunnel.records import read_any
-    from windtunnel.records.contents_sheet import dataset_sheet
-    from windtunnel.records.kernel_dataset import contents_of
+    from windtunnel.records.kernel_dataset import contents_of, dataset_sheet
 
     data = read_any(file)
     outputs.show(dataset_sheet(data), contents_of(data))
@@ -93,8 +92,7 @@ def _what(one: Gain) -> str:
 
 @command_of(HostOptions)
 def host(asked: HostOptions, outputs: Outputs) -> None:
-    from windtunnel.capture.host import profile_host
-    from windtunnel.capture.host_sheet import host_sheet
+    from windtunnel.capture.host import host_sheet, profile_host
 
     tell = (lambda text: None) if outputs.quiet else lambda text: notes().print(text, markup=False)
     found = profile_host(**{**vars(asked), "progress": tell})
@@ -125,7 +123,7 @@ def import_times(asked: KernelTimesCommandOptions) -> None:
     from rich.text import Text
 
     from windtunnel.draw.terminal import print_sheet
-    from windtunnel.records.contents_sheet import contents_table
+    from windtunnel.records.kernel_dataset import contents_table
     from windtunnel.sheet.blocks import Section, Sheet
 
     console = Console(highlight=False)

@@ -12,8 +12,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import show_time
 from windtunnel.cli.profile.sizes import duration, numbers, of_model, refuse_cpu, words
-from windtunnel.cli.shared.common import Device, Modes, On, Quiet, Sets, Threads, notes, print_list, writable, write_json
-from windtunnel.cli.shared.progress import stoppable
+from windtunnel.cli.shared.common import Device, Modes, On, Quiet, Sets, Threads, notes, print_list, stoppable, writable, write_json
 
 if TYPE_CHECKING:
     from windtunnel.profile.case import Case

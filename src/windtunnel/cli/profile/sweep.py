@@ -9,8 +9,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import show_time
 from windtunnel.cli.profile.sizes import duration, numbers, of_model, refuse_cpu, words
-from windtunnel.cli.shared.common import Device, Modes, On, Sets, Threads, writable
-from windtunnel.cli.shared.progress import stoppable
+from windtunnel.cli.shared.common import Device, Modes, On, Sets, Threads, stoppable, writable
 
 if TYPE_CHECKING:
     from windtunnel.profile.kernels import KernelCase

@@ -44,7 +44,7 @@ def answer_memory(source: JobSource, picture: str | None, outputs: Outputs) -> N
     captured = load_captured(source, "closed", "memory")
     sheet = memory_of_capture_sheet(captured)
     if picture is not None and picture.lower().endswith(".svg"):
-        from windtunnel.draw.page.areas import memory_svg
+        from windtunnel.draw.page.painters import memory_svg
 
         write(memory_svg(memory_picture(captured)), picture, "--picture")
     elif picture is not None:

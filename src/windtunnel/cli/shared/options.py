@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.options import StatedOption, options_of
 from windtunnel.cli.shared import amounts
-from windtunnel.cli.shared.annotations import TYPES, annotation_of
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, writable
+from windtunnel.cli.shared.common import TYPES, Megatron, ModelFile, On, Sets, Source, annotation_of, writable
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ class Outputs:
     def _draw(self, sheet: Sheet) -> None:
         """Every form of a sheet that was asked for."""
         if self.csv is not None:
-            from windtunnel.draw.csv import sheet_csv
+            from windtunnel.draw.plain import sheet_csv
 
             write(sheet_csv(sheet, self.language), self.csv, "--csv")
         if self.sheet is not None:
@@ -117,7 +117,7 @@ class Outputs:
 
     @staticmethod
     def _with_figures(table: Any, sheet: Any) -> Any:
-        from windtunnel.draw.json import with_figures
+        from windtunnel.draw.plain import with_figures
 
         return with_figures(table, sheet) if isinstance(table, dict) and not callable(sheet) else table
 

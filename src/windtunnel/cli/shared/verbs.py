@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.registry import offered_by_packages
 from windtunnel.base.units import parse_whole
-from windtunnel.cli.shared.machines import check_one_machine, name_machine
+from windtunnel.cli.shared.amounts import check_one_machine, name_machine
 
 Verbs = dict[str, tuple[str | ModuleType, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), or `module:function` where a file has the

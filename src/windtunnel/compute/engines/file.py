@@ -24,7 +24,7 @@ from windtunnel.compute.engines.seconds import priced_as
 from windtunnel.compute.kernel_file import FOLDER as KERNELS
 from windtunnel.compute.kernel_file import first_mistake
 from windtunnel.spec import load_gpu
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 
 FOLDER = KERNELS / "engines"
 LARGEST_FILE = 4 * MIB

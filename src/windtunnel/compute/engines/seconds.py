@@ -42,7 +42,7 @@ from windtunnel.compute.engines.curves import (
     ReduceCurve,
 )
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.workload.ops import DTYPES
 
 SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])

@@ -37,8 +37,8 @@ from windtunnel.compute.attention import FULL
 from windtunnel.compute.curves import AttentionCurve, Basis, Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.transfer.joint import JointCurves, Stored, stored_curves
 from windtunnel.spec import load_gpu
-from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.loading.files import names
+from windtunnel.spec.machine import GPU
 
 NODE = {
     "volta": 2.8,

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import host_port
 from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS as GPU_SECONDS
 from windtunnel.fleet.agent.gpu_health import node_gpus
 from windtunnel.fleet.agent.keeper import is_python
@@ -39,12 +39,10 @@ from windtunnel.fleet.agent.node_probes import (
 )
 from windtunnel.fleet.findings.hang import NO_LIFE, RankState
 from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
-from windtunnel.fleet.memory_groups import memory_kills
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path, ring_sections
-from windtunnel.fleet.wire.channel import Channel
-from windtunnel.fleet.wire.connect import connect
-from windtunnel.fleet.wire.guard import refusal
+from windtunnel.fleet.watch.ends import memory_kills
+from windtunnel.fleet.wire.channel import Channel, connect
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
     AskRankStatus,
@@ -63,6 +61,7 @@ from windtunnel.fleet.wire.messages import (
     StartRanks,
     Warm,
     Welcome,
+    refusal,
 )
 from windtunnel.fleet.wire.secrets import Secrets
 from windtunnel.fleet.wire.sockets import free_port

@@ -4,10 +4,14 @@ script from itself after it has imported their modules.
 It serves one agent at a time over a Unix socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
 `leave`. Every change of a rank is sent back as a `state` line. Ranks die with the keeper (PR_SET_PDEATHSIG), so that no rank runs
 unsupervised.
+
+The command line under which `ps`, `top`, `pgrep` and py-spy show this process. A rank that a keeper forks shows its script's. Runs
+a script inside a forked process as `python SCRIPT …` would, including its exit handling.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -15,18 +19,49 @@ import gc
 import importlib
 import json
 import os
+import random
+import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from windtunnel.fleet.agent.process_title import set_title
-from windtunnel.fleet.fence import lose_output_on_full_disk, open_log
+from windtunnel.fleet.fence import Fence, lose_output_on_full_disk, open_log
+
+ROOM = 2000
+"""Bytes that a keeper's last argument keeps free for the command line of its ranks."""
+_PR_SET_MM, _PR_SET_MM_ARG_END = 35, 9
+
+
+def room_argument() -> str:
+    """A last argument that says nothing; its bytes are overwritten by `set_title`."""
+    return " " * ROOM
+
+
+def set_title(argv: Sequence[str], final: bool = True) -> bool:
+    """Writes `argv` over this process's own command line, cut to the room that there is; whether the system allows it. `final`:
+    the rest of the room is given up where the system lets this user do so, else it is filled with zeros."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if end - start < 2:
+            return False
+        text = b"\0".join(word.encode(errors="surrogateescape") for word in argv)[: end - start - 1] + b"\0"
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, text, len(text))
+        if final:
+            ctypes.CDLL(None).prctl(_PR_SET_MM, _PR_SET_MM_ARG_END, ctypes.c_ulong(start + len(text)), 0, 0)
+        return True
+    return False
+
 
 IDLE_SECONDS = 60.0
 """A keeper without ranks and without an agent exits after this time."""
@@ -312,8 +347,6 @@ def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(cwd)
-        from windtunnel.fleet.agent.script_runner import run_script
-
         set_title(argv)
         lose_output_on_full_disk()
         code = run_script(argv)
@@ -325,6 +358,67 @@ def _drain_wakeups(woken: Any) -> None:
     with contextlib.suppress(BlockingIOError):
         while woken.recv(4096):
             pass
+
+
+def run_script(argv: Sequence[str]) -> int:
+    """Runs `argv` (a Python interpreter, a script or -m MODULE, arguments) in this process; returns its exit status."""
+    _reseed_random()
+    for path in reversed([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]):
+        if path not in sys.path:
+            sys.path.insert(1, path)
+    code = 0
+    try:
+        if os.environ.get("WINDTUNNEL_FLEET_DIR") and "torch" in sys.modules:
+            from windtunnel.fleet import watch
+
+            watch.auto_start()
+        if argv[1] == "-m":
+            sys.argv, sys.path[0] = list(argv[2:]), os.getcwd()
+            runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = list(argv[1:]), os.path.dirname(os.path.abspath(argv[1]))
+            runpy.run_path(argv[1], run_name="__main__")
+    except SystemExit as ended:
+        code = _exit_status(ended.code)
+        if code:
+            _note_unwatched_end(ended)
+    except BaseException as error:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
+        _note_unwatched_end(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _note_unwatched_end(error: BaseException) -> None:
+    """Notes the end of a rank that the monitor does not see, since it has no torch."""
+    api = sys.modules.get("windtunnel.fleet.watch.api")
+    if "RANK" in os.environ and os.environ.get("WINDTUNNEL_FLEET_DIR") and (api is None or not api.active()):
+        from windtunnel.fleet.watch.ends import note_early_exception
+
+        Fence("how this rank ended is not noted").hook(note_early_exception)(error, error.__traceback__)
+
+
+def _reseed_random() -> None:
+    """Reseeds Python's and numpy's generators: forked ranks would otherwise draw the same random numbers."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

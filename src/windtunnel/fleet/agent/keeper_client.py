@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.process_title import room_argument
+from windtunnel.fleet.agent.keeper import room_argument
 from windtunnel.fleet.fence import open_log
-from windtunnel.fleet.wire.local_tokens import runtime_folder
+from windtunnel.fleet.wire.secrets import runtime_folder
 
 START_SECONDS = 30.0
 _LIMIT = 16 << 20

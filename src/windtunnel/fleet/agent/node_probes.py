@@ -18,7 +18,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.text import redact
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.watch.children import note_exit_in
+from windtunnel.fleet.watch.ends import note_exit_in
 from windtunnel.fleet.wire.messages import EXCEPTION_LINE, EndReport, LogFinding
 from windtunnel.records.sections import Section
 

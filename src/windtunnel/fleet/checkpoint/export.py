@@ -15,8 +15,8 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.fleet.checkpoint.folder import is_url
 from windtunnel.fleet.checkpoint.manifest import METADATA, hash_errors, read_manifest
-from windtunnel.fleet.checkpoint.paths.store_path import is_url
 from windtunnel.fleet.checkpoint.pickles import read_metadata
 from windtunnel.fleet.checkpoint.stores.object_store import fetch_step
 

@@ -18,9 +18,16 @@ from typing import Any
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, write_event
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, receive_message, send_message
-from windtunnel.fleet.checkpoint.memory.neighbour import Neighbour, send_copy
-from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
+from windtunnel.fleet.checkpoint.memory import (
+    BufferedFile,
+    Neighbour,
+    SharedBuffers,
+    is_same_user,
+    packet_socket,
+    receive_message,
+    send_copy,
+    send_message,
+)
 from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 

@@ -25,10 +25,8 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.batch import head_of
-from windtunnel.fleet.batch.message import decode_meta
-from windtunnel.fleet.collect.compact import Compactor, dead_letters
-from windtunnel.fleet.collect.decode import read_segment_meta
+from windtunnel.fleet.batch import decode_meta, head_of
+from windtunnel.fleet.collect.compact import Compactor, dead_letters, read_segment_meta
 from windtunnel.fleet.collect.index import RunFile, RunIndex, default_url
 from windtunnel.fleet.collect.log import BatchLog, map_file, segment_path, segments, truncate_torn_end
 from windtunnel.fleet.collect.policy import CollectPolicy

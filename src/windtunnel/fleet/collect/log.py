@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.batch.message import MAGIC, BatchHead, head_of
+from windtunnel.fleet.batch import MAGIC, BatchHead, head_of
 from windtunnel.fleet.disk import sync
 
 FRAME = struct.Struct("<IIq")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.fleet.batch.message import MOST_BYTES
+from windtunnel.fleet.batch import MOST_BYTES
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token, publish_token
-from windtunnel.fleet.wire.secrets import KEY, make_secrets
+from windtunnel.fleet.wire.secrets import KEY, LOOPBACK, folder_token, make_secrets, publish_token
 
 if TYPE_CHECKING:
+    from windtunnel.fleet.collect.app import QuestionDesk
     from windtunnel.fleet.collect.collector import Collector
     from windtunnel.fleet.collect.door import GuardedServer
-    from windtunnel.fleet.collect.queries import QuestionDesk
 
 CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
@@ -39,10 +38,9 @@ def serve(
     """
     import uvicorn
 
-    from windtunnel.fleet.collect.app import CollectorApp
+    from windtunnel.fleet.collect.app import CollectorApp, QuestionDesk
     from windtunnel.fleet.collect.collector import Collector
     from windtunnel.fleet.collect.door import GuardedServer
-    from windtunnel.fleet.collect.queries import QuestionDesk
 
     tls: dict[str, Any] = {}
     if secrets is not None:

@@ -19,10 +19,18 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.batch import Stamps
-from windtunnel.fleet.batch.columns import group_rows
-from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
-from windtunnel.fleet.collect.decode import chunks, frames_from, newest_frames, open_columns, read_segment_meta, summarise_rows
+from windtunnel.fleet.batch import Stamps, group_rows
+from windtunnel.fleet.collect.compact import (
+    EXCHANGE_COLUMNS,
+    ROW_COLUMNS,
+    SUMMARY_COLUMNS,
+    chunks,
+    frames_from,
+    newest_frames,
+    open_columns,
+    read_segment_meta,
+    summarise_rows,
+)
 from windtunnel.fleet.collect.index import RunIndex, default_url
 from windtunnel.fleet.collect.log import map_file, segment_path, segments
 from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.diagnose.registry import TESTS, run_test
-from windtunnel.fleet.diagnose.result import SelfTestOptions, TestResult
+from windtunnel.fleet.diagnose.registry import TESTS, SelfTestOptions, TestResult, run_test
 
 KEY = "WINDTUNNEL_FLEET_PAIR_KEY"
 """Environment variable with the secret that both sides of a pair share; it is never on a command line."""

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.fleet.diagnose.result import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
+from windtunnel.base.units import host_port
+from windtunnel.fleet.diagnose.registry import DiagnosedDevice, MeasuredFigure, NotApplicableError, SelfTestOptions, device_of
 from windtunnel.fleet.wire.sockets import free_port
 
 CPU_RANKS = 4

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
+from windtunnel.fleet.diagnose.registry import MeasuredFigure, SelfTestOptions
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:

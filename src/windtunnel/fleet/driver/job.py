@@ -10,14 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from windtunnel.fleet.driver.detect import detect, errors_at_exit
-from windtunnel.fleet.driver.incident_log import IncidentLog
-from windtunnel.fleet.driver.node_tests import ORDER_SECONDS, NodeTests
-from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, decide, ranks_to_rejoin
-from windtunnel.fleet.driver.roster import Roster
-from windtunnel.fleet.driver.save_watch import SaveWatch
-from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.driver.detect import DetectedFault, detect, errors_at_exit
+from windtunnel.fleet.driver.incident_log import IncidentLog, SaveWatch
+from windtunnel.fleet.driver.plan import JobPlan, JobState, RecoveryContext, RecoveryDecision, decide, ranks_to_rejoin
+from windtunnel.fleet.driver.roster import ORDER_SECONDS, NodeTests, Roster
 from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_faulty_node, name_stall_culprits
 from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, StartRanks
 from windtunnel.records.checkpoint_events import CheckpointEvent

@@ -27,17 +27,16 @@ import msgspec
 import sqlalchemy as sa
 
 from windtunnel.base.errors import FileError, WindtunnelError
-from windtunnel.fleet.driver.environment import keep_environment, restore_environment
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.node_logs import LogTee, ended_agents
-from windtunnel.fleet.driver.plan import JobPlan, JobState, requeued_state
+from windtunnel.fleet.driver.plan import JobPlan, JobState, keep_environment, requeued_state, restore_environment
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
-from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
+from windtunnel.fleet.engines.slurm import is_requeued, requeue, requeueable_job
 from windtunnel.fleet.rings import stats_of
-from windtunnel.fleet.wire.connect import UNIX, listen
+from windtunnel.fleet.wire.channel import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets, write_private
 from windtunnel.records.incidents import Incident
 

@@ -15,10 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.roster import AgentNode
-from windtunnel.fleet.driver.snapshot import DetectedFault
-from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
-from windtunnel.fleet.findings.mismatch import Mismatch, find_mismatches
+from windtunnel.fleet.findings.hang import Mismatch, PendingCall, RankState, find_mismatches, hang_report
 from windtunnel.fleet.wire.messages import OrderAnswer, RankStatus
 from windtunnel.records.sections import Section, Sections
 

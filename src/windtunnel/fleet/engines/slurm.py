@@ -4,11 +4,17 @@ The allocation is the one in which this process runs (SLURM_JOB_ID), or one that
 It keeps its other nodes when one goes down (`--no-kill`); Slurm removes the lost node for good, and `acquire` requests another
 allocation for missing nodes. Steps are found by name in `squeue`, so that a restarted driver finds its agents again. Commands are
 argument lists; secrets are passed in a file.
+
+A driver inside of a Slurm job: Slurm requeues the job when the driver has run out of nodes, and it then goes on.
+
+Slurm starts a job again under the same number, on whatever nodes it has by then, if the job allows it (`sbatch --requeue`). It also
+does so by itself when it preempts a job or loses the machine on which the driver runs.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -197,3 +203,31 @@ def _slurm(*command: str, text: str | None = None) -> str:
     if ran.returncode and "Invalid job id" not in ran.stderr and "already completing" not in ran.stderr:
         raise SlurmError(f"{command[0]} failed: {ran.stderr.strip()[-300:]}")
     return ran.stdout
+
+
+def is_requeued() -> bool:
+    """Whether Slurm has started this job before."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0").isdigit() and int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
+def requeueable_job() -> str:
+    """Number of the Slurm job in which this process runs, if the job may be requeued; else empty."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job or shutil.which("scontrol") is None:
+        return ""
+    shown = _scontrol("show", "job", job)
+    return job if shown is not None and re.search(r"\bRequeue=1\b", shown) else ""
+
+
+def requeue(job: str) -> bool:
+    """Asks Slurm to start the job again; it ends this process soon. Whether Slurm agreed."""
+    return _scontrol("requeue", job) is not None
+
+
+def _scontrol(*words: str) -> str | None:
+    """Output of scontrol; None if it fails."""
+    try:
+        ran = subprocess.run(["scontrol", *words], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.stdout if ran.returncode == 0 else None

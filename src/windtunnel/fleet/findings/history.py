@@ -16,8 +16,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.findings.rare import MOST_SLOW, SlowStep, StepSpread, step_times
 from windtunnel.fleet.findings.slow_ranks import WARM_UP
-from windtunnel.fleet.findings.step_times import MOST_SLOW, SlowStep, StepSpread, step_times
 from windtunnel.fleet.findings.steps import SERIES, StepTable, join_tables
 from windtunnel.records.sections import Section
 

@@ -11,8 +11,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.failures import JobFailure, end_rows, failure_of, failure_text
-from windtunnel.fleet.findings.hang import NO_LIFE, HangReport, PendingCall, RankState, hang_report, is_silent
-from windtunnel.fleet.findings.mismatch import find_mismatches
+from windtunnel.fleet.findings.hang import NO_LIFE, HangReport, PendingCall, RankState, find_mismatches, hang_report, is_silent
 from windtunnel.fleet.starting import Work
 from windtunnel.records.ends import EndKind
 from windtunnel.records.sections import Section, Sections

@@ -12,12 +12,15 @@ to such a series, the costliest answer first, and what is explained is taken off
 
 The cost of a cause is its mean excess, as far as the rank's own steps are longer by it: what other ranks wait for anyway costs
 nothing. All causes together cost at most the mean step less the fastest typical one.
+
+Lengths of a run's steps as a distribution, and its slowest steps with the rank and the part that they lose time to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtrc
@@ -160,7 +163,7 @@ def _of_single_ranks(dense: StepTable, parts: Mapping[str, Floats], taken: set[i
         values = busy[row] - middle
         if not len(others):
             values[[step - int(dense.steps[0]) for step in taken]] = np.nan
-        series.append(_Series(row, values - _median(values)))
+        series.append(_Series(row, values - known_median(values)))
     above = np.array([np.nansum(np.maximum(one.values, 0.0)) for one in series])
     chosen = sorted(np.argsort(-above, kind="stable")[:MOST_RANKS].tolist())
     found, rest = [], {}
@@ -185,14 +188,15 @@ def _running_median(values: Floats) -> Floats:
     padded = np.pad(values, (span // 2, span // 2), mode="reflect") if len(values) > span // 2 else values
     windows = np.lib.stride_tricks.sliding_window_view(padded, span)[: len(values)]
     whole = np.isfinite(windows).all(axis=1)
-    usual = np.full(len(values), _median(values))
+    usual = np.full(len(values), known_median(values))
     usual[whole] = np.median(windows[whole], axis=1)
     some = ~whole & np.isfinite(windows).any(axis=1)
     usual[some] = np.nanmedian(windows[some], axis=1)
     return usual
 
 
-def _median(values: Floats) -> float:
+def known_median(values: Floats) -> float:
+    """Of the values that are finite; 0 if none is."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else 0.0
 
@@ -208,7 +212,7 @@ def _causes_of(series: _Series, parts: Mapping[str, Floats], dense: StepTable, l
         slots = np.zeros(len(left), np.bool_)
         slots[phase::period] = True
         slots &= np.isfinite(left)
-        event = float(left[slots].mean()) - _median(left[~slots])
+        event = float(left[slots].mean()) - known_median(left[~slots])
         cause = _cause_at(series.row, slots, period, event, chance, parts, dense, length - usual_length, mean_length)
         left = np.where(slots, np.minimum(left - event, 0.0), left)
         if cause is None:
@@ -218,7 +222,7 @@ def _causes_of(series: _Series, parts: Mapping[str, Floats], dense: StepTable, l
     if series.row < 0:
         slots = _far_steps(left, mean_length)
         if slots.sum() >= FEWEST_HITS:
-            event = float(left[slots].mean()) - _median(left[~slots])
+            event = float(left[slots].mean()) - known_median(left[~slots])
             burst = _cause_at(-1, slots, 0, event, LEVEL, parts, dense, length - usual_length, mean_length)
             if burst is not None and burst.part in ("data", "outside", "saves") and burst.cost >= LEAST_BURST * mean_length:
                 causes.append(burst)
@@ -269,7 +273,7 @@ def _cause_at(
 ) -> RareCause | None:  # fmt: skip
     """The cause whose steps are `slots` [S]. `longer`: by how much each step is longer than usual. None if it costs nothing."""
     away = ~slots & np.isfinite(longer)
-    extra = {name: float(np.nanmean(values[slots])) - _median(values[away]) for name, values in parts.items()}
+    extra = {name: float(np.nanmean(values[slots])) - known_median(values[away]) for name, values in parts.items()}
     if not len(extra) or event <= 0.0:
         return None
     name = max(extra, key=lambda one: extra[one])
@@ -323,7 +327,7 @@ def _bursts_of_ranks(dense: StepTable, parts: Mapping[str, Floats], rest: Mappin
     if slots.sum() < FEWEST_HITS or mass[row] < TIMES_OTHERS * second or slots[-_SPAN // 2 :].mean() > 0.6:
         return []
     away = rest[row][~slots]
-    event = float(rest[row][slots].mean()) - _median(away)
+    event = float(rest[row][slots].mean()) - known_median(away)
     length = dense.step[row]
     own = {name: values[row] for name, values in parts.items()}
     cause = _cause_at(row, slots, 0, event, LEVEL, own, dense, length - _running_median(length), mean_length)
@@ -348,3 +352,69 @@ def _within_excess(causes: Sequence[RareCause], length: Floats) -> list[RareCaus
     scale = min(1.0, excess / total) if total > 0 else 1.0
     scaled = [replace(cause, cost=scale * cause.cost, share=scale * cause.share) for cause in causes]
     return sorted(scaled, key=lambda one: -one.cost)
+
+
+MOST_SLOW = 8
+LEAST_EXCESS = 0.2
+"""Share of the median step by which a step that is told as slow is longer."""
+LEAST_PART = 0.3
+"""Share of that excess which a rank has to lose itself to be told."""
+
+
+@dataclass(frozen=True)
+class SlowStep:
+    """A step that took long."""
+
+    step: int
+    seconds: float
+    rank: int
+    """That lost most; -1: all, or none."""
+    part: str
+    """What it lost it to: a key of `rare.busy_parts`, or "calls"."""
+    lost: float
+    """Seconds more than usual."""
+
+
+@dataclass(frozen=True)
+class StepSpread:
+    """Seconds of the steps after the warm-up, each the mean over the ranks. NaN without such a step."""
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    slowest: tuple[SlowStep, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; None for NaN."""
+        times = {name: value if (value := getattr(self, name)) == value else None for name in ("mean", "p50", "p95", "p99")}
+        return {"count": self.count, **times, "slowest": [asdict(one) for one in self.slowest]}
+
+
+def step_times(table: StepTable) -> StepSpread:
+    """The distribution; of a run without a step after the warm-up, that of all steps."""
+    ended = np.flatnonzero(np.isfinite(table.step).any(axis=0))
+    ended = ended[ended >= WARM_UP] if (ended >= WARM_UP).any() else ended
+    if not len(ended):
+        return StepSpread(0, *(float("nan"),) * 4, ())
+    length = np.nanmean(table.step[:, ended], axis=0)
+    middle, high, highest = (float(one) for one in np.quantile(length, [0.5, 0.95, 0.99]))
+    slow = [int(one) for one in np.argsort(-length, kind="stable")[:MOST_SLOW] if length[one] > (1 + LEAST_EXCESS) * middle]
+    parts = {name: values[:, ended] for name, values in busy_parts(table).items()} if slow else {}
+    usual = {name: np.nanmedian(np.where(np.isfinite(values), values, 0.0), axis=1) for name, values in parts.items()}
+    slowest = tuple(_slow_step(int(table.steps[ended[at]]), at, float(length[at]), middle, parts, usual, table) for at in slow)
+    return StepSpread(len(ended), float(length.mean()), middle, high, highest, slowest)
+
+
+def _slow_step(
+    step: int, at: int, seconds: float, middle: float, parts: dict[str, Floats], usual: dict[str, Floats], table: StepTable
+) -> SlowStep:
+    extra = {name: np.nan_to_num(values[:, at] - usual[name]) for name, values in parts.items()}
+    lost = np.asarray(sum(extra.values()))
+    row = int(np.argmax(lost))
+    if lost[row] < LEAST_PART * (seconds - middle):
+        return SlowStep(step, seconds, -1, CALLS, seconds - middle)
+    part = max(extra, key=lambda name: float(extra[name][row]))
+    alone = len(lost) == 1 or float((lost >= 0.5 * lost[row]).mean()) < 0.5
+    return SlowStep(step, seconds, int(table.ranks[row]) if alone else -1, part, float(lost[row]))

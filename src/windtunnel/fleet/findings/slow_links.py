@@ -4,6 +4,8 @@ A call moves its bytes after the last of its ranks has arrived; the time from th
 have equal transfers if all links are equal. A send joins two machines; a collective joins all machines of its group. A pair of
 machines is judged by the calls that cross it, against equal calls that do not. If every pair of one machine is slow, its uplink is.
 With only two machines there is no peer, so the link is compared with `expected`.
+
+How much of a step calls between machines take, once their last rank has entered, and whether they tell links apart.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.finding import Finding, Verdict
-from windtunnel.fleet.findings.waits import complete_collectives, match_sends
+from windtunnel.fleet.findings.slow_ranks import WARM_UP
+from windtunnel.fleet.findings.steps import StepTable, complete_collectives, match_sends
 from windtunnel.records.sections import Section, Sections
 
 LEVEL = 1e-4
@@ -230,3 +233,40 @@ def _finding(
         (f"in {most} steps the quickest calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
         ("a slow rank: a transfer counts from the entry of its last rank",),
     )  # fmt: skip
+
+
+LEAST_SHARE = 0.5
+"""Share of a step from which transfers are told although no link is named."""
+
+
+@dataclass(frozen=True)
+class TransferShare:
+    """Medians over the steps. `seconds`: of the transfers of a step, at most the step; `step`: its seconds; `comm`, `bytes` and
+    `rate` (B/s): of the kind of call that takes most of them; `alike`: all calls join the same machines."""
+
+    seconds: float
+    step: float
+    comm: Comm
+    bytes: int
+    rate: float
+    alike: bool
+
+
+def transfers_of_a_step(transfers: Transfers, table: StepTable) -> TransferShare | None:
+    """What calls between machines take of a step; None without such calls, or if it is less than `LEAST_SHARE` of a step."""
+    between = np.array([len(machines) > 1 for machines in transfers.machines], np.bool_)
+    rows = np.flatnonzero(between[transfers.joins]) if len(between) else np.zeros(0, np.int64)
+    settled = np.flatnonzero(np.isfinite(table.step).any(axis=0))[WARM_UP:]
+    if not len(rows) or not len(settled):
+        return None
+    steps = np.nanmedian(table.step[:, settled], axis=0)
+    last = int(max(table.steps.max(), transfers.step.max()))
+    moved = np.bincount(transfers.step[rows], transfers.seconds[rows], last + 1)[table.steps[settled]]
+    seconds, step = float(np.median(np.minimum(moved, steps))), float(np.median(steps))
+    if seconds < LEAST_SHARE * step:
+        return None
+    longest = int(np.bincount(transfers.kind[rows], transfers.seconds[rows]).argmax())
+    comm, size, _ = transfers.kinds[longest]
+    mine = rows[transfers.kind[rows] == longest]
+    rate = float(np.median(transfers.bytes[mine] / transfers.seconds[mine]))
+    return TransferShare(seconds, step, Comm(comm), size, rate, len(set(transfers.joins[rows].tolist())) == 1)

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.fence import tell
 from windtunnel.fleet.launch.webhook import VARIABLE as WEBHOOK
+from windtunnel.fleet.recorded import CollectorClient
 from windtunnel.fleet.rings import has_all_ranks
-from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token
+from windtunnel.fleet.wire.secrets import LOOPBACK, folder_token
 from windtunnel.fleet.wire.timers import apply_timers
 
 

@@ -2,10 +2,7 @@
 
 | file | what it does |
 |---|---|
-| `sample_order.py` | which samples form which batch: shuffled per epoch, the same on every node |
-| `placement.py` | data-parallel coordinate of a rank, and the ranks of its node |
-| `serialization.py` | batches as bytes whose arrays are used in place; exceptions as bytes |
-| `workers.py` | worker processes: indices → a batch in a slot |
+| `workers.py` | worker processes: indices → a batch in a slot, as bytes whose arrays are used in place; the order of samples |
 | `reader.py` | the node's reader: distributes jobs to workers and batches to ranks |
 | `loader.py` | `SharedLoader`, the iterator of a rank |
 

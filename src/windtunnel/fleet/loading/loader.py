@@ -20,9 +20,7 @@ import numpy as np
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.loading.reader import BATCH, END, HELLO, MESSAGE, OTHER, RELEASE, WELCOME, fork_reader
-from windtunnel.fleet.loading.sample_order import EpochOrder
-from windtunnel.fleet.loading.serialization import ReaderError, default_collate, unpack, unpack_error
-from windtunnel.fleet.loading.workers import ReadPlan
+from windtunnel.fleet.loading.workers import EpochOrder, ReaderError, ReadPlan, default_collate, unpack, unpack_error
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from windtunnel.fleet.loading.serialization import ReaderError, pack_error
-from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, run_worker
+from windtunnel.fleet.loading.workers import JobDone, ReaderError, ReadJob, ReadPlan, die_with_parent, pack_error, run_worker
 from windtunnel.fleet.wire.sockets import read_exactly
 
 HELLO = struct.Struct("<IQQ")

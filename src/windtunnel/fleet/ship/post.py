@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.batch import Stamps
-from windtunnel.fleet.wire.local_tokens import local_token
-from windtunnel.fleet.wire.secrets import FILE, NAME, VARIABLE, Secrets, read_secrets
+from windtunnel.fleet.wire.secrets import FILE, NAME, VARIABLE, Secrets, local_token, read_secrets
 
 _RETRY = 2.0
 _MOST_ANSWER = 1 << 20

@@ -20,9 +20,20 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.fleet.batch import SUMMARIES, Batch, BatchMeta, BatchTable, Stamps, encode, summarise, table_of_rows
-from windtunnel.fleet.batch.columns import MOST_ROWS
-from windtunnel.fleet.batch.meta import MOST_RINGS, RankBeat, identity_of
+from windtunnel.fleet.batch import (
+    MOST_RINGS,
+    MOST_ROWS,
+    SUMMARIES,
+    Batch,
+    BatchMeta,
+    BatchTable,
+    RankBeat,
+    Stamps,
+    encode,
+    identity_of,
+    summarise,
+    table_of_rows,
+)
 from windtunnel.fleet.ring import ROW, RingReader, RowState
 from windtunnel.fleet.ship.post import Poster
 

@@ -30,9 +30,8 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
-from windtunnel.fleet.startup.layout import RankLayout, make_layout
-from windtunnel.fleet.startup.node_store import NodeStore
-from windtunnel.fleet.startup.operation_counts import World, peers
+from windtunnel.fleet.startup.layout import RankLayout, World, make_layout, peers
+from windtunnel.fleet.startup.store import NodeStore
 
 Group = Any
 """A torch.distributed.ProcessGroup."""

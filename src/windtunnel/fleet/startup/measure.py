@@ -22,8 +22,7 @@ from datetime import timedelta
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.fleet.startup.layout import parse_mesh
-from windtunnel.fleet.startup.operation_counts import Operations, StartCounts, World
+from windtunnel.fleet.startup.layout import Operations, StartCounts, World, parse_mesh
 from windtunnel.fleet.wire.sockets import free_port
 
 LIMIT = timedelta(seconds=300)
@@ -133,9 +132,7 @@ def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
 
 def _open_store(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
     """The rank's store, and a function that returns its operations so far."""
-    from windtunnel.fleet.startup.counting_store import CountingStore
-    from windtunnel.fleet.startup.node_store import NodeStore
-    from windtunnel.fleet.startup.store import StorePlace, open_store
+    from windtunnel.fleet.startup.store import CountingStore, NodeStore, StorePlace, open_store
 
     world = parse_mesh(case.mesh).world
     place = StorePlace(

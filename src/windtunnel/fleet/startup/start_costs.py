@@ -1,23 +1,48 @@
-"""What starting a job's process groups costs, by torch's own path and by `init_mesh`: store operations, connections, seconds."""
+"""What starting a job's process groups costs, by torch's own path and by `init_mesh`: store operations, connections, seconds. What
+`fleet startup` takes.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from windtunnel.base import options as shared
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.base.options import asks
-from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
-from windtunnel.fleet.startup.operation_counts import (
+from windtunnel.base.options import asks, option
+from windtunnel.fleet.startup.layout import (
     STORES,
+    RankLayout,
     StartCounts,
     World,
     connections,
     memberships,
     ordered_counts,
+    parse_mesh,
     torch_counts,
 )
-from windtunnel.fleet.startup.options import StartCostOptions
+
+
+@dataclass(frozen=True)
+class StartCostOptions:
+    """What starting a job's process groups is asked with."""
+
+    mesh: str = option("Ranks of each axis, the last one fastest.", metavar="AXIS=N,…")
+    store: str = option("Where ranks meet.", "tcp", metavar="|".join(STORES))
+    _: KW_ONLY
+    bare: bool = option("Leave the default group without connections.", False)
+    per_node: int = option("Ranks of a node, for the hierarchical store.", 8, least=1)
+    measured: bool = option("Also start it here, over gloo on loopback; needs torch.", False, word="--measure")
+
+
+@dataclass(frozen=True)
+class StartCostCommandOptions(StartCostOptions):
+    """The same for the command line."""
+
+    json: str | None = shared.json()
+    quiet: bool = shared.quiet()
+
 
 MOST_MEASURED = 128
 """Ranks that one machine is asked to run at most."""

@@ -23,25 +23,19 @@ from typing import Any
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.watch.adapters import ADAPTERS
-from windtunnel.fleet.watch.answers import DumpAnswers
-from windtunnel.fleet.watch.calls import CallWatch
-from windtunnel.fleet.watch.children import memory_facts
-from windtunnel.fleet.watch.context import WatchContext
-from windtunnel.fleet.watch.ddp_reducer import adopt, watch_reducers
-from windtunnel.fleet.watch.ends import EndWatch
+from windtunnel.fleet.watch.adapters import ADAPTERS, WatchContext
+from windtunnel.fleet.watch.answers import DumpAnswers, TraceTaker
+from windtunnel.fleet.watch.calls import CallWatch, adopt, watch_reducers
+from windtunnel.fleet.watch.ends import EndWatch, memory_facts
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
-from windtunnel.fleet.watch.groups import GroupRegistry
+from windtunnel.fleet.watch.groups import GroupRegistry, JoinWatch
 from windtunnel.fleet.watch.import_hooks import AfterImport
-from windtunnel.fleet.watch.joining import JoinWatch
-from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.printed import PrintedLines
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
-from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.fleet.watch.traces import TraceTaker
+from windtunnel.fleet.watch.steps import ModuleWatch, StepWatch
 from windtunnel.records.sections import Section
 
 _RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}

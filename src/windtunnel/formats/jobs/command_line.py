@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.formats.head import Head
-from windtunnel.formats.jobs.configuration import read
+from windtunnel.formats.jobs.import_job import read
 
 __all__ = ["read", "recognises"]
 

@@ -25,8 +25,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.base.files import CATALOG
 from windtunnel.spec import Model, load_model, names
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 from windtunnel.spec.loading.resolve import merge
 from windtunnel.spec.model import Checkpoint
 

@@ -1,32 +1,33 @@
-"""A job from whatever configuration it is: a table of a tool, a recipe, or flags."""
+"""A job from whatever configuration it is: a table of a tool, a recipe, or flags. Reads a configuration of a framework or a model,
+whatever its format, as the door does.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import IMPORTERS, Importer, module_of
-from windtunnel.formats.jobs.deepspeed.configuration import open_named_files
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs import primus as primus_files
+from windtunnel.formats.jobs.deepspeed import open_named_files
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.importer import from_arguments
-from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.primus import experiment as primus_files
 from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.values import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, ScriptCommands
-from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of
-from windtunnel.formats.jobs.scripts.sourced import texts_named
+from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of, texts_named
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.jobs.servers.launch import refuse_server
 from windtunnel.formats.jobs.several import PARTS
+from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import parse_json, read_source
 from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 from windtunnel.spec import Job
@@ -171,3 +172,21 @@ def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | Non
         raise _unknown(text, "FILE", f"a table with the keys {', '.join(map(str, table))[:60]}")
     imported: Imported = module_of(found or _HUGGING_FACE).import_table(table, on, stated)
     return imported
+
+
+class TableImporterModule(Protocol):
+    """What the module of a configuration offers that is a table (TOML, YAML or JSON): `reads="table"` in the registry."""
+
+    def recognises_table(self, table: Mapping[str, Any]) -> bool:
+        """Whether a table is of the format: by its keys."""
+
+    def import_table(self, table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+        """The nouns that the table states; with `on`, also a job on that job's machine. What is `stated` beats the table."""
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """The model, and the plan and runtime where they are stated, of one configuration."""
+    if len(files) != 1:
+        raise SpecError("FILE", f"{len(files)} files", "one configuration at a time")
+    imported = import_job(files[0], context.on)
+    return Reading(imported.format, Content.JOB, imported, {}, imported.built, imported.ignored, imported.assumed)

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.spec.loading.catalog import ROOT
-from windtunnel.spec.loading.files import read_table
+from windtunnel.spec.loading.files import ROOT, read_table
 
 COUNT = "a whole number of 1 or more"
 

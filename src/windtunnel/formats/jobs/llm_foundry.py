@@ -12,9 +12,8 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys, interpolate
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 

@@ -23,8 +23,7 @@ from windtunnel.formats.jobs.containers import (
     words_of,
 )
 from windtunnel.formats.jobs.import_job import import_job
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.spec import Job
 
 _KINDS = frozenset({

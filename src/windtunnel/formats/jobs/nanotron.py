@@ -11,12 +11,11 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.huggingface.config import from_config
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
-from windtunnel.spec.layout import by_work, head_in_layers
+from windtunnel.spec.shapes import by_work, head_in_layers
 
 FORMAT = "nanotron"
 _CONFIG = "model.model_config"

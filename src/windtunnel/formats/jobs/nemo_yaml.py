@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import Job
 
 FORMAT = "nemo"

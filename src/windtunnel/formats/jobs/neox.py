@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import first_of_lists
+from windtunnel.formats.jobs.deepspeed import first_of_lists
 from windtunnel.formats.jobs.hub_names import vocabulary_of_name
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import DTYPE_BYTES, Job, Model, Plan, Runtime, check, load_model, load_runtime
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
+from windtunnel.formats.jobs.deepspeed import implied_ranks
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.simulators import calculon, llm_analysis, simumax
 from windtunnel.formats.reading import Content, Reading

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from windtunnel.formats.jobs import trainer
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys, interpolate
 from windtunnel.formats.jobs.megatron import table as megatron_table
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl import areal, nemo_rl, roll, skyrl
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
-from windtunnel.formats.jobs.rl_sections import is_areal, is_nemo_rl, is_roll, is_skyrl
+from windtunnel.formats.jobs.scripts.said import is_areal, is_nemo_rl, is_roll, is_skyrl
 from windtunnel.spec import Job
 
 

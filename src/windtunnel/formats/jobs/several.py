@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.deepspeed.configuration import open_named_files
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.deepspeed import open_named_files
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import read_table

@@ -15,10 +15,9 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import USUAL, find_named, unknown_model, vocabulary_of_name
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys, interpolate
 from windtunnel.formats.jobs.launched import KEY, Launched, launcher_of
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.formats.jobs.trainer_keys import LINEARS, experts_of, first_count
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime

@@ -18,17 +18,15 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs import trainer_keys
-from windtunnel.formats.jobs.deepspeed.configuration import fields_of, left_in, precision_of, sharding_fields
+from windtunnel.formats.jobs.deepspeed import fields_of, left_in, precision_of, sharding_fields
 from windtunnel.formats.jobs.hub_names import find_named, unknown_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.launched import KEY as LAUNCHED
 from windtunnel.formats.jobs.launched import Launched
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.rl.trainer import UPDATE_ALONE
 from windtunnel.formats.jobs.several import PARTS, plan_of
-from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of, sequences_of_a_sample
-from windtunnel.formats.jobs.trainer_tools import AXOLOTL, OLD_TRL, OLDEST_TRL, SWIFT, TRL, UNSLOTH, VERL, Tool, tool_of
+from windtunnel.formats.jobs.trainer_keys import TRL, Tool, first_count, is_on, lora_of, named_stage, optimizer_of, tool_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
@@ -90,7 +88,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     gpus = _gpus(keys, stated, on, assumed)
     plan = _plan(keys, tool if form != "accelerate" else replace(tool, micro=1), model, gpus, stated, assumed)
     runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)
-    if keys.get("num_processes") == 1 and tool is UNSLOTH and stated.own_gpus is None:
+    if keys.get("num_processes") == 1 and tool is trainer_keys.UNSLOTH and stated.own_gpus is None:
         assumed.insert(0, "1 GPU, on which Unsloth trains unless a launcher starts more (--set cluster.gpus=N)")
     if plan.recompute != "none" and not _says_checkpointing(keys):
         assumed.append(f"gradient checkpointing, {tool.name}'s default (--set plan.recompute=none)")
@@ -166,7 +164,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             f"micro batch {micro}, {tool.name}'s default (per_device_train_batch_size left out; --set plan.micro_batch=N)"
         )
     accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
-    micro *= sequences_of_a_sample(keys, assumed)
+    micro *= trainer_keys.sequences_of_a_sample(keys, assumed)
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
     if tool.least_batch > micro * dp and keys.get(accumulated[0]) is None:
         steps = math.ceil(tool.least_batch / micro / dp)
@@ -216,7 +214,7 @@ def _padding(keys: Keys, tool: Tool, sequence: int, assumed: list[str]) -> str |
     """
     rest = UPDATE_ALONE in assumed or tool.name == "LLaMA-Factory" and keys.get("stage") == "pt" and keys.get("packing") is None
     packed = any([keys.get(name) not in (None, False, "false", "no") for name in _PACKED])
-    full = not packed and (is_on(keys, "pad_to_sequence_len") or tool is VERL and "verl" in keys.table)
+    full = not packed and (is_on(keys, "pad_to_sequence_len") or tool is trainer_keys.VERL and "verl" in keys.table)
     if not packed and not rest:
         to = f"all {sequence} positions" if full else "the longest of a micro batch"
         assumed.append(
@@ -377,7 +375,7 @@ def _loading(keys: Keys, tool: Tool, model: Model, plan: Plan) -> dict[str, Any]
     fsdp = plan.sharding in ("fsdp", "hsdp")
     packed = model.lora is not None and model.lora.base != "none"
     if packed and not (fsdp and first):
-        return {"loading": "packed", "kbit_casts": tool in (AXOLOTL, OLD_TRL, OLDEST_TRL)}
+        return {"loading": "packed", "kbit_casts": tool in (trainer_keys.AXOLOTL, trainer_keys.OLD_TRL, trainer_keys.OLDEST_TRL)}
     if not fsdp or packed or not keys.get("fsdp_config") and not keys.get("fsdp"):
         return {}  # ZeRO 3 builds the model in parts
     narrow = tool.loads == "bf16" and tool.entry != "huggingface" or _dtype(keys) in ("bfloat16", "float16", "bf16", "fp16")
@@ -397,7 +395,7 @@ def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
     if flags["fp16"] in on:
         return "fp16"
     newer = tool.loads == "fp32" and tool.checkpoints  # TRL since 0.22
-    if (tool is SWIFT or newer) and flags["bf16"] is None:  # both turn it on unless fp16 is
+    if (tool is trainer_keys.SWIFT or newer) and flags["bf16"] is None:  # both turn it on unless fp16 is
         return "bf16" if newer or dtype not in ("float16", "float32") else {"float16": "fp16"}.get(dtype, "fp32")
     return "tf32" if flags["tf32"] is True else "fp32"
 

@@ -20,8 +20,7 @@ from windtunnel.formats.machines.hardware.meters import PowerSource
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.lines import add_facts
-from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.formats.text.lines import WordLines, add_facts
 from windtunnel.records.run import Run, Steps
 
 MARK = ":::MLLOG "

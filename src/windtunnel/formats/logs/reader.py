@@ -19,8 +19,8 @@ from windtunnel.formats.logs.step_log import StepLines, StepLog, parse_numbers, 
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.lines import WordLines
 from windtunnel.formats.text.tool_marks import describe_log
-from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 
 SHOWN_ARGUMENTS = (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base.errors import SpecError
 
 if TYPE_CHECKING:
-    from windtunnel.formats.jobs.imported import Imported
-    from windtunnel.formats.jobs.overrides import Stated
+    from windtunnel.formats.jobs.imported import Imported, Stated
     from windtunnel.spec import Job
 
 FORMAT = "job file"

@@ -20,13 +20,11 @@ from windtunnel.base.comm import Comm
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.calls import element_bytes
-from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention_of
-from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS, product_of
+from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS, PRODUCTS, attention_of, product_of
 from windtunnel.formats.traces.task_columns import TaskColumns
-from windtunnel.records.attention import COLUMNS
 from windtunnel.records.capture_file import KEY, REPLAYED, CapturedRank, EntryKind, read_captured, steps_of
-from windtunnel.records.comm_kernels import comm_of
-from windtunnel.records.trace_graph import TaskKind, TraceGraph
+from windtunnel.records.kernel_classes import comm_of
+from windtunnel.records.trace_graph import COLUMNS, TaskKind, TraceGraph
 
 LAUNCH = 2.5e-6
 """Seconds of a launch in the driver. Assumed: cudaLaunchKernel takes 2 to 3 us on servers' processors."""

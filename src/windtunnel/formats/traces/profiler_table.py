@@ -18,8 +18,7 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
-from windtunnel.records.comm_kernels import library_of
-from windtunnel.records.kernel_classes import OTHER, class_of
+from windtunnel.records.kernel_classes import OTHER, class_of, library_of
 
 COMMUNICATION = "communication"
 _HEADER = re.compile(r"^[^\w\n]*Name\s+.*\bSelf (?:CPU|CUDA|XPU|NPU|HPU|MTIA|Device|GPU)\b.*# of Calls", re.MULTILINE)

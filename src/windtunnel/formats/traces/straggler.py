@@ -20,7 +20,7 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import load_json
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration")

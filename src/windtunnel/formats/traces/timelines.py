@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Reading
-from windtunnel.records.comm_kernels import comm_of, library_of
+from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 

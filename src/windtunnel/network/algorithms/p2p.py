@@ -19,8 +19,7 @@ from windtunnel.network.closed.cost import CallParts
 from windtunnel.network.closed.fitted import NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.nccl.channels import ChannelSearch
-from windtunnel.network.nccl.sends import BATCH, LL_BYTES
+from windtunnel.network.nccl.channels import BATCH, LL_BYTES, ChannelSearch
 from windtunnel.workload.ops import Comm
 
 _KIB = 1024

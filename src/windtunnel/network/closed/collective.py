@@ -16,13 +16,21 @@ from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, greatest_
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
-from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
+from windtunnel.network.nccl.channels import (
+    LL_BYTES,
+    ChannelSearch,
+    crosses_rails,
+    faster_links,
+    graph,
+    may_relay,
+    on_rails_alone,
+    rails_of,
+    relays_sends,
+)
 from windtunnel.network.nccl.constants import LL, PROTOCOLS, SIMPLE
-from windtunnel.network.nccl.rails import crosses_rails, may_relay, on_rails_alone, rails_of, relays_sends
-from windtunnel.network.nccl.sends import LL_BYTES
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 

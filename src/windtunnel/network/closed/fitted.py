@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from windtunnel.base.files import CATALOG
-from windtunnel.spec.machine.cluster import Achieved
+from windtunnel.spec.machine import Achieved
 
 FILE = CATALOG / "calibration" / "collectives.toml"
 Triple = tuple[float, float, float]

@@ -1,3 +1,4 @@
+from .cluster import PLACEMENTS as PLACEMENTS
 from .cluster import ClusterGraph as ClusterGraph
 from .cluster import cluster_graph as cluster_graph
 from .faults import CableFlap as CableFlap
@@ -8,6 +9,5 @@ from .faults import parse_fault as parse_fault
 from .faults import parse_flap as parse_flap
 from .graph_file import graph_of as graph_of
 from .graph_file import load_graph as load_graph
-from .placement import PLACEMENTS as PLACEMENTS
 from .registry import BUILDERS as BUILDERS
 from .registry import parse_fabric as parse_fabric

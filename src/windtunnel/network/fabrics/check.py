@@ -7,9 +7,9 @@ from functools import cache
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW
 from windtunnel.network.fabrics.drawn import is_drawn
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.loading.load import load_fabric
-from windtunnel.spec.machine.cluster import Fabric
+from windtunnel.spec.machine import Fabric
 
 _UNREAD = {
     CLOSED: (

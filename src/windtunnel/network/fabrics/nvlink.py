@@ -9,7 +9,7 @@ from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count
 from windtunnel.network.fabrics.parameters import rate as rate_field
 from windtunnel.network.fabrics.server import Inside, add_servers, ends
-from windtunnel.spec.machine.pcie import PCIE_X16
+from windtunnel.spec.pcie import PCIE_X16
 
 
 @dataclass(frozen=True)

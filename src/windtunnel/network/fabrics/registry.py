@@ -7,7 +7,6 @@ from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.cluster import ClusterFabric
 from windtunnel.network.fabrics.dcn import Dcn
 from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
-from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.network.fabrics.fat_tree import FatTree
 from windtunnel.network.fabrics.hpn import Hpn
 from windtunnel.network.fabrics.megascale import MegaScale
@@ -16,8 +15,9 @@ from windtunnel.network.fabrics.nvlink import NvLink
 from windtunnel.network.fabrics.parameters import Builder
 from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail, RailOnly
+from windtunnel.network.fabrics.text_topology import load_file
 from windtunnel.network.fabrics.torus import Mesh, Torus
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 
 BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b

@@ -16,10 +16,10 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.spec.machine.pcie import nearest_pcie
+from windtunnel.spec.pcie import nearest_pcie
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Node
+    from windtunnel.spec.machine import Node
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph

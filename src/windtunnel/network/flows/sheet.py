@@ -7,9 +7,8 @@ import re
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.network.flows.as_json import link_name
-from windtunnel.network.flows.run import FlowsResult, slowest_flow
-from windtunnel.network.simulate.collisions import Collisions
+from windtunnel.network.flows.run import FlowsResult, link_name, slowest_flow
+from windtunnel.network.simulate.traffic import Collisions
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Axis,

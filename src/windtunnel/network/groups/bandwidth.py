@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.drawn import Levels, levels_of
-from windtunnel.network.groups.group import Group, Span
-from windtunnel.spec.machine.cluster import Cluster, ScaleUp
-from windtunnel.spec.machine.pcie import nearest_pcie
+from windtunnel.network.groups.shape import Group, Span
+from windtunnel.spec.machine import Cluster, ScaleUp
+from windtunnel.spec.pcie import nearest_pcie
 from windtunnel.workload.ops import Comm
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")

@@ -33,13 +33,12 @@ from windtunnel.network.algorithms.pattern import COPY, Cargo, CollectiveCall, P
 from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.closed.cost import MADE_OF_SENDS
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.lanes.queue_pairs import index_within
 from windtunnel.network.lanes.send_files import Send, Sends
-from windtunnel.network.lanes.timing import seconds
+from windtunnel.network.lanes.timing import index_within, seconds
 from windtunnel.network.nccl import constants as c
-from windtunnel.network.nccl.sends import BATCH
+from windtunnel.network.nccl.channels import BATCH
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 _WIRE = {protocol: 1.0 / data for protocol, data in zip(c.PROTOCOLS, c.DATA_ON_WIRE, strict=True)}

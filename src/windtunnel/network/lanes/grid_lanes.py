@@ -1,4 +1,4 @@
-"""Lanes of a collective over parts of a machine's dimensions, stage by stage as `closed/grid_schedule.py` orders them.
+"""Lanes of a collective over parts of a machine's dimensions, stage by stage as `closed/grid.py` orders them.
 
 Lanes have the rate of the links that their group has to itself and wait a hop before each slice, so alone they take the closed
 form's time. A stage of a rank waits for all that the stage before it of its part, and the one before it in its dimension, bring it.
@@ -14,8 +14,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.engine.lanes import ALL
 from windtunnel.network.closed.dimensions import Dimension
-from windtunnel.network.closed.grid import MESSAGES, GridCall
-from windtunnel.network.closed.grid_schedule import GridStage
+from windtunnel.network.closed.grid import MESSAGES, GridCall, GridStage
 from windtunnel.network.grids.spans import GridSpan
 from windtunnel.workload.ops import Comm
 

@@ -1,6 +1,20 @@
 """Channel counts and per-channel speeds that result from NCCL's graph search, by arithmetic on NVLinks and NICs.
 
 Rules of NCCL 2.30.7 (`search.cc`, `connect.cc`, `nvls.cc`); the search itself is not run. Speeds in GB/s, as NCCL counts them.
+
+Channels of sends and receives, and so of an all-to-all, by NCCL's rules.
+
+`ncclTopoComputeP2pChannels`, `ncclTopoGetNchannels` (`paths.cc`) and `addP2pToPlan` (`enqueue.cc`) of NCCL 2.30.7: a communicator
+has a power of two of channels, a peer at most two for each NVLink to it. A message starts with as many as leave one for each rank
+and doubles them while a channel's part is large. Several messages may share a channel.
+
+Rails: which NICs messages between nodes leave by, with and without PXN.
+
+With PXN (on by default) a message leaves by the NIC on the receiver's rail, to which the sender copies it over NVLink. Without, it
+leaves by the sender's own NIC, and on a fabric with a leaf switch for each rail it crosses to the receiver's rail above the leaves,
+unless NCCL_CROSS_NIC=0 keeps it on the sender's rail. (`ncclTopoGetNetDev` in `search.cc` of NCCL 2.30.7; NVIDIA on what it is for:
+NVIDIA/nccl issues 918 and 2193. A measured all-to-all on eight nodes of A800: 12 GB/s with PXN, 10 without, NVIDIA/nccl-tests issue
+187.)
 """
 
 from __future__ import annotations
@@ -26,8 +40,89 @@ from windtunnel.network.nccl.constants import (
     STEPS,
 )
 from windtunnel.network.nccl.graph_file import DumpedGraphs
-from windtunnel.network.nccl.sends import SendChannels, send_channels
 from windtunnel.network.nccl.settings import Settings
+from windtunnel.spec.machine import Cluster
+
+BATCH = 8
+"""Messages that one channel serves at the same time."""
+STEP = 512 * 2.0**10
+"""Bytes of a step inside a domain."""
+NET_STEP = 128 * 2.0**10
+"""Bytes of a step where the communicator has several domains, or over PCIe."""
+LL_BYTES = 16 * 2.0**10
+"""Bytes for each channel up to which a message takes LL (inside a domain alone)."""
+_NET_CHANNEL = 14e9  # B/s of a NIC for which a peer beyond it has one more channel (NCCL_P2P_PER_CHANNEL_NET_BW)
+
+
+@dataclass(frozen=True)
+class SendChannels:
+    """Channels of a communicator's messages."""
+
+    total: int
+    """Of all messages together."""
+    most: int
+    """Of one message."""
+    start: int
+    """With which a message starts, unless it is small."""
+    least_part: float
+    """Bytes of a channel's part below which a message has fewer."""
+    most_part: float
+    """Bytes of a channel's part above which it has more."""
+    step: float
+    """Bytes that a channel moves in one step of its buffer."""
+
+    def of(self, size: float) -> float:
+        """Channels of a message of `size` bytes, not rounded to the powers of two that run: the time of a message then never falls
+        with its size."""
+        few = min(self.start, max(1.0, size / self.least_part))
+        return min(self.most, max(few, size / self.most_part))
+
+    def count_busy(self, size: float, peers: int) -> float:
+        """Channels that move messages of `size` bytes to `peers` others at the same time."""
+        return min(self.total, self.of(size) * peers)
+
+    def at_once(self, size: float) -> int:
+        """Peers that are served at the same time."""
+        return BATCH * max(1, int(self.total // max(1.0, self.of(size))))
+
+
+def send_channels(group: Group, links: GroupLinks, running: int, settings: Settings) -> SendChannels:
+    """Channels of sends among the ranks of `group`, of a kernel that runs `running` channels."""
+    total = _power_of_two(running)
+    most = _power_of_two(_of_a_peer(group, links, settings))
+    if group.nodes > 1 and settings.channels_per_peer is None:
+        while most > 1 and most * -(-group.ranks // BATCH) > total:
+            most //= 2
+    most = start = min(most, total)
+    while start > 1 and start * group.ranks > total:
+        start //= 2
+    step = step_of_sends(group, links, settings)
+    parts = (step / 2, step) if group.nodes > 1 else (step / 8, 32 * step)
+    return SendChannels(total, most, start, *parts, step)
+
+
+def step_of_sends(group: Group, links: GroupLinks, settings: Settings) -> float:
+    """Bytes that a message moves in one step of its buffer, of which there are eight."""
+    step = STEP if group.nodes == 1 and links.medium == "nvlink" else NET_STEP
+    buffer = settings.buffers.get("Simple")
+    return step if buffer is None else min(step, buffer / 8)
+
+
+def _of_a_peer(group: Group, links: GroupLinks, settings: Settings) -> int:
+    """Channels of the peer that has fewest."""
+    counts = []
+    if group.per_node > 1:
+        one = links.link or links.whole / NVLINKS.get(links.generation, 1)
+        counts.append(2 * max(1, int(links.pair / one + 1e-6)) if links.medium == "nvlink" else 2)
+    if group.nodes > 1:
+        nic = links.line / max(1.0, links.nics)
+        counts.append(settings.channels_per_peer or max(2, -int(-nic // _NET_CHANNEL)))
+    return min(counts, default=1)
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -201,3 +296,35 @@ def _domain_channels(counted: float, links: GroupLinks) -> tuple[int, float]:
 def log2_floor(number: float) -> int:
     """Floor of log2 for a number of at least 1."""
     return max(0, math.frexp(max(number, 1.0))[1] - 1)
+
+
+def may_relay(cluster: Cluster) -> bool:
+    """Whether PXN is possible: it needs NVLink between all GPUs of a node."""
+    return cluster.node.scale_up.kind == "nvswitch"
+
+
+def relays_sends(cluster: Cluster, settings: Settings) -> bool:
+    """Whether sends between nodes leave through the GPU on the receiver's rail."""
+    return settings.pxn and settings.p2p_pxn and may_relay(cluster)
+
+
+def on_rails_alone(cluster: Cluster) -> bool:
+    """Whether no switch joins two rails: a message that changes rails does so inside one of its servers."""
+    return cluster.fabric.topology == "rail_only"
+
+
+def rails_of(cluster: Cluster, group: Group) -> int:
+    """Rails that the GPUs of the group in one server have their NICs on; 1 inside a domain."""
+    nic, gpus = cluster.node.nic, cluster.node.gpus
+    if group.nodes == 1 or nic is None:
+        return 1
+    return max(1, round(min(nic.count, gpus) * min(group.per_node, gpus) / gpus))
+
+
+def crosses_rails(cluster: Cluster, group: Group, settings: Settings) -> bool:
+    """Whether an all-to-all between nodes changes rails above the leaves, because PXN is off where it could be on.
+
+    Where it never is (RCCL, PCIe), the fitted rates hold as they were measured.
+    """
+    on_rails = cluster.fabric.topology == "rail" and rails_of(cluster, group) > 1 and may_relay(cluster)
+    return on_rails and settings.cross_nic != 0 and not relays_sends(cluster, settings)

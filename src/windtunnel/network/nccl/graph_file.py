@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.xml_tree import XmlNode, read_xml
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 WANTED = "a dump of NCCL's graph search: an XML with <graphs>"
 RING, TREE, NVLS = 0, 1, 3

@@ -10,7 +10,7 @@ from windtunnel.base.files import table_beside
 from windtunnel.network.algorithm import CHOSEN, spellings
 from windtunnel.network.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE
 from windtunnel.network.nccl.graph_file import DumpedGraphs, check_graphs, read_graphs
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 _LEVELS = {"LOC": 0, "NVL": 1, "PIX": 2, "PXB": 3, "PHB": 4, "SYS": 5}
 

@@ -3,6 +3,8 @@
 Groups of an axis are equal, so the lanes of one are built once and mapped to the endpoints of each. In the flow engine the lanes of
 all groups advance together: folded ranks wait for the slowest of them in any case. So a call is one variable, however many GPUs
 take part.
+
+Seconds that links between switches add to calls whose slices wait for slices of other lanes.
 """
 
 from __future__ import annotations
@@ -22,15 +24,12 @@ from windtunnel.network.algorithm import ALGORITHMS
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.fabrics.columns import with_endpoints
-from windtunnel.network.grids.machine import grid_of
-from windtunnel.network.grids.mapping import Axes
+from windtunnel.network.grids.machine import Axes, grid_of
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
-from windtunnel.network.lanes.queue_pairs import split
-from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
+from windtunnel.network.lanes.timing import slices_of, split
+from windtunnel.network.nccl.search import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.network.simulate.chains import chain_seconds
-from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
 from windtunnel.network.simulate.grid_calls import AxisCall as AxisCall
 from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets, refuse_sharing
@@ -42,12 +41,50 @@ from windtunnel.network.simulate.paths import (
     planes_apart,
     relay_paths,
     rings_of,
+    route_by_port,
     route_options,
 )
-from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.network.simulate.traffic import loads
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
+
+_DEEPEST = 64
+"""Slices that follow each other in a tree, at most: a call with more is a ring or a chain of many ranks."""
+
+
+def chain_seconds(lanes: Lanes, extra: Floats, steps: int) -> Floats:
+    """[groups] what `extra` [K] seconds of each lane add to the lanes of a group, in which `steps` slices follow each other.
+
+    Down and up a tree slices follow each other, so the longest way through it counts once. In a ring each slice waits for one of
+    the lane before it, so slices pass all lanes in turn, of which few leave a node; so do those of a chain. Lanes that wait for
+    none count once.
+    """
+    groups = int(lanes.group.max(initial=-1)) + 1
+    waits = np.repeat(np.arange(len(lanes)), np.diff(lanes.dep_start))
+    same = lanes.group[waits] == lanes.group[lanes.dep_lane]
+    if not extra.any() or not same.any():
+        return find_most(extra, lanes.group, groups)
+    if steps > _DEEPEST or (slices_of(lanes) == steps).all():
+        weight = np.bincount(lanes.group, lanes.bytes, groups)
+        mean: Floats = np.bincount(lanes.group, lanes.bytes * extra, groups) / np.maximum(weight, 1.0)
+        return steps * mean
+    waits, before = waits[same], lanes.dep_lane[same]
+    way = extra.astype(np.float64)
+    for _ in range(_DEEPEST):
+        longer = extra.astype(np.float64)
+        np.maximum.at(longer, waits, extra[waits] + way[before])
+        if not (longer > way * (1 + 1e-12)).any():
+            break
+        way = longer
+    return find_most(way, lanes.group, groups)
+
+
+def find_most(values: Floats, group: Int32s, groups: int) -> Floats:
+    """[groups] the largest of the `values` [K] of each group; at least 0."""
+    largest = np.zeros(groups)
+    np.maximum.at(largest, group, values)
+    return largest
 
 
 @dataclass(frozen=True)
@@ -71,7 +108,7 @@ class Machine:
 
     @property
     def ports(self) -> int:
-        """Ports of a NIC, over which every connection is split (ports.py)."""
+        """Ports of a NIC, over which every connection is split (paths.py)."""
         return self.cluster.fabric.nic_ports
 
     @property

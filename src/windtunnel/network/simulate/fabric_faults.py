@@ -33,7 +33,7 @@ from windtunnel.network.fabrics.faults import (
     parse_fault,
     parse_flap,
 )
-from windtunnel.spec.machine.cluster import Cluster, Fabric
+from windtunnel.spec.machine import Cluster, Fabric
 
 FIELD = "cluster.fabric.faults"
 _FORM = "PATTERN:down, slow=0.5, down=10us,up=2ms, loss=1e-5 or ber=1e-12; PATTERN is a node, A--B or A->B"

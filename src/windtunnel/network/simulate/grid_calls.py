@@ -20,16 +20,14 @@ from windtunnel.network.algorithms.pattern import deps
 from windtunnel.network.closed.grid import GridCall, grid_call
 from windtunnel.network.fabrics.cluster import ClusterGraph
 from windtunnel.network.fabrics.faults import Fault
-from windtunnel.network.grids.links import GridLinks, join_hops
-from windtunnel.network.grids.machine import GridMachine
-from windtunnel.network.grids.mapping import Axes, number_points
-from windtunnel.network.grids.spans import GridSpan, grid_points
-from windtunnel.network.groups.group import Group
+from windtunnel.network.grids.machine import Axes, GridMachine, number_points
+from windtunnel.network.grids.spans import GridLinks, GridSpan, grid_points, join_hops
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, message_lanes
 from windtunnel.network.simulate.fabric_faults import FIELD, FabricFaults, faults_of, parse_any
 from windtunnel.network.simulate.packets import packet_options
 from windtunnel.network.simulate.tenants import Tenancy
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 CABLE = 1e-12

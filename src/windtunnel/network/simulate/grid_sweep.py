@@ -16,7 +16,7 @@ from windtunnel.engine.loads import LinkLoads
 from windtunnel.engine.packet import run_packets
 from windtunnel.network.closed.collective import bus_factor
 from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, grid_call
-from windtunnel.network.grids.mapping import Axes
+from windtunnel.network.grids.machine import Axes
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
 from windtunnel.network.simulate.collective import Watch, count_packets, find_sent, name_pairs
@@ -24,7 +24,7 @@ from windtunnel.network.simulate.grid_calls import AxisCall
 from windtunnel.network.simulate.packet_settings import small_buffers_named
 from windtunnel.network.simulate.packets import packet_size, settle_delays
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 from windtunnel.workload.ops import Comm
 
 

@@ -12,7 +12,7 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.simulate.paths import latencies, narrow_lanes, path_sums
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 SMALLEST, LARGEST = 4096, 32768
 MOST_PACKETS = 1_000_000

@@ -1,7 +1,7 @@
 """Jobs on one fabric: the nodes of each, and whether the fabric has room for all of them.
 
 A job's ranks fill nodes one after the other, so that a node's GPUs stay together, as schedulers hand them out. `nodes:` and `list:`
-name nodes and are served first; the words of placement.py choose among the nodes that are left, in the order of the jobs.
+name nodes and are served first; the words of `PLACEMENTS` choose among the nodes that are left, in the order of the jobs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network.fabrics.placement import PLACEMENTS, place
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.network.fabrics.cluster import PLACEMENTS, place
+from windtunnel.spec.machine import Cluster
 
 FIELD = "cluster.placement"
 _WORDS = ("packed", "leaf", "pod", "random")

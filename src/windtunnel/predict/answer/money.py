@@ -14,7 +14,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.power import ClusterWatts, cluster_watts, draw_of, gpu_watts, network_of, step_shares
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.loading.load import load_region
-from windtunnel.spec.machine.economics import Region
+from windtunnel.spec.machine import Region
 
 DAY = 86400.0
 HOUR = 3600.0

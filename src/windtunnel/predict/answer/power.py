@@ -9,8 +9,7 @@ from functools import cache
 
 from windtunnel.compute.power import GpuWatts, watts_of
 from windtunnel.predict.category import OVERLAP_SLOWDOWN, SLOWEST_GPU, STEP_PARTS, Category, StepGroup
-from windtunnel.spec.machine.cluster import Cluster, Node
-from windtunnel.spec.machine.power import NodeDraw
+from windtunnel.spec.machine import Cluster, Node, NodeDraw
 
 GPU_SHARE_OF_NODE_POWER = 0.6
 """GPUs' share of a node's stated maximum, if it states none; DGX H100: 8 x 700 W of 10.2 kW (NVIDIA's datasheet)."""

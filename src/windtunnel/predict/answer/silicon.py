@@ -19,7 +19,7 @@ from typing import Any
 
 from windtunnel.base.files import CATALOG
 from windtunnel.spec.loading.files import read_table
-from windtunnel.spec.machine.cluster import Node
+from windtunnel.spec.machine import Node
 
 STACKED = 1e12
 """Bytes a second from which memory is in stacks; boards of these architectures with GDDR have less."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.engine import _core
-from windtunnel.network.grids.mapping import axes_of
+from windtunnel.network.grids.machine import axes_of
 from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.engines.flow import FlowStep

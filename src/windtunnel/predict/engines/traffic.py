@@ -9,9 +9,9 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.engine.flow import Demands
 from windtunnel.engine.loads import Sent
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of, plan_of, slow_down
-from windtunnel.network.simulate.collisions import collisions
+from windtunnel.network.simulate.traffic import collisions
 from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall, name_of

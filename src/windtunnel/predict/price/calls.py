@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windtunnel.network import CommEstimate, Group, collective, group
-from windtunnel.network.closed.deepep import CARRIED, MOST_RANKS, SCALED, SMS, choose_dispatch, dispatch_seconds
+from windtunnel.network.closed.cost import CARRIED, MOST_RANKS, SCALED, SMS, choose_dispatch, dispatch_seconds
 from windtunnel.network.nccl.settings import Settings, parse_settings
 from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.spec.job import Job

@@ -36,7 +36,7 @@ def run_alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host
         index = index[ops.kind[index] != Kind.COMM]
     if not len(index):
         raise ValueError("no computation among these rows")
-    # Waits name rows relative to the start of their pass; see `passes.link`.
+    # Waits name rows relative to the start of their pass; see `passes.backward`.
     starts = _starts(workload)[index]
     place = {int(row): position for position, row in enumerate(index)}
     waits = np.full((len(index), 2), -1, np.int32)

@@ -10,19 +10,18 @@ import math
 from collections.abc import Iterable
 
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
-from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.memory.state import gradients_leave
+from windtunnel.memory.tiers import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program.demands import gathers_in_switch, reduces_in_switch
 from windtunnel.predict.program.shards import Held
 from windtunnel.predict.program.stage import HOST, Label, Stage
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.machine.cluster import Cluster
-from windtunnel.spec.machine.host import Place
+from windtunnel.spec.machine import Cluster, Place
 from windtunnel.workload import Stream
 from windtunnel.workload.identity import BlockKind
-from windtunnel.workload.passes.offload import windows
 from windtunnel.workload.passes.optimizer import MOMENTS, shard_elements, updated_parameters
+from windtunnel.workload.passes.recompute import windows
 from windtunnel.workload.schedules import Action, Pass
 
 TILE = 64 * 2**20

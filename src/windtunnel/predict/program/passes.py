@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.engine.interleave import OperatorSequence, interleave
+from windtunnel.engine.turns import OperatorSequence, interleave
 from windtunnel.spec.job import Job
 from windtunnel.workload import Kind, Stream
 from windtunnel.workload.ops import OpTable, Phase

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
-from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import members
 from windtunnel.predict.ranks.streams import Chance, stream, stream_of_entry
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where

@@ -14,8 +14,8 @@ from windtunnel.engine.packet import plain_lanes
 from windtunnel.engine.routes import route
 from windtunnel.network.flows.flow_list import load_flows
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine
-from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.paths import path_sums
+from windtunnel.network.simulate.traffic import loads
 from windtunnel.predict.category import Category
 from windtunnel.predict.engines.shared import CallSet
 from windtunnel.predict.price.calls import CallBook

@@ -38,7 +38,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.engine import Program
-from windtunnel.engine.grid import finest
+from windtunnel.engine.program import finest
 from windtunnel.engine.steady import find_steady
 from windtunnel.predict.category import Task
 from windtunnel.predict.price.calls import CallKey

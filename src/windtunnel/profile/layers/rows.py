@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windtunnel.profile.agreement import Agreement
 from windtunnel.profile.case import Case
-from windtunnel.profile.closure import Sides, Way, describe, gate, ways
+from windtunnel.profile.closure import Agreement, Sides, Way, describe, gate, ways
 from windtunnel.profile.layer_timing import PHASES, per_layer, slope
 from windtunnel.profile.layers.study import Effort, StudyResult, Timed
 from windtunnel.profile.layers.trace import Busy, busy_times, by_part, kernel_rows

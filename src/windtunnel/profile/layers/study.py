@@ -26,17 +26,15 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from windtunnel.profile.agreement import Agreement, agreement
 from windtunnel.profile.case import Case
-from windtunnel.profile.closure import Way
+from windtunnel.profile.closure import Agreement, Way, agreement
 from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import Clock, Run, Tick, time_in_turn, time_phases
 from windtunnel.profile.layers.trace import Traced, trace_passes
 from windtunnel.profile.memory_run import Memory, memory_of
 from windtunnel.profile.modules.compare import random_tensor
 from windtunnel.profile.modules.family import ModuleFamily, Own
-from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack, norm
-from windtunnel.profile.modules.optimizer import TimedUpdate
+from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack, TimedUpdate, norm
 from windtunnel.profile.power import Meter, PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 

@@ -1,4 +1,6 @@
-"""Sends the loads of a plan to a running server, and writes the passes that its streams show into a sealed file."""
+"""Sends the loads of a plan to a running server, and writes the passes that its streams show into a sealed file. What streams of
+tokens say of passes: seconds of a pass, and what it computed.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,83 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.profile.data_card import write_card
-from windtunnel.profile.served import seen
 from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer
 from windtunnel.profile.served.facts import requests_of
 from windtunnel.profile.served.loads import BESIDE, ENGINE_PASS, KINDS, SHORT, ServerLoad, loads_of
 from windtunnel.profile.session import Session
 from windtunnel.records import DTYPES, About, read_shape, write_shape
+
+WINDOW = 8
+"""Passes over which a decoding request's time is divided: chunks may hold several tokens, or come two at a time."""
+
+TOGETHER = 0.5
+"""Share of a pass within which the first tokens of all prompts of it come."""
+
+
+@dataclass(frozen=True)
+class SeenPass:
+    """`seconds`: each time that a pass was seen, host time after it included; `cached`: tokens that its requests read in all;
+    `front`: seconds of first tokens that lie outside of the pass."""
+
+    seconds: tuple[float, ...]
+    cached: float = 0.0
+    front: tuple[float, ...] = ()
+
+
+def decoding_passes(answers: Sequence[StreamedAnswer]) -> SeenPass:
+    """Passes in which all of `answers` decode: after the last one's first token, before the first one's last. No seconds where that
+    lasts less than a window."""
+    begin, end = max(one.first_moment for one in answers), min(one.last_moment for one in answers)
+    seconds, cached = [], 0.0
+    for one in answers:
+        steady = [(moment, count) for moment, count in one.came if begin <= moment <= end]
+        place = 0
+        for later, (moment, count) in enumerate(steady):
+            before, had = steady[place]
+            if count - had >= WINDOW:
+                seconds.append((moment - before) / (count - had))
+                place = later
+        if len(steady) > 1:  # the pass of a request's token number c reads its prompt and c - 1 tokens
+            cached += len(one.asked.prompt) + (steady[0][1] + 1 + steady[-1][1]) / 2.0 - 1.0
+    return SeenPass(tuple(one for one in seconds if one > 0.0), cached)
+
+
+def prompts_beside(answers: Sequence[StreamedAnswer], prompts: Sequence[StreamedAnswer]) -> SeenPass:
+    """The passes in which prompts were computed beside decoding requests: the one at whose end both had a token."""
+    seconds, cached, front = [], [], []
+    for prompt in prompts:
+        spans, read = [], 0.0
+        for one in answers:
+            ends = [place for place in range(1, len(one.came)) if one.came[place][1] - one.came[place - 1][1] == 1]
+            if not ends:
+                continue
+            place = min(ends, key=lambda place: abs(one.came[place][0] - prompt.first_moment))
+            spans.append(one.came[place][0] - one.came[place - 1][0])
+            read += len(one.asked.prompt) + one.came[place][1] - 1.0
+        around = all(one.first_moment < prompt.sent and prompt.first_moment < one.last_moment for one in answers)
+        if around and len(spans) == len(answers):
+            took = median(spans)
+            seconds.append(took)
+            cached.append(read)
+            front.append(max(0.0, prompt.first_moment - prompt.sent - took))
+    return SeenPass(tuple(seconds), median(cached) if cached else 0.0, tuple(front))
+
+
+def prompts_behind(blocker: StreamedAnswer, prompts: Sequence[StreamedAnswer], shortest: float) -> float | None:
+    """Seconds of the pass of `prompts` that were waiting when the pass of `blocker` ended: from its token to theirs. None where one
+    of them came too late for that, or they were computed in several passes. `shortest`: seconds of a short prompt's first token."""
+    first, last = min(one.first_moment for one in prompts), max(one.first_moment for one in prompts)
+    took = median([one.first_moment for one in prompts]) - blocker.first_moment
+    late = blocker.first_moment - max(one.sent for one in prompts) < shortest
+    return None if late or first <= blocker.first_moment or last - first > TOGETHER * took else took
+
 
 FILE = "passes.parquet"
 
@@ -73,17 +140,17 @@ class ServedPasses:
         self.each = median(one.seconds_each for one in self.send([self.random_prompt(SHORT, 8) for _ in range(2)]))
         self.shortest = median(self.send([self.random_prompt(16, 1)])[0].first_seconds for _ in range(3))
 
-    def measure(self, load: ServerLoad, allowed: float = 60.0) -> seen.SeenPass:
+    def measure(self, load: ServerLoad, allowed: float = 60.0) -> SeenPass:
         """The passes of a load, for about `allowed` s: fewer of them where they are slow."""
         return {"prompts": self._send_prompts, "decodes": self._send_decodes, "mixed": self._send_mixed}[load.kind](load, allowed)
 
-    def _send_decodes(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+    def _send_decodes(self, load: ServerLoad, allowed: float) -> SeenPass:
         tokens = load.tokens_within(allowed / self.each)
-        found = seen.decoding_passes(self.send([self.random_prompt(load.context, tokens) for _ in range(load.decodes)]))
+        found = decoding_passes(self.send([self.random_prompt(load.context, tokens) for _ in range(load.decodes)]))
         self.each = median(found.seconds) if found.seconds else self.each
         return found
 
-    def _send_prompts(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+    def _send_prompts(self, load: ServerLoad, allowed: float) -> SeenPass:
         seconds, alone, until = [], [], time.monotonic() + allowed
         for number in range(REPEATS):
             if number and time.monotonic() > until:
@@ -94,14 +161,14 @@ class ServedPasses:
             time.sleep(BEHIND)
             prompts = self.send(waiting)
             thread.finish()
-            took = seen.prompts_behind(full[0], prompts, self.shortest)
+            took = prompts_behind(full[0], prompts, self.shortest)
             if took is not None:
                 seconds.append(took)
             alone.append(self.send([self.random_prompt(load.prompt, 1)])[0].first_seconds)
         usual = median(seconds) if seconds and load.chunks == 1 else None
-        return seen.SeenPass(tuple(seconds), 0.0, () if usual is None else tuple(max(0.0, one - usual) for one in alone))
+        return SeenPass(tuple(seconds), 0.0, () if usual is None else tuple(max(0.0, one - usual) for one in alone))
 
-    def _send_mixed(self, load: ServerLoad, allowed: float) -> seen.SeenPass:
+    def _send_mixed(self, load: ServerLoad, allowed: float) -> SeenPass:
         answers: list[StreamedAnswer] = []
         began = threading.Semaphore(0)
         tokens = load.tokens_within(allowed / self.each)
@@ -110,7 +177,7 @@ class ServedPasses:
             began.acquire()
         prompts = [self.send([self.random_prompt(load.prompt, 1)])[0] for _ in range(BESIDE)]
         thread.finish()
-        return seen.prompts_beside(answers, prompts)
+        return prompts_beside(answers, prompts)
 
     def closed_loop(self, users: int, length: int, tokens: int, each: int) -> list[StreamedAnswer]:
         """Answers of `users`, each with `each` requests of `length` + `tokens` tokens, one after the other."""
@@ -164,7 +231,7 @@ class _Sender:
             raise self.error
 
 
-def row_of(load: ServerLoad, found: seen.SeenPass, plan: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(load: ServerLoad, found: SeenPass, plan: Mapping[str, Any]) -> dict[str, Any]:
     """A pass as a row of a dataset: level step, what it computed as its shape."""
     pairs = load.chunks * load.prompt * (load.prompt + 1) // 2
     shape: dict[str, int | str] = {

@@ -32,8 +32,8 @@ from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.publications import FrameworkHabits
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check, load_runtime
-from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
+from windtunnel.spec.shapes import by_work, head_in_layers, uneven
 
 Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")

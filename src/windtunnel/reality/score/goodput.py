@@ -20,8 +20,8 @@ from windtunnel.base.quantities import Seconds, Strict
 from windtunnel.base.units import parse_time
 from windtunnel.goodput.closed import rates_of, steady
 from windtunnel.goodput.conditions import DAY, Conditions
+from windtunnel.goodput.run import stated_conditions
 from windtunnel.goodput.simulate import simulate
-from windtunnel.goodput.stated import stated_conditions
 from windtunnel.reality.rows.measurements import FOLDER
 from windtunnel.spec.loading.resolve import merge, resolve
 from windtunnel.spec.reliability import Reliability

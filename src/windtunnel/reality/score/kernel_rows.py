@@ -24,7 +24,7 @@ from windtunnel.reality.score.scores import Score
 from windtunnel.records import About, Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
 from windtunnel.spec import GPU, load_gpu, load_runtime
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 

@@ -26,7 +26,7 @@ from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.scores import Score
 from windtunnel.records import Dataset, read_shape
 from windtunnel.spec import GPU, Job, Model, Plan, Runtime, check, load_model, load_runtime
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.workload import Workload, build
 
 Row = Mapping[str, Any]

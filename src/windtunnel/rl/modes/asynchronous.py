@@ -18,8 +18,7 @@ from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
 from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, train_seconds
 from windtunnel.rl.rollout import RolloutServer, lane_load
-from windtunnel.rl.spec import PostTraining
-from windtunnel.rl.trainers import trainer_facts
+from windtunnel.rl.spec import PostTraining, trainer_facts
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.simulate import LaneResult, run_lane
 

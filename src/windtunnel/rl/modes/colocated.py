@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from windtunnel.base.errors import PlanError
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.modes.in_turn import lay_in_turn, run_of
-from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode
+from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, lay_in_turn, run_of
 from windtunnel.rl.rollout import RolloutServer, roll_out
 from windtunnel.rl.spec import PostTraining
 from windtunnel.rl.sync import WAKE

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.modes.in_turn import run_of
-from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, train_seconds
+from windtunnel.rl.modes.step_mode import ModeRun, PhaseSpan, RLPhase, StepMode, StepTiming, lay_after, run_of, train_seconds
 from windtunnel.rl.rollout import RolloutResult, RolloutServer, roll_out
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob
-from windtunnel.rl.modes.in_turn import lay_in_turn, run_of
-from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode
+from windtunnel.rl.modes.step_mode import ModeRun, RLPhase, StepMode, lay_in_turn, run_of
 from windtunnel.rl.rollout import RolloutServer, roll_out
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windtunnel.memory.host_copies import host_memory_rate, legs
+from windtunnel.memory.tiers import host_memory_rate, legs
 from windtunnel.network.api import sweep
 from windtunnel.sheet.blocks import Cell, Column, Figure, Section, Sheet, Table
 from windtunnel.sheet.sentence import Sentence
-from windtunnel.spec.machine.cluster import GPU, Cluster
+from windtunnel.spec.machine import GPU, Cluster
 
 SCHEMA = "windtunnel.diagnosis/1"
 NEIGHBOURS = 4

@@ -12,8 +12,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.slow_ranks import WARM_UP, slow_ranks
-from windtunnel.fleet.findings.steps import WORK, StepTable, step_table
-from windtunnel.fleet.findings.waits import match_collectives, match_sends
+from windtunnel.fleet.findings.steps import WORK, StepTable, match_collectives, match_sends, step_table
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.axes import AxisOf
 from windtunnel.runs.factors import Odd, stages_of

@@ -14,11 +14,9 @@ import numpy as np
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
-from windtunnel.fleet.findings.slow_links import Transfers
+from windtunnel.fleet.findings.slow_links import Transfers, TransferShare, transfers_of_a_step
 from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
-from windtunnel.fleet.findings.steps import StepTable
-from windtunnel.fleet.findings.transfer_share import TransferShare, transfers_of_a_step
-from windtunnel.fleet.findings.waits import waits_of_ranks
+from windtunnel.fleet.findings.steps import StepTable, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section, Sections
 from windtunnel.sheet import numbers as say

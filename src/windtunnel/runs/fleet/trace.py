@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.findings.waits import match_collectives, match_sends
+from windtunnel.fleet.findings.steps import match_collectives, match_sends
 from windtunnel.predict.answer.trace import Arrows, Track, chrome, perfetto
 from windtunnel.predict.prediction import Span
 from windtunnel.records.sections import Section, Sections

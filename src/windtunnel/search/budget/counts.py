@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.search.budget.alternative import Alternative
-from windtunnel.search.budget.wish import Wish
+from windtunnel.search.budget.wish import Alternative, Wish
 
 ODD_PARTS = (1, 7, 15)
 """Nodes of a grid are 2^k times an odd number up to this, from the coarse grid to the fine one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windtunnel.search.budget.alternative import Alternative
 from windtunnel.search.budget.planner import Planned
+from windtunnel.search.budget.wish import Alternative
 from windtunnel.spec import load_runtime
 
 SCHEMA = "windtunnel.plan/1"

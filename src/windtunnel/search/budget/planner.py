@@ -27,10 +27,19 @@ from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.api import search
-from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of, ownership_of
 from windtunnel.search.budget.counts import CountSearch, rank
-from windtunnel.search.budget.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
-from windtunnel.search.budget.wish import Wish, check_wish
+from windtunnel.search.budget.wish import (
+    FLOPS_PER_PARAMETER,
+    Alternative,
+    OfferedMachine,
+    Wish,
+    assumptions_of,
+    check_wish,
+    compute_for,
+    loss,
+    ownership_of,
+    tokens_for,
+)
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.find import SearchLimits
 from windtunnel.search.margin import usual_margin

@@ -10,10 +10,9 @@ from typing import Any
 
 from windtunnel.predict.category import StepGroup
 from windtunnel.predict.sheet.parts import COLOUR, group_sums
-from windtunnel.search.budget.alternative import Alternative
 from windtunnel.search.budget.data import format_value, stated_fields
 from windtunnel.search.budget.planner import Planned
-from windtunnel.search.budget.wish import Wish
+from windtunnel.search.budget.wish import Alternative, Wish
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Block,

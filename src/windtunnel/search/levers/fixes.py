@@ -14,8 +14,8 @@ from itertools import product
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, apply_or_none, memory_after, predict_or_none, spare_bytes
-from windtunnel.search.layouts import even_stages, expert_parameters, lighter_ends, powers_of_two
 from windtunnel.search.levers.pricing import can_do
+from windtunnel.search.space import even_stages, expert_parameters, lighter_ends, powers_of_two
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel

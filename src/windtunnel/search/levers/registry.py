@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windtunnel.search.change import Change
-from windtunnel.search.layouts import lighter_ends
+from windtunnel.search.space import lighter_ends
 from windtunnel.spec import Job, load_runtime, names
 from windtunnel.spec.model import Model
 

@@ -24,7 +24,7 @@ from windtunnel.search.levers.pricing import GAIN, PricedLever, price_levers
 from windtunnel.sheet.sentence import Sentence
 from windtunnel.spec import GPU, Job
 from windtunnel.spec.calibration import PATHS, Calibration
-from windtunnel.spec.machine.cluster import Achieved
+from windtunnel.spec.machine import Achieved
 
 DELTA = 0.01
 """Half width of the central difference, in ln(rate)."""

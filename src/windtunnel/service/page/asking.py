@@ -12,10 +12,10 @@ from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import AnswerError, Asked, JobView
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.frame import show_error
-from windtunnel.service.questions.question import ask_question
+from windtunnel.service.page.state import anchor
+from windtunnel.service.questions import ask_question
 from windtunnel.service.store.queue import error_table
 
 LOOK_SECONDS = 0.3

@@ -1,24 +1,70 @@
-"""What a section of the page knows: the door, who asks, in which language, and the view in the address."""
+"""What a section of the page knows: the door, who asks, in which language, and the view in the address. Sentences of the page by
+key, in the language of whoever reads it. words/ has a file for each section, in which every key has its text in all languages
+side by side.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import time
+import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor, StillRunning
-from windtunnel.service.page.language import Language
 from windtunnel.service.page.state import Question, ViewState
 from windtunnel.service.store.queue import error_table
 from windtunnel.service.web.errors import error_response
 from windtunnel.service.web.tokens import Asker, Tokens
 from windtunnel.service.work.outcome import explain
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+"""Code of a language -> its own name."""
+
+
+@cache
+def words_of(code: str) -> dict[str, str]:
+    """Key -> sentence with {facts}, of all files together. A key begins with the name of its file: `compose.title`."""
+    return {
+        f"{file.stem}.{key}": texts[code]
+        for file in sorted((Path(__file__).parent / "words").glob("*.toml"))
+        for key, texts in tomllib.loads(file.read_text(encoding="utf-8")).items()
+        if code in texts
+    }
+
+
+@dataclass(frozen=True)
+class Language:
+    """The language of a reader."""
+
+    code: str = "en"
+
+    def say(self, key: str, **facts: object) -> str:
+        """The sentence of a key with its facts. KeyError for a key that the language does not have."""
+        return words_of(self.code)[key].format(**facts) if facts else words_of(self.code)[key]
+
+    def find(self, key: str) -> str:
+        """The same, or nothing for a key that the language does not have."""
+        return words_of(self.code).get(key, "")
+
+
+def language_of(code: str | None, accepted: str = "") -> Language:
+    """The language that was picked, else the first that the browser accepts and the page has, else English."""
+    if code in LANGUAGES:
+        return Language(str(code))
+    for wanted in accepted.lower().split(","):
+        found = wanted.strip()[:2]
+        if found in LANGUAGES:
+            return Language(found)
+    return Language()
+
 
 Listener = Callable[[], Awaitable[None] | None]
 

@@ -13,9 +13,8 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.service.door import JobView
-from windtunnel.service.page.anchors import anchor
-from windtunnel.service.page.context import PageContext
-from windtunnel.service.page.language import LANGUAGES
+from windtunnel.service.page.context import LANGUAGES, PageContext
+from windtunnel.service.page.state import anchor
 from windtunnel.service.web.tokens import LOCAL
 
 LOOK = Path(__file__).with_name("look.css")

@@ -10,9 +10,9 @@ from typing import Any
 from nicegui import ui
 
 from windtunnel.service.door import Asked
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.frame import card
+from windtunnel.service.page.state import anchor
 
 MOST_KEPT = 30
 _ADDRESS = re.compile(r"/ui/answer(\?[^\s\"'<>]*)?")

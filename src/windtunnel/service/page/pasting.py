@@ -11,15 +11,14 @@ from urllib.parse import urlencode
 from nicegui import events, ui
 
 from windtunnel.base.units import parse_whole
-from windtunnel.cli.importing.content import SENTENCES, format_fact
+from windtunnel.cli.importing.verbs import SENTENCES, format_fact
 from windtunnel.formats.jobs.servers.drafts import weights_of
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import choose_files, why_unread
 from windtunnel.service.page.frame import show_error
-from windtunnel.service.page.sheets import SHEET, show_sheet
-from windtunnel.service.page.state import MOST_PACKED, Question, pack_table
+from windtunnel.service.page.state import MOST_PACKED, Question, anchor, pack_table
+from windtunnel.service.page.studies import SHEET, show_sheet
 from windtunnel.spec import names
 
 PASTED = "pasted.txt"

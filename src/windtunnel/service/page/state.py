@@ -2,6 +2,8 @@
 
 The address is `/ui/SECTION?job=NAME&on=MACHINE&set=plan.tp=4&…`: readable where it can be. A job or a text that was pasted is
 packed into `packed`. Further fields belong to a section (`sort`, `key`, …).
+
+Links of the page.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
+
+from nicegui import ui
 
 MOST_PACKED, MOST_TABLE = 6000, 1 << 20
 """Characters of a packed table in an address, and bytes of what is unpacked."""
@@ -129,3 +133,14 @@ def unpack_table(text: str) -> Mapping[str, Any] | None:
     except (ValueError, zlib.error, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def anchor(text: str, address: str, download: str = "") -> ui.element:
+    """A link to an address of the service (from its root, such as /ui/answer). `download`: the name of the file that it gives."""
+    link = ui.element("a")
+    link.props["href"] = address
+    if download:
+        link.props["download"] = download
+    with link:
+        ui.label(text).style("display: inline")
+    return link

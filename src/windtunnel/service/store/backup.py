@@ -19,10 +19,8 @@ from sqlalchemy import func, insert, select, text
 from windtunnel.base.errors import FileError
 from windtunnel.service.settings import ServiceSettings
 from windtunnel.service.store.blobs import Blobs
-from windtunnel.service.store.database import Database, open_database
-from windtunnel.service.store.migrate import revisions
+from windtunnel.service.store.database import Database, meta, open_database, revisions
 from windtunnel.service.store.shelf import Shelf
-from windtunnel.service.store.tables import meta
 
 ROWS = "rows.json"
 _BLOB = re.compile(r"blobs/([0-9a-f]{64})")

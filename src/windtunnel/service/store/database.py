@@ -1,4 +1,6 @@
-"""The database: SQLite in the folder of the service, or PostgreSQL; its clock, its transactions, and its migrations."""
+"""The database: SQLite in the folder of the service, or PostgreSQL; its clock, its transactions, and its migrations,
+by alembic: from nothing and from any earlier version to this one. A change of a table is a migration in `migrations/versions/`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    text,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -60,7 +82,6 @@ class Database:
 
     def migrate(self) -> None:
         """Brings the tables to this version. FileError for a database that cannot be opened, or of a later version."""
-        from windtunnel.service.store.migrate import upgrade
 
         try:
             with self.transaction() as connection:
@@ -144,3 +165,110 @@ def open_database(folder: Path, url: str | None, patience: float = 30.0) -> Data
     wait_for(database, patience)
     database.migrate()
     return database
+
+
+SCRIPTS = Path(__file__).parent / "migrations"
+_LOCK = 0x77696E64
+"""Of PostgreSQL: two servers that start together migrate one after the other."""
+
+
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """To `revision`, in the transaction of `connection`. FileError if the database is of a later version of windtunnel, which this
+    one cannot read."""
+    settings = Config()
+    settings.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(settings)
+    if connection.dialect.name != "sqlite":
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and found not in {one.revision for one in scripts.walk_revisions()}:
+        raise FileError(
+            "--database", f"tables of version {found}", "a database of this version or an earlier one",
+            "A later windtunnel has used it. Install that one, or restore a backup.",
+        )  # fmt: skip
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, revision)
+
+
+def revisions() -> list[str]:
+    """All versions of the tables, the first one first."""
+    settings = Config()
+    settings.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    return [one.revision for one in ScriptDirectory.from_config(settings).walk_revisions()][::-1]
+
+
+meta = MetaData()
+_ID = BigInteger().with_variant(Integer, "sqlite")
+
+jobs = Table(
+    "jobs",
+    meta,
+    Column("id", String(32), primary_key=True),
+    Column("number", _ID, nullable=False, unique=True),
+    Column("key", String(64), nullable=False),
+    Column("verb", String(64), nullable=False),
+    Column("question", Text, nullable=False),
+    Column("asker", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("short", Integer, nullable=False),
+    Column("owner", String(64)),
+    Column("lease_until", Float),
+    Column("attempt", Integer, nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("completions", Integer, nullable=False),
+    Column("cancel", Boolean, nullable=False),
+    Column("progress", Float),
+    Column("doing", Text),
+    Column("log", Text, nullable=False),
+    Column("error", Text),
+    Column("created", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Index("jobs_waiting", "state", "short", "number"),
+    Index("jobs_key", "key"),
+    Index("jobs_asker", "asker", "ended"),
+)
+"""Questions that were accepted. `number` orders them; `fence` counts claims, so that a worker that lost its lease cannot end a job;
+`completions` counts how often its answer was kept, which is once."""
+
+active = Table("active", meta, Column("key", String(64), primary_key=True), Column("job", String(32), nullable=False))
+"""The job of each question that waits or runs: the same question is one job."""
+
+counters = Table("counters", meta, Column("name", String(32), primary_key=True), Column("value", _ID, nullable=False))
+
+answers = Table(
+    "answers",
+    meta,
+    Column("key", String(64), primary_key=True),
+    Column("verb", String(64), nullable=False),
+    Column("command", Text, nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("body", String(64), nullable=False),
+    Column("media", String(64), nullable=False),
+    Column("artefacts", Text, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("bytes", _ID, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("used", Float, nullable=False),
+    Index("answers_used", "used"),
+)
+"""Kept answers, by the key of their question. `body` and `artefacts` name blobs by their hash."""
+
+audit = Table(
+    "audit",
+    meta,
+    Column("number", _ID, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("who", String(64), nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("came_from", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("seconds", Float),
+    Index("audit_at", "at"),
+)
+"""Who asked what, when, from where, what came of it, and how long that took."""
+
+token_uses = Table("token_uses", meta, Column("token", String(64), primary_key=True), Column("used", Float, nullable=False))
+"""When each token, by its hash, was last used."""

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.service.store.database import Database
-from windtunnel.service.store.tables import active, answers, counters, jobs
+from windtunnel.service.store.database import Database, active, answers, counters, jobs
 
 MOST_CRASHES = 3
 """Kills of a job's own process, after which it has failed."""

@@ -1,25 +1,119 @@
 """What every request passes first: the name it calls the service by, its token, where it comes from, how often it comes, its size.
 
-And what every response gets: headers that keep a browser from guessing, framing, caching and running what is none of ours; a
-line of the audit log for whatever changes something or is refused.
+And what every response gets: headers that keep a browser from guessing, framing, caching and running what is none of ours; a line
+of the audit log for whatever changes something or is refused.
+
+Signing on at a proxy, which says in a header of each request who asks.
+
+The header is believed from addresses of proxies alone. A request from another address that has it is refused, whether or not it has
+a token: nobody else may name themselves.
+
+What is known of a request when it has its response.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
 
+from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.door import VISITOR
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.seen import SeenRequest, without_secrets
-from windtunnel.service.web.sign_on import ProxySignOn
-from windtunnel.service.web.tokens import LOCAL, Asker, BrowserSessions, Tokens
+from windtunnel.service.web.tokens import LOCAL, ROLES, Asker, BrowserSessions, Tokens
+
+_SECRET = re.compile(r"wt_[A-Za-z0-9_-]{16,}|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)|(?<=[Bb]earer )\S+")
+
+
+@dataclass(frozen=True)
+class SeenRequest:
+    """A request and its response. `who`: name of its token; `came_from`: address; `path`: without the query, which may have
+    secrets; `status`: 101 for a WebSocket, 499 where the client left first; `sent`: bytes of the response; `key`: of its
+    question, or ''."""
+
+    who: str
+    method: str
+    path: str
+    came_from: str
+    status: int
+    seconds: float
+    sent: int
+    key: str
+    is_stream: bool
+
+
+def without_secrets(text: str) -> str:
+    """The text without tokens, and without passwords in URLs."""
+    return _SECRET.sub("…", text)
+
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+_PERSON = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
+_OURS = ("authorization", "cookie", "host", "origin", "content-type", "content-length")
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class ProxySignOn:
+    """`header`: its name in lower case; `proxies`: addresses that are believed; `role`: of whoever comes through them."""
+
+    header: bytes
+    proxies: Sequence[Network]
+    role: str
+
+    def asker(self, headers: Iterable[tuple[bytes, bytes]], came_from: str) -> Asker | None:
+        """Who a request names in the header; None where it has none. RequestError from an address that is no proxy, and for what
+        is no name."""
+        values = [value for name, value in headers if name == self.header]
+        if not values:
+            return None
+        if not self.believes(came_from):
+            instead = f"Ask through the proxy, or without the header {self.header.decode()}."
+            raise RequestError(403, "UntrustedProxy", "this address may not say who asks.", instead)
+        name = values[0].decode("latin-1").strip()
+        if len(values) > 1 or not _PERSON.fullmatch(name):
+            raise RequestError(400, "BadName", "the proxy's header is not one name of letters, digits and . _ @ + - alone.")
+        return Asker(name, self.role)
+
+    def believes(self, came_from: str) -> bool:
+        """Whether a request comes from a proxy."""
+        try:
+            address = ipaddress.ip_address(came_from)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        return any(mapped in network for network in self.proxies)
+
+
+def proxy_sign_on(header: str | None, proxies: Sequence[str], role: str = "write") -> ProxySignOn | None:
+    """What options say; None where they name no header. SpecError for a header without proxies, or proxies without a header."""
+    if header is None:
+        if proxies:
+            raise SpecError("--trusted-proxy", proxies[0], "--sign-on-header NAME beside it")
+        return None
+    if not _HEADER.fullmatch(header) or header.lower() in _OURS:
+        raise SpecError("--sign-on-header", header, "a header of the proxy, such as X-Forwarded-User")
+    if not proxies:
+        raise SpecError("--sign-on-header", header, "--trusted-proxy ADDRESS beside it")
+    if role not in ROLES:
+        raise SpecError("--sign-on-role", role, "read or write")
+    return ProxySignOn(header.lower().encode(), tuple(map(_network, proxies)), role)
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise SpecError("--trusted-proxy", text, "an address such as 10.0.0.5, or a network such as 10.0.0.0/24") from error
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -13,8 +13,7 @@ import time
 from dataclasses import asdict
 from urllib.parse import quote
 
-from windtunnel.service.web.guard import HEALTH_PATHS, METRICS, SOCKET, STATIC
-from windtunnel.service.web.seen import SeenRequest, without_secrets
+from windtunnel.service.web.guard import HEALTH_PATHS, METRICS, SOCKET, STATIC, SeenRequest, without_secrets
 
 FORMATS, LEVELS = ("text", "json"), ("debug", "info", "warning", "error")
 ACCESS = logging.getLogger("windtunnel.access")

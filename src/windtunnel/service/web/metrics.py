@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from windtunnel.base.version import __version__
 from windtunnel.service.door import ServiceDoor
 from windtunnel.service.store.shelf import EndedJob
-from windtunnel.service.web.seen import SeenRequest
+from windtunnel.service.web.guard import SeenRequest
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = ("GET", "HEAD", "OPTIONS", "POST", "DELETE", "PUT", "PATCH")

@@ -16,7 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError, explain_missing_module
 from windtunnel.cli import GARBAGE
-from windtunnel.service.questions.offered import CORES, offered_verbs
+from windtunnel.service.questions import CORES, offered_verbs
 from windtunnel.service.store.queue import StoredQuestion, error_table
 from windtunnel.service.work.confine import confine
 
@@ -89,7 +89,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _watch(tell: int) -> None:
-    from windtunnel.cli.shared.progress import watchers
+    from windtunnel.cli.shared.common import watchers
 
     watchers.append(lambda what, share: _say(tell, {"doing": str(what)[:200], "share": None if share is None else float(share)}))
 

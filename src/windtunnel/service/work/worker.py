@@ -136,7 +136,7 @@ def warm_up() -> None:
     import tempfile
 
     from windtunnel.cli import run_words
-    from windtunnel.service.questions.offered import offered_verbs
+    from windtunnel.service.questions import offered_verbs
 
     offered_verbs()
     before = os.getcwd()

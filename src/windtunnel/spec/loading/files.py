@@ -1,15 +1,22 @@
-"""Reads a TOML, YAML or JSON file, plain or gzip, into a table of plain values; every failure is a FileError with its reason."""
+"""Reads a TOML, YAML or JSON file, plain or gzip, into a table of plain values; every failure is a FileError with its reason.
+Tables of plain values as TOML text: what `tomllib` reads back equal. The standard library has no writer. The catalogue's
+directory: its names, and the plain table of each (`catalog/<kind>/<name>.toml`).
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
+import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import read_unpacked, without_gz
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.files import CATALOG, read_unpacked, without_gz
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
@@ -127,3 +134,64 @@ def _yaml(text: str) -> object:
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": parse_json, ".yaml": _yaml, ".yml": _yaml}
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_lines(table: dict[str, Any], head: str = "") -> Iterator[str]:
+    """Lines of `table`: its own values first, then its inner tables under their dotted names."""
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in table.items():
+        if isinstance(value, dict):
+            name = f"{head}.{_key(key)}" if head else _key(key)
+            yield ""
+            yield f"[{name}]"
+            yield from toml_lines(value, name)
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _value(text)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(item, (list, tuple)) for item in value):
+        return "[\n" + "".join(f"  {_value(item)},\n" for item in value) + "]"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):  # in a list: an inline table
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if hasattr(value, "isoformat"):  # a date or a time
+        return str(value.isoformat())
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # inf, -inf and nan
+    return json.dumps(value)
+
+
+ROOT = CATALOG
+KINDS = ("gpus", "nodes", "fabrics", "clusters", "regions", "laws", "models", "frameworks", "jobs", "reliability")
+
+
+@functools.cache
+def names(kind: str) -> tuple[str, ...]:
+    """Sorted names of a kind, one of KINDS; UnknownName otherwise."""
+    if kind not in KINDS:
+        raise UnknownName("catalog kind", kind, KINDS)
+    return tuple(sorted(file.stem for file in (ROOT / kind).glob("*.toml")))
+
+
+def entry(kind: str, name: str, path: str) -> dict[str, Any]:
+    """A fresh copy of the table of catalogue entry `name`; UnknownName at `path` if the kind has no such entry."""
+    if name not in names(kind):
+        raise UnknownName(path, name, names(kind))
+    return copy.deepcopy(_parse_entry(kind, name))
+
+
+@functools.cache
+def _parse_entry(kind: str, name: str) -> dict[str, Any]:
+    return read_table(ROOT / kind / f"{name}.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windtunnel.spec.job import Job
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 
 _KIND_OF = {
     "Model": "models",

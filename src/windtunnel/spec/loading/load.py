@@ -17,14 +17,11 @@ from pydantic import ValidationError
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.files import without_gz
 from windtunnel.spec.common import Noun
-from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, follow_node, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
-from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.loading.files import SUFFIXES, check_shape, entry, names, read_table, toml_lines
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve, with_nics
-from windtunnel.spec.loading.toml import toml_lines
-from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Node
-from windtunnel.spec.machine.economics import Region
+from windtunnel.spec.machine import GPU, Cluster, Fabric, Node, Region
 
 if TYPE_CHECKING:
     from windtunnel.spec.job import Job
@@ -262,7 +259,7 @@ def override(text: object) -> dict[str, Any]:
 @cache
 def _text_fields() -> frozenset[str]:
     from windtunnel.spec.job import Job
-    from windtunnel.spec.machine.cluster import Nic, ScaleUp
+    from windtunnel.spec.machine import Nic, ScaleUp
     from windtunnel.spec.model import Model
     from windtunnel.spec.plan import Plan
     from windtunnel.spec.runtime import Host, Runtime

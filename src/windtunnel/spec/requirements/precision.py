@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import PlanError
-from windtunnel.spec.machine.cluster import GPU
+from windtunnel.spec.machine import GPU
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
 

@@ -1,4 +1,10 @@
-"""One decoder layer: norms, attention or another mixer, MLP and residuals, in series or in parallel."""
+"""One decoder layer: norms, attention or another mixer, MLP and residuals, in series or in parallel.
+
+Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2).
+
+A further layer on the last stage predicts the token after the next one from the main model's output and the next token's embedding.
+It shares the main model's embedding and output matrix.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from collections.abc import Callable
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.adapter import adapt, adapted_units
+from windtunnel.workload.blocks.linear import column
 from windtunnel.workload.blocks.loss import LOSSES
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
@@ -255,3 +262,23 @@ def head(job: Job, own_weights: bool = True) -> list[Unit]:
     norm(tape, "final norm", Role.FINAL_NORM)
     LOSSES[job.runtime.cross_entropy](tape, own_weights)
     return tape.units
+
+
+def further_layer(job: Job, first: bool, decoder: list[Unit]) -> list[Unit]:
+    """Units of one such layer, without its head; `decoder`: those of the layer of the model's kind in it. The `first` holds a copy
+    of the embedding if another stage has the original."""
+    look = embedding(job)
+    for unit in look:
+        unit.parameters = unit.parameters if first and not job.ends_meet else 0.0
+    tape = Tape(job, Module.MTP)
+    norm(tape, "embedding norm")
+    norm(tape, "hidden norm")
+    column(tape, "mtp projection", 2 * job.model.hidden, job.model.hidden, False)
+    if tape.tp > 1:  # Megatron gathers the cut outputs, and scatters them over the sequence again
+        size = tape.tokens * job.model.hidden * tape.width
+        unit = Unit("mtp gather")
+        unit.forward.append(tape.comm("mtp gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+        if tape.sp:
+            unit.backward.append(tape.comm("mtp gather grad", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+        tape.add(unit)
+    return [*look, *tape.units, *decoder]

@@ -10,7 +10,7 @@ from windtunnel.workload.graph import Block
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Kind, Op, Phase
 from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, ParameterUpdate
-from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.backward import link
 from windtunnel.workload.tape import Unit
 
 MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}

@@ -19,8 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
-from windtunnel.fleet.checkpoint.frameworks.trainer_state import JsonState, LateRandomState
-from windtunnel.fleet.checkpoint.states import PerRank
+from windtunnel.fleet.checkpoint.states import JsonState, LateRandomState, PerRank
 
 
 class TrainerCheckpoints(TrainerCallback):

@@ -22,9 +22,8 @@ from lightning.pytorch import Callback
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
-from windtunnel.fleet.checkpoint.frameworks.trainer_state import LateRandomState
 from windtunnel.fleet.checkpoint.pickles import load_object
-from windtunnel.fleet.checkpoint.states import PerRank
+from windtunnel.fleet.checkpoint.states import LateRandomState, PerRank
 
 WHOLE = ("SingleDeviceStrategy", "DDPStrategy")
 """Strategies whose ranks all have the whole model."""

@@ -18,16 +18,25 @@ from windtunnel.fleet.checkpoint.commit import (
     acknowledge,
     claim_folder,
     collect_acknowledgements,
+    collect_garbage,
     commit,
+    delete,
     latest_step,
     mark_gone,
     name_latest,
     owner_of,
+    remove_leftovers,
 )
-from windtunnel.fleet.checkpoint.folder import FoundStep, folder_problem, steps_in, superseded_folder, torn_folders
+from windtunnel.fleet.checkpoint.folder import (
+    FoundStep,
+    folder_problem,
+    is_cut_url,
+    is_url,
+    steps_in,
+    superseded_folder,
+    torn_folders,
+)
 from windtunnel.fleet.checkpoint.manifest import PIECE, Hasher, ShardFile, hash_errors
-from windtunnel.fleet.checkpoint.paths.store_path import is_cut_url, is_url
-from windtunnel.fleet.checkpoint.retention import collect_garbage, delete, remove_leftovers
 from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 from windtunnel.fleet.disk import sync

@@ -24,12 +24,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError
-from windtunnel.fleet.checkpoint.folder import FOREIGN, LATEST, OWNER, FoundStep
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, deletable_steps
+from windtunnel.fleet.checkpoint.folder import FOREIGN, LATEST, OWNER, FoundStep, StoreError, StorePath, open_store
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, METADATA, Hasher, Manifest, ShardFile, manifest_from
-from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath, open_store
 from windtunnel.fleet.checkpoint.pickles import metadata_error
-from windtunnel.fleet.checkpoint.retention import deletable_steps
 from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 T = TypeVar("T")

@@ -118,7 +118,7 @@ def _note_children(fence: Any, owner: type, *names: str) -> None:
             finally:
                 if known is None and child.returncode:
                     _find_windtunnel()
-                    from windtunnel.fleet.watch.children import note_exit
+                    from windtunnel.fleet.watch.ends import note_exit
 
                     note_exit(child.pid, child.returncode)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, natural, pattern
+from windtunnel.formats.jobs.huggingface.hybrids import LARGEST, natural, pattern
 
 Rewritten = tuple[dict[str, Any], set[str]]
 

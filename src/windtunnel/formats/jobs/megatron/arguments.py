@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.formats.jobs.imported import CommandLine
+from windtunnel.formats.jobs.imported import CommandLine, Stated
 from windtunnel.formats.jobs.keys import is_harmless
 from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.megatron.flags import FLAG_OF, KINDS, LAUNCHER, OLD_NAMES, SHORTER
-from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.scripts.command import Command, ScriptCommands, launch
+from windtunnel.formats.jobs.scripts.command import ScriptCommands, ShellCommand, launch
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -195,8 +194,8 @@ def _launcher_of(listed: list[tuple[str, list[str]]], text: str, where: str, sta
     if not text.lstrip().startswith("--"):
         folder = stated.script.parent if stated.script is not None else None
         script = ScriptCommands(text, where, stated.arguments, stated.environment, stated.script)
-        chosen: Command = max(
-            script.commands, key=lambda words: sum(word.startswith("--") for word in words), default=Command([], {})
+        chosen: ShellCommand = max(
+            script.commands, key=lambda words: sum(word.startswith("--") for word in words), default=ShellCommand([], {})
         )
         end = next((place for place, word in enumerate(chosen) if word.endswith(".py") or word in ("megatron", "swift")), 0)
         found = launcher_of(chosen[:end] or chosen, {**script.variables, **chosen.own}, folder)

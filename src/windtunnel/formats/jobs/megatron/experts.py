@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.jobs.huggingface.mixtures import pattern
+from windtunnel.formats.jobs.huggingface.hybrids import pattern
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 
 _LONGEST = 10_000

@@ -15,14 +15,13 @@ from windtunnel.formats.jobs.hub_names import (
     vocabulary_of_patch,
     vocabulary_of_type,
 )
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import NO_GPUS, Imported, Stated
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import cuts_of, hybrid_of, layers_of, pattern_of
 from windtunnel.formats.jobs.megatron.numerics import context_of, graphs_of, numerics_of, offload_of, optimizer_of, precision_of
-from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS

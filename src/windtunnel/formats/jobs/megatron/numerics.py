@@ -16,7 +16,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.megatron.arguments import Arguments
-from windtunnel.spec.numerics import Numerics
+from windtunnel.spec.model import Numerics
 
 FLAGS = {
     "rope_base": "rotary-base",

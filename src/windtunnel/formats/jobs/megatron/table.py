@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.arguments import parse
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_arguments, from_parsed
 from windtunnel.formats.jobs.megatron.launchers import SWIFT_FLAGS
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import Job
 
 _FLAGS = "MODEL_ARGS"

@@ -12,10 +12,8 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.pytorch.export import INNER, Joint, joint
-from windtunnel.formats.jobs.pytorch.kernels import Reader
-from windtunnel.formats.jobs.pytorch.load import Loaded, load, pytorch
-from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short_name, size_of
+from windtunnel.formats.jobs.pytorch.export import INNER, Joint, Loaded, joint, load, pytorch
+from windtunnel.formats.jobs.pytorch.kernels import GraphTensors, Reader, short_name, size_of
 from windtunnel.spec import load_model
 from windtunnel.spec.graph_model import GraphBlock, Kernel
 

@@ -12,11 +12,10 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import catalogue_model
-from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_settings
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes.reader import Recipe
 from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown
 from windtunnel.spec import Job, Model

@@ -23,8 +23,7 @@ from windtunnel.formats.jobs.rl.trainer import (
     update_on_fsdp,
     update_on_megatron,
 )
-from windtunnel.formats.jobs.rl_sections import is_areal
-from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
+from windtunnel.formats.jobs.scripts.said import Said, is_areal, said_of_table, without_none
 
 _BACKENDS = ("sglang", "vllm", "fsdp", "megatron", "archon")
 _GENERATE = ("sglang", "vllm")

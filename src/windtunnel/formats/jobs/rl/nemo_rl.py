@@ -9,8 +9,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens
-from windtunnel.formats.jobs.rl_sections import is_nemo_rl
-from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
+from windtunnel.formats.jobs.scripts.said import Said, is_nemo_rl, said_of_table, without_none
 from windtunnel.spec.loading.files import read_table as read_file
 from windtunnel.spec.loading.resolve import merge
 

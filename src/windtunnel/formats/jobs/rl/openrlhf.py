@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windtunnel.formats.jobs.rl.trainer import RLTrainer, lengths_of, mean_tokens
-from windtunnel.formats.jobs.scripts.openrlhf_table import BATCH, DYNAMIC, MICRO, PACKED, RING, SAMPLES, actor_gpus, starts_openrlhf
 from windtunnel.formats.jobs.scripts.said import Said, said_of_flags, without_none
+from windtunnel.formats.jobs.scripts.trainer_command import (
+    BATCH,
+    DYNAMIC,
+    MICRO,
+    PACKED,
+    RING,
+    SAMPLES,
+    actor_gpus,
+    starts_openrlhf,
+)
 
 
 def read_words(words: Sequence[str]) -> RLTrainer | None:

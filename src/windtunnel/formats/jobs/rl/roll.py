@@ -21,8 +21,7 @@ from windtunnel.formats.jobs.rl.trainer import (
     update_on_fsdp,
     update_on_megatron,
 )
-from windtunnel.formats.jobs.rl_sections import is_roll
-from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
+from windtunnel.formats.jobs.scripts.said import Said, is_roll, said_of_table, without_none
 
 _RANGE = re.compile(r"range\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?\)|\[([\d\s,]*)\]")
 _MOST_GPUS = 1 << 17

@@ -9,8 +9,8 @@ from typing import Any
 from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.rl import areal, nemo_rl, openrlhf, roll, skyrl, slime, trl, verl
 from windtunnel.formats.jobs.rl.trainer import RLTrainer
-from windtunnel.formats.jobs.rl_sections import of_rl_trainer
 from windtunnel.formats.jobs.scripts.command import ScriptCommands, launch
+from windtunnel.formats.jobs.scripts.said import of_rl_trainer
 from windtunnel.formats.jobs.scripts.script_call import call_of
 from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
 from windtunnel.formats.text.source import read_source

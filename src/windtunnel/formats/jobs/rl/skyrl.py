@@ -16,8 +16,7 @@ from windtunnel.formats.jobs.rl.trainer import (
     update_on_fsdp,
     update_on_megatron,
 )
-from windtunnel.formats.jobs.rl_sections import ENTRY, is_skyrl
-from windtunnel.formats.jobs.scripts.said import Said, said_of_table, without_none
+from windtunnel.formats.jobs.scripts.said import ENTRY, Said, is_skyrl, said_of_table, without_none
 
 _POLICY, _PLACED, _ENGINE = "trainer.policy.", "trainer.placement.", "generator.inference_engine."
 _PROMPTS, _MINI_BATCH, _SAMPLES, _PROMPT, _RESPONSE = 1024, 256, 5, 512, 1024

@@ -25,7 +25,7 @@ from windtunnel.formats.jobs.scripts.conditions import fits, holds
 from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, written_file
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
 from windtunnel.formats.jobs.scripts.said import LARGEST_WORD_COUNT, plain_words
-from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, open_array, slurm_variables, text_of
+from windtunnel.formats.jobs.scripts.script_call import MOST_FILES, named_file, open_array, slurm_variables, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values
 from windtunnel.formats.jobs.scripts.wide_characters import narrow, node_text
 
@@ -80,9 +80,9 @@ def launch(
     script.run(text)
     launches = [command for command in script.commands if any(word.endswith(".py") for word in command)]
     loose = [command for command in script.commands if command[0].startswith("--")]
-    chosen: list[str] = max(launches, key=_flags, default=Command([], {}))
+    chosen: list[str] = max(launches, key=_flags, default=ShellCommand([], {}))
     if not chosen and not loose:
-        chosen = max(script.commands, key=_flags, default=Command([], {}))
+        chosen = max(script.commands, key=_flags, default=ShellCommand([], {}))
     flags = next((at for at, word in enumerate(chosen) if word.startswith("--")), 0)
     alone = [*script.unused_words(), *(word for command in loose for word in command)]
     listed = [*chosen[:flags], *alone, *chosen[flags:]]
@@ -94,7 +94,7 @@ def launch(
     )
 
 
-class Command(list[str]):
+class ShellCommand(list[str]):
     """The words of a command. `own`: the variables in front of it, `X=1 command`."""
 
     def __init__(self, words: Sequence[str], own: Mapping[str, str]) -> None:
@@ -121,7 +121,7 @@ class ScriptCommands:
         return script
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[ShellCommand]:
         """Every command with its words filled in."""
         return self._walk.commands
 
@@ -150,7 +150,7 @@ class _Script:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     path: Path | None = None
-    commands: list[Command] = field(default_factory=list)
+    commands: list[ShellCommand] = field(default_factory=list)
     choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
@@ -298,7 +298,7 @@ class _Script:
         self.count += len(flat)
         if self.count > LARGEST_WORD_COUNT:
             raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
-        self.commands.append(Command(flat, own))
+        self.commands.append(ShellCommand(flat, own))
 
     def walk_text(self, text: str) -> None:
         """A command that a variable holds, with its quotes; split at blanks where they do not close."""
@@ -311,7 +311,7 @@ class _Script:
                 raise
         self.depth -= 1
         if len(self.commands) == before:
-            self.commands.append(Command(split_flags([text]), {}))
+            self.commands.append(ShellCommand(split_flags([text]), {}))
 
     def walk_named_script(self, reader: str, parts: Sequence[Node]) -> bool:
         """Walks the script that `source` or `bash` names, with the words behind it; False where there is no such file,

@@ -22,8 +22,7 @@ from windtunnel.formats.jobs.scripts.script_call import call_of, file_of, is_fil
 from windtunnel.formats.jobs.servers import nim
 from windtunnel.formats.jobs.servers.clients import client_load
 from windtunnel.formats.jobs.servers.drafts import drafts_of, formats_of, trtllm_passes_of, vllm_passes_of
-from windtunnel.formats.jobs.servers.manifests import Command, commands_of_manifest, is_manifest
-from windtunnel.formats.jobs.servers.written import commands_of_calls
+from windtunnel.formats.jobs.servers.written import Command, commands_of_calls, commands_of_manifest, is_manifest
 from windtunnel.formats.text.source import read_source
 
 STARTS = re.compile(

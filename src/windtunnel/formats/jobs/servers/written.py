@@ -2,6 +2,9 @@
 call (`vllm.LLM`), as the command that starts the same server.
 
 `written.toml` says where what stands. A script is parsed, and never run.
+
+Manifests of what serves: the commands of Kubernetes', Compose's, SkyPilot's and dstack's containers, and tables of engines, with
+how many copies run.
 """
 
 from __future__ import annotations
@@ -10,11 +13,15 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
-from windtunnel.formats.jobs.containers import whole_count
+from windtunnel.formats.jobs.containers import cloud_task_of, containers_of, script_of, variables_of, whole_count, words_of
 from windtunnel.formats.jobs.python_trainer import constant_of, constants_of, table_of_script
+from windtunnel.formats.jobs.scripts.command import ScriptCommands
+from windtunnel.formats.jobs.servers import nim
 
 Written = tuple[list[str], int]
 """Words of a command, and how many copies run."""
@@ -36,7 +43,7 @@ def commands_of_table(value: Any, copies: int = 1, depth: int = 0) -> Iterator[W
     form = next((one for one in table_beside(__file__)["tables"].values() if _at(value, one["mark"]) is not None), None)
     if form is not None:
         many = next((count for path in form["copies"] if (count := whole_count(_at(value, path)))), 1)
-        yield _words_of(form, value), copies * many
+        yield _words_of_table(form, value), copies * many
         return
     for inner in value.values():
         yield from commands_of_table(inner, copies, depth + 1)
@@ -92,7 +99,7 @@ def _value_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
     return constant_of(node, known)
 
 
-def _words_of(form: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
+def _words_of_table(form: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
     """The command of a table."""
     model = next((value for path in form["model"] if isinstance(value := _at(table, path), str)), None)
     more = [str(word) for path in form["words"] for word in _list_of(_at(table, path))]
@@ -127,3 +134,83 @@ def _list_of(value: Any) -> Sequence[Any]:
 
 def _mapping_of(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+Command = tuple[list[str], int, str | None]
+"""Words, copies, and the side that a name says: prefill or decode."""
+
+_ROLES = ("prefill", "decode")
+_KEYS = re.compile(
+    r"^[ \t]*-?\s*(image|containers|services|mainContainer|modelCommand|args|command|run|commands|model_loading_config|modelURL|"
+    r"storageUri|modelFormat):",
+    re.MULTILINE,
+)
+"""Keys of manifests and of tables of engines."""
+
+
+def is_manifest(text: str, path: Path | None) -> bool:
+    """Whether a text is a manifest: YAML with containers or services."""
+    named = path is not None and path.suffix.lower() in (".yaml", ".yml")
+    heads = r"^(apiVersion|kind|services|service|resources|applications|servingEngineSpec):"
+    return (named or re.search(heads, text, re.MULTILINE) is not None) and _KEYS.search(text) is not None
+
+
+def commands_of_manifest(text: str, where: str) -> list[Command]:
+    """The commands of all containers. FileError for YAML that cannot be read."""
+    import yaml
+
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+    except yaml.YAMLError as error:
+        raise FileError(where, str(error).partition("\n")[0], "a manifest in YAML") from None
+    listed = [command for one in documents for command in (*_commands_of_task(one, where), *_commands_below(one, where))]
+    return listed + [(words, copies, None) for one in documents for words, copies in commands_of_table(one)]
+
+
+def _commands_of_task(document: Any, where: str) -> Iterator[Command]:
+    """The commands of a SkyPilot or dstack task, whose copies its service asks for."""
+    task = cloud_task_of(document) if isinstance(document, Mapping) else None
+    if task is None:
+        return
+    service = document.get("service")
+    asked = service if isinstance(service, Mapping) else {}
+    policy = asked.get("replica_policy")
+    copies = whole_count(asked.get("replicas") or (policy.get("min_replicas") if isinstance(policy, Mapping) else service))
+    for command in ScriptCommands("\n".join(task.texts), where, (), {**task.counts, **task.environment}).commands:
+        yield command, copies or whole_count(document.get("replicas")) or 1, None
+
+
+def _commands_below(value: Any, where: str) -> Iterator[Command]:
+    """The commands of the containers below a value; a name that a container lies in says its side, the innermost first."""
+    for container, copies, names in containers_of(value):
+        side = next((role for name in reversed(names) for role in _ROLES if role in name), None)
+        words = _words_of_container(container)
+        text = script_of(words)
+        listed = [words] if text is None and words else ScriptCommands(text, where).commands if text else []
+        for command in listed:
+            yield command, copies, side
+
+
+def _words_of_container(container: Mapping[str, Any]) -> list[str]:
+    """The words of a container with its variables filled in: its command with its arguments, or those of its image."""
+    words = words_of(container)
+    if container.get("modelCommand") == "vllmServe":
+        words = ["vllm", "serve", *words]
+    known = variables_of(container.get("env"), container.get("environment"))
+    starts, image = words and not words[0].startswith("-"), container.get("image")
+    if isinstance(image, Mapping) and isinstance(image.get("repository"), str):  # of a NIMService, and of Helm's values
+        image = f"{image['repository']}:{image.get('tag', 'latest')}"
+    if isinstance(image, str) and nim.IMAGE.search(image):
+        given = [part for name, value in known.items() for part in ("--env", f"{name}={value}")]
+        words = ["image", *given, *_cards(container), image, *words]
+    elif not starts and isinstance(image, str):
+        words = ["image", image, *words]
+    return [re.sub(r"\$[({](\w+)[)}]", lambda found: known.get(found[1], found[0]), word) for word in words]
+
+
+def _cards(container: Mapping[str, Any]) -> list[str]:
+    """`--gpus N` for a container whose limits, or requests, have N GPUs."""
+    asked = container.get("resources")
+    tables = [asked.get(name) for name in ("limits", "requests")] if isinstance(asked, Mapping) else []
+    counts = [whole_count(table.get("nvidia.com/gpu")) for table in tables if isinstance(table, Mapping)]
+    return next((["--gpus", str(count)] for count in counts if count), [])

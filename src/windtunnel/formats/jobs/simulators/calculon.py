@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import Simulator, even_stages, plan_of, table_importer
 from windtunnel.formats.jobs.simulators.machine import MachineRates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime

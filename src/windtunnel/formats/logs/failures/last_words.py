@@ -17,7 +17,7 @@ from windtunnel.base.files import table_beside
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.formats.text.lines import WordLines
 
 _TABLE = re.compile(r"(?:^|\s)(Failures|Root Cause \(first observed failure\)):\s*$")
 _ENTRY = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s*: (.{1,300})")

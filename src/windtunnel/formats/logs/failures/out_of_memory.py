@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_size
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.formats.text.lines import WordLines
 
 WORD = "out of memory. Tried to alloc"
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"

@@ -33,8 +33,8 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.logs.failures.desync import WORDS as DESYNC_WORDS
 from windtunnel.formats.logs.failures.desync import DesyncPlace, DesyncReports
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.word_lines import WordLines
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.formats.text.lines import WordLines
+from windtunnel.records.kernel_classes import comm_of
 
 WORDS = ("WorkNCCL(", "last enqueued", "Last enqueued", "watchdog got stuck", "] [PG ", "] [Rank ", *DESYNC_WORDS)
 _WORK = re.compile(

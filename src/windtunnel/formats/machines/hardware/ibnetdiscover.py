@@ -20,7 +20,7 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster, Nic
+from windtunnel.spec.machine import Cluster, Nic
 
 _NODE = re.compile(r'^(Switch|Ca|Rt)\s+(\d{1,5})\s+"([^"]+)"\s+#\s+"([^"]*)"')
 _PORT = re.compile(r'^\[(\d{1,5})\](?:\([0-9a-fA-F]+\))?\s+"([^"]+)"\[(\d{1,5})\].*?#(.*)$')

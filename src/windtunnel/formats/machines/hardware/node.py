@@ -8,9 +8,9 @@ from typing import Any
 from windtunnel.base.errors import UnknownName
 from windtunnel.formats.reading import Context
 from windtunnel.spec import load_cluster, match_gpu
-from windtunnel.spec.loading.catalog import names
-from windtunnel.spec.machine.cluster import Cluster, Nic, ScaleUp
-from windtunnel.spec.machine.pcie import nearest_pcie
+from windtunnel.spec.loading.files import names
+from windtunnel.spec.machine import Cluster, Nic, ScaleUp
+from windtunnel.spec.pcie import nearest_pcie
 
 PCI_GPUS = {
     "10de:1db1": "v100-sxm2-16gb", "10de:1db5": "v100-sxm2-32gb", "10de:1db8": "v100-sxm3-32gb", "10de:20b0": "a100-sxm-40gb",

@@ -10,7 +10,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec import load_cluster
-from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.spec.machine import Cluster
 
 BASE = "h100-ib"
 """The cluster whose nodes and links stand in for what a scheduler's file does not say."""

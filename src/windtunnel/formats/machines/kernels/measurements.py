@@ -21,7 +21,7 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records import About, dataset, read_any
 from windtunnel.records.schema import DTYPES
 from windtunnel.spec import GPU, load_gpu
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.loading.load import match_gpu
 
 COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))

@@ -12,8 +12,7 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.machines.nccl.debug_words import compare_with_cluster
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.lines import add_facts
-from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.formats.text.lines import WordLines, add_facts
 from windtunnel.spec import load_cluster
 
 _LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")

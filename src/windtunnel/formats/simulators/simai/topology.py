@@ -14,7 +14,7 @@ from windtunnel.base.link_lines import TopologyLink, link_of
 from windtunnel.base.units import parse_time
 
 if TYPE_CHECKING:
-    from windtunnel.spec.machine.cluster import Cluster
+    from windtunnel.spec.machine import Cluster
 
 NODES = {"A100": "hgx-a100-80gb", "A800": "hgx-a800-80gb", "H100": "hgx-h100", "H800": "hgx-h800", "H20": "hgx-h20"}
 MOST_LINKS = 20_000_000

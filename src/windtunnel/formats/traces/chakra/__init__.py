@@ -9,10 +9,9 @@ from typing import Any
 
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.traces.chakra.framing import TraceSource, sources
 from windtunnel.formats.traces.chakra.node import schema_of
-from windtunnel.formats.traces.chakra.rank import Counts
-from windtunnel.formats.traces.chakra.source import TraceSource, sources
-from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
+from windtunnel.formats.traces.chakra.trace import ChakraTrace, Counts, read_trace
 
 COMPANIONS = frozenset({"astra-sim"})
 """Communicator groups stand in a file of ASTRA-sim beside the traces."""

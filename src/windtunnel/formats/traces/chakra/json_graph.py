@@ -17,7 +17,7 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import load_json
 from windtunnel.formats.traces.task_columns import NAN, TaskColumns
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.trace_graph import TaskKind
 
 _KINDS = {

@@ -38,7 +38,7 @@ from windtunnel.base.units import show_counted
 from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.traces.kineto.calls import element_bytes, ranks_of, total_bytes
-from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 LARGEST = 256 * 1024 * 1024

@@ -8,8 +8,15 @@ from pathlib import Path
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.goal.schedule import GoalSchedule, facts_of, graph_of, is_binary, read_binary
-from windtunnel.formats.traces.goal.text import is_text, read_text_schedule
+from windtunnel.formats.traces.goal.schedule import (
+    GoalSchedule,
+    facts_of,
+    graph_of,
+    is_binary,
+    is_text,
+    read_binary,
+    read_text_schedule,
+)
 
 
 def recognises(head: Head) -> bool:

@@ -32,12 +32,11 @@ from windtunnel.engine.scan import EventScanner, ScannedEvents
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.batches import WORDS, Around, batches, scan_nothing
 from windtunnel.formats.traces.kineto.columns import EventColumns, Table, floats, integers, key_of
-from windtunnel.formats.traces.kineto.fields import Args, TraceEvent
-from windtunnel.formats.traces.kineto.kinds import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES
+from windtunnel.formats.traces.kineto.fields import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES, Args, TraceEvent
 from windtunnel.formats.traces.kineto.sources import Source, sources
 from windtunnel.formats.traces.kineto.trace import ReadTrace, build
-from windtunnel.records.comm_kernels import comm_of, library_of
 from windtunnel.records.intervals import overlap, union
+from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 IGNORED = (

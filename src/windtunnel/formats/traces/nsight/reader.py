@@ -22,7 +22,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.columns import integers
-from windtunnel.records.comm_kernels import comm_of, library_of
+from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 _DEVICE = "CUPTI_ACTIVITY_KIND_"

@@ -19,7 +19,7 @@ def recognises(head: Head) -> bool:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """A trace graph from the traces of the ranks. WindtunnelError for files without nodes."""
-    from windtunnel.formats.traces.pytorch_et.reader import read_execution_traces
+    from windtunnel.formats.traces.pytorch_et.ranks import read_execution_traces
 
     return read_execution_traces(files, context)
 

@@ -27,15 +27,14 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.kineto.call_columns import BY_SENDS
+from windtunnel.formats.traces.kineto.calls import BY_SENDS
 from windtunnel.formats.traces.kineto.reader import broken_of, ranked_traces, run_of
 from windtunnel.formats.traces.kineto.trace import ReadTrace
 from windtunnel.formats.traces.pytorch_et.links import LEAST, ORDER, Links, NumberedColumns, links_of, nodes_of_events
 from windtunnel.formats.traces.pytorch_et.nodes import NodeCall
 from windtunnel.formats.traces.pytorch_et.ranks import NodeColumns, ProcessGroups, read_ranks
-from windtunnel.records.attention import COLUMNS
 from windtunnel.records.run import EventKind, Events, RankTrace
-from windtunnel.records.trace_graph import TaskKind, TraceGraph
+from windtunnel.records.trace_graph import COLUMNS, TaskKind, TraceGraph
 from windtunnel.traces.graph import graph_and_rows
 
 _DEEPEST = 64

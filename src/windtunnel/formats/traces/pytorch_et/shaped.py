@@ -18,11 +18,9 @@ from windtunnel.formats.traces.kineto.columns import EventColumns
 from windtunnel.formats.traces.kineto.fields import TraceEvent, ValuedArgs, ValuedEvent
 from windtunnel.formats.traces.kineto.reader import broken_of, ranked_traces, run_of
 from windtunnel.formats.traces.kineto.trace import ReadTrace
-from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention_of
-from windtunnel.formats.traces.pytorch_et.nodes import PRODUCTS, Product, element_of, product_of
-from windtunnel.records.attention import COLUMNS, AttentionShape
+from windtunnel.formats.traces.pytorch_et.nodes import ATTENTIONS, PRODUCTS, Product, attention_of, element_of, product_of
 from windtunnel.records.run import EventKind
-from windtunnel.records.trace_graph import TraceGraph
+from windtunnel.records.trace_graph import COLUMNS, AttentionShape, TraceGraph
 from windtunnel.traces.graph import graph_and_rows
 from windtunnel.traces.windows import launch_of
 

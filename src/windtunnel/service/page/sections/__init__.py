@@ -1,1 +1,1 @@
-"""The sections of the page, one file each with `build(context)`; `listed.py` has them in their order."""
+"""The sections of the page, one file each with `build(context)`; `page/app.py` lists them in their order."""

@@ -12,14 +12,13 @@ from nicegui import ui
 from windtunnel.api.compare_sheet import within_errors
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import Asked, StillRunning
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import show_numbers
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.figures import GIB, Answer, difference, facts_of, head_sheet, headline, lists_of, tables_of, write_csv
 from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import history_card, remember
-from windtunnel.service.page.sheets import draw_sheet, kept_sheet, use_sheets
-from windtunnel.service.page.studies import use_looks
+from windtunnel.service.page.state import anchor
+from windtunnel.service.page.studies import draw_sheet, kept_sheet, use_looks, use_sheets
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import Items, Sheet
 from windtunnel.sheet.sentence import Sentence, translate

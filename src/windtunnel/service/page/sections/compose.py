@@ -10,7 +10,6 @@ from nicegui import ui
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import StillRunning
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.context import PageContext, error_of
 from windtunnel.service.page.fields import pick_typed
 from windtunnel.service.page.figures import head_sheet, headline
@@ -18,9 +17,8 @@ from windtunnel.service.page.forms import FormField, form_fields, group_fields
 from windtunnel.service.page.frame import card, heading, show_error
 from windtunnel.service.page.history import remember
 from windtunnel.service.page.pasting import paste_card
-from windtunnel.service.page.sheets import draw_sheet, use_sheets
-from windtunnel.service.page.state import Question
-from windtunnel.service.page.studies import machine_words
+from windtunnel.service.page.state import Question, anchor
+from windtunnel.service.page.studies import draw_sheet, machine_words, use_sheets
 from windtunnel.sheet.sentence import translate
 from windtunnel.spec import names
 

@@ -19,15 +19,14 @@ from windtunnel.reality.page.labels import NAMES, UNITS
 from windtunnel.service.door import Asked
 from windtunnel.service.page import published
 from windtunnel.service.page.asking import Asking, Wanted, draw_chart, show_command, show_table
-from windtunnel.service.page.charts.accuracy import accuracy_points, support_matrix
+from windtunnel.service.page.charts import accuracy_points, support_matrix
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.fields import Form, choose_files
 from windtunnel.service.page.frame import card, heading
 from windtunnel.service.page.published import FILTERS, PublishedRow
 from windtunnel.service.page.sections.trust_parts import axis_names, show_accuracy, show_row, tell_row, use_measured_looks
-from windtunnel.service.page.sheets import SHEET, show_sheet, use_sheets
-from windtunnel.service.page.studies import job_arguments
-from windtunnel.service.questions.question import ask_question
+from windtunnel.service.page.studies import SHEET, job_arguments, show_sheet, use_sheets
+from windtunnel.service.questions import ask_question
 
 STEP_TIME = "step_time_s"
 PREFIX = "t_"

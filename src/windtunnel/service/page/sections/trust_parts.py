@@ -11,11 +11,10 @@ from nicegui import ui
 
 from windtunnel.reality.page.labels import NAMES, UNITS
 from windtunnel.service.page import published
-from windtunnel.service.page.anchors import anchor
 from windtunnel.service.page.asking import show_numbers, show_table
 from windtunnel.service.page.context import PageContext
 from windtunnel.service.page.published import PublishedRow
-from windtunnel.service.page.state import Question
+from windtunnel.service.page.state import Question, anchor
 from windtunnel.service.page.studies import use_looks
 from windtunnel.sheet import numbers as say
 

@@ -1,5 +1,5 @@
 """Fused optimizers."""
 
-from windtunnel.capture.fused_optimizers import FusedAdam, FusedSGD, multi_tensor_applier, multi_tensor_l2norm, multi_tensor_scale
+from windtunnel.capture.fused import FusedAdam, FusedSGD, multi_tensor_applier, multi_tensor_l2norm, multi_tensor_scale
 
 __all__ = ["FusedAdam", "FusedSGD", "multi_tensor_applier", "multi_tensor_l2norm", "multi_tensor_scale"]

@@ -17,10 +17,9 @@ from windtunnel.formats.machines.kernels.measured.cells import Cells, Converted
 from windtunnel.formats.machines.kernels.measured.tables import KINDS, SYSTEMS, TableFile, TableKind, data_folder, find_tables
 from windtunnel.records import About, Dataset
 from windtunnel.records.checks import dataset_of_columns
-from windtunnel.records.plausible import impossible_rows
-from windtunnel.records.repeats import contradicting_rows
+from windtunnel.records.plausible import contradicting_rows, impossible_rows
 from windtunnel.spec import GPU, load_gpu
-from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.files import names
 from windtunnel.spec.loading.load import match_gpu
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""A predicted step as Chakra execution traces."""

@@ -1,1 +1,0 @@
-"""Checkpoints in the memory of a node: buffers that processes share, copies into them, and those of a neighbour."""

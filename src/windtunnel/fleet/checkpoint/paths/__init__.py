@@ -1,1 +1,0 @@
-"""Paths that are not local: places in a store that fsspec opens."""

@@ -1,1 +1,0 @@
-"""DeepSpeed's configuration, and the file that other configurations name."""

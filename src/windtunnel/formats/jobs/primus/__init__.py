@@ -1,1 +1,0 @@
-"""Primus experiments, and the files that they name."""

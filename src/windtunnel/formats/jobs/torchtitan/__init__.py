@@ -1,1 +1,0 @@
-"""torchtitan's configurations and model flavors."""

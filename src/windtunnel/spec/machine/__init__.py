@@ -1,1 +1,0 @@
-"""The machine: GPU, node, host memory, fabric, power and cost."""
