@@ -68,7 +68,7 @@ def test_plan_says_what_and_why(cell: Path) -> None:
     assert "gemm" in made.slices[1].why and "assumed" in made.slices[1].why
     assert sum(made.shares.values()) == pytest.approx(1.0) and made.shares["gemm"] == max(made.shares.values())
     first = [case.op for case in kernels_of(made.slices[1], cuda=False)]
-    assert first[0] == "gemm" and {"attention", "norm", "optimizer"} <= set(first[:14])
+    assert first[:3] == ["gemm"] * 3 and {"attention", "norm", "optimizer"} <= set(first[:27])  # three rows of each curve
     assert campaigns.campaign_of(json.loads(json.dumps(made.as_dict()))) == made
 
 
