@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from windtunnel.cli import app  # noqa: E402
-from windtunnel.fleet.checkpoint.flush_manager import query_process  # noqa: E402
+from windtunnel.fleet.checkpoint.flush_process import query_process  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
 from windtunnel.fleet.checkpoint.memory import socket_names, socket_prefix  # noqa: E402
 

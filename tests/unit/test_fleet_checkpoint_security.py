@@ -20,8 +20,7 @@ from helpers.other_user import running_as_nobody
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.fleet.checkpoint.flush_manager import query_process
-from windtunnel.fleet.checkpoint.loading import local_copies
+from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.manifest import METADATA, Manifest, ShardFile, hash_errors, hash_of
 from windtunnel.fleet.checkpoint.memory import (
     MOST_UNKNOWN,
@@ -35,6 +34,7 @@ from windtunnel.fleet.checkpoint.memory import (
     socket_prefix,
 )
 from windtunnel.fleet.checkpoint.pickles import metadata_error
+from windtunnel.fleet.checkpoint.sources import local_copies
 
 DATA = b"the bytes of a shard"
 

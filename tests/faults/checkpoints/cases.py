@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.faults.checkpoints.job import STEPS, Fault, over, reports, says, start, state_of
 from tests.faults.checkpoints.points import FLUSH, STAGE
-from windtunnel.fleet.checkpoint import flush_manager
+from windtunnel.fleet.checkpoint import flush_process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.folder import committed_steps, step_folder
 from windtunnel.fleet.checkpoint.manifest import hash_errors
@@ -158,8 +158,8 @@ def bad_disk(fault: str, seed: int) -> str:
     rng = random.Random(f"{fault}{seed}")
     with work_folder() as work, _disk(fault, work) as folder:
         (work / "pids").write_text("")
-        flush_manager.COMMAND = [
-            flush_manager.COMMAND[0],
+        flush_process.COMMAND = [
+            flush_process.COMMAND[0],
             "-m",
             "tests.faults.checkpoints.flusher",
             fault,

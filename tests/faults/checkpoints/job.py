@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.checkpoints.points import STAGE, die, patch_stage
-from windtunnel.fleet.checkpoint import flush_manager
+from windtunnel.fleet.checkpoint import flush_process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.commit import LostSaveError
 from windtunnel.fleet.wire.sockets import free_port
@@ -60,7 +60,7 @@ def _rank(work: Path, rank: int, world: int, port: int, fault: Fault) -> None:
     if fault.point in STAGE and fault.rank == rank:
         patch_stage(fault.point, fault.step, lambda: die(pids, fault.whom))
     about = [fault.point, str(fault.step), fault.whom, str(pids), str(fault.rank)]
-    flush_manager.COMMAND = [sys.executable, "-m", "tests.faults.checkpoints.flusher", *about, "--"]
+    flush_process.COMMAND = [sys.executable, "-m", "tests.faults.checkpoints.flusher", *about, "--"]
     store = dist.TCPStore("127.0.0.1", port, world, rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     checkpointer = Checkpointer(work / "checkpoints", keep=2, linger=20.0, within=20.0)

@@ -31,17 +31,11 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import LostSaveError, tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager
 from windtunnel.fleet.checkpoint.folder import FoundStep
-from windtunnel.fleet.checkpoint.loading import (
-    LoadedStep,
-    RankLoadPlan,
-    end_earlier_processes,
-    load_into_state,
-    local_copies,
-    read_step,
-)
+from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
 from windtunnel.fleet.checkpoint.memory import socket_prefix
 from windtunnel.fleet.checkpoint.options import UMASKS, CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
+from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
 from windtunnel.fleet.checkpoint.staging import ShardLayout, flatten_state, objects_fit, pack_objects, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
 from windtunnel.fleet.checkpoint.stores.local_folder import storage_of_job
