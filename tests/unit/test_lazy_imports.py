@@ -39,7 +39,7 @@ def test_simai_needs_no_job_no_network_and_no_numpy(workload: Path) -> None:
 
 def test_a_trace_needs_no_job(workload: Path) -> None:
     modules = loaded(["import", str(workload), "--json", "-"])
-    assert "windtunnel.formats.simulators.simai.workload" in modules
+    assert "windtunnel.formats.simulators.simai.graph" in modules
     assert not modules & {"scipy", "windtunnel.spec.job", "windtunnel.workload", "windtunnel.network"}
 
 

@@ -14,7 +14,8 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.exports.simai import workload_of
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content
-from windtunnel.formats.simulators.simai.workload import facts_of, graph_of, groups_of, read_workload, workload_text
+from windtunnel.formats.simulators.simai.graph import graph_of, groups_of
+from windtunnel.formats.simulators.simai.workload import facts_of, read_workload, workload_text
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
 from windtunnel.spec import load_job

@@ -70,7 +70,7 @@ def _model_apart(args: Arguments, stated: Stated) -> Model | None:
         model = catalogue_model(re.sub(r"[-_](?:mcore|megatron|torch_dist|dist_ckpt)$", "", name), args.assumed) if name else None
         if model is not None:
             args.assumed.append(f"model {model.name} of the catalogue, for --{flag} {name}")
-            return model
+            return model.model_copy(update={"mtp_layers": args.integer("mtp-num-layers") or 0})
     if named := args.text("model") if args.given.get("model") else None:
         raise unknown_model("--model", named)
     return None

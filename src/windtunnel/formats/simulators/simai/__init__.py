@@ -41,7 +41,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 def _workload(path: Path) -> Reading:
     from windtunnel.formats.simulators.simai import workload
-    from windtunnel.formats.simulators.simai.workload import graph_of, left_out
+    from windtunnel.formats.simulators.simai.graph import graph_of, left_out
 
     source = workload.read_workload(path)
     missing = [key for key in ("ep", "pp", "vpp", "ga", "gpus") if key not in source.keys]

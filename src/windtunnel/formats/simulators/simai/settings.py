@@ -16,7 +16,6 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import cells_of, lines_of
 from windtunnel.formats.reading import Content, Reading
-from windtunnel.records.run import Run, Steps
 
 CONFIG_KEYS = ("ENABLE_QCN", "CC_MODE", "PACKET_PAYLOAD_SIZE", "KMAX_MAP", "SIMULATOR_STOP_TIME", "USE_DYNAMIC_PFC_THRESHOLD")
 CONTROLS = {"1": "dcqcn", "3": "hpcc", "7": "timely", "8": "dctcp", "10": "hpcc-pint"}
@@ -163,6 +162,8 @@ def _result(path: Path) -> Reading:
         "wrapped_cells": cells["wrapped"], "total_us": total,
     }  # fmt: skip
     stated: dict[str, str | int | float] = {key: value for key, value in summary.items()}
+    from windtunnel.records.run import Run, Steps  # numpy
+
     run = Run(Steps.of([-1], [0], seconds=[total * 1e-6]), (), stated, str(path))
     ignored = ("times of single lines",)
     assumed = ("the step is one that SimAI predicted, not one that was measured",)
