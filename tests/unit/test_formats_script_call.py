@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import windtunnel as wt
-from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.cli import app
 from windtunnel.formats import import_job
 from windtunnel.formats.jobs.imported import Stated
@@ -339,6 +339,9 @@ def test_a_script_takes_what_it_is_started_with(tmp_path: Path) -> None:
     load = {key: found.fields[key] for key in ("tp", "running", "isl", "osl", "concurrency", "requests")}
     assert load == {"tp": 4, "running": 96, "isl": "1024", "osl": "128", "concurrency": 96, "requests": 960}
     assert any("by which it is served" in line for line in found.assumed)
+    assert wt.read(call).facts["tp"] == 4
+    with pytest.raises(FileError, match="absent.sh: got 'no such file'"):
+        wt.serve_predict(f"MODEL=x TP=4 {tmp_path}/absent.sh", "h200-ib")
     answer = wt.serve_predict(call, "h200-ib", requests=8)
     assert answer.server.plan.tp == 4 and any("bench.sh starts vLLM" in note for note in answer.notes)
 

@@ -89,12 +89,17 @@ def _reader(importer: Importer) -> ImporterModule:
 
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
-    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it, without
-    what `_drop_companion_files` takes out and `ignored` names.
+    """What the files of one source hold: one file, a script with what it is started with, or the files of a run's ranks; a
+    directory stands for the files in it, without what `_drop_companion_files` takes out and `ignored` names.
 
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
     """
+    if len(files) == 1 and " " in str(files[0]):
+        from windtunnel.formats.jobs.scripts.script_call import call_of  # traces need no reader of scripts
+
+        if (call := call_of(files[0])) is not None:
+            return _reader(importer_of(head_of(call.script), name)).read([Path(files[0])], context or Context())
     if len(files) == 1 and (folder := importer_of_folder(Path(files[0]))) is not None and name in (None, folder.name):
         return _reader(folder).read([Path(files[0])], context or Context())
     paths = [path for given in files for path in list_files(Path(given))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import without_gz
 from windtunnel.jobs.described import LONGEST
 
@@ -28,13 +28,16 @@ def launched_server(source: Any) -> LaunchedServer | None:
     line = isinstance(source, str) and len(text.split()) > 1 and not (len(text) <= LONGEST and Path(text).is_file())
     if not line and (len(text) > LONGEST or without_gz(Path(text)).suffix.lower() in _TABLES or not Path(text).is_file()):
         return None
-    from windtunnel.formats.jobs.scripts.script_call import call_of
+    from windtunnel.formats.jobs.scripts.script_call import SCRIPTS, call_of, is_file
     from windtunnel.formats.jobs.servers.launch import read_launch
     from windtunnel.formats.text.source import read_source
     from windtunnel.formats.text.tool_marks import hint_of_text, tool_of_text
 
     call = call_of(text)
     found = read_launch(Path(text) if call is not None or not line else text + "\n")
+    absent = [word for word in text.split() if word.endswith(SCRIPTS) and not is_file(Path(word))] if line and call is None else []
+    if found is None and absent:
+        raise FileError(absent[-1], "no such file", "a script that starts a server")
     if found is None:
         content = text if line and call is None else read_source(Path(text) if call is None else call.script)[0]
         hint = "Start it as on the terminal, such as: vllm serve Qwen/Qwen3-8B -tp 2."

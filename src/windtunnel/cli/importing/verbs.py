@@ -71,7 +71,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
         print_list(lines, title)
     following = _next(reading, out)
     if following is not None:
-        shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
+        shown = " ".join([f'"{files[0]}"' if " " in files[0] else files[0]] + ["…"] * (len(files) > 1))
         notes().print("Next: " + following.format(files=shown, out=out), markup=False, soft_wrap=True)
 
 
