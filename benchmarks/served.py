@@ -198,12 +198,9 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
     narrow = weights == "nvfp4" or (engine != "vllm" and weights != "bf16")
     drafts = drafted(row, model, plan) if together else ""
     if engine == "vllm":
-        blackwell, first = (
-            row["system"] != "h100_sxm",
-            row["backend_version"].startswith("0.17"),
-        )  # whose script has no cache's format
-        narrow = narrow or model.startswith("llama") or (blackwell and not first)
-        updated = model == "minimax-m2" and blackwell and not first
+        later = row["system"] != "h100_sxm" and not row["backend_version"].startswith("0.17")  # whose script has no cache's format
+        narrow = narrow or model.startswith("llama") or later
+        updated = model == "minimax-m2" and later
         twice = 2 * int(row["isl"]) if updated else None
         wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
         return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size

@@ -185,6 +185,11 @@ def format_value(value: object) -> str:
         return "none"
     if isinstance(value, (tuple, list)):
         return f"[{','.join(format_value(item) for item in value)}]"
+    return plain_text(value)
+
+
+def plain_text(value: object) -> str:
+    """A value as TOML has it: switches in small letters, lists of words with their quotes."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.step import predict_built
-from windtunnel.search.change import Change, apply_or_none
+from windtunnel.search.change import Change, apply_or_none, plain_text
 from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
 from windtunnel.search.levers.pricing import GAIN, MEGATRON, can_do, list_offers
 from windtunnel.search.levers.registry import LEVERS, recompute_choices
@@ -161,11 +161,11 @@ class _Found:
     def try_plan(self, table: Mapping[str, Any], fields: Mapping[str, Any], overrides: Sequence[str]) -> int:
         """Counts the memory of one more plan: ROOMY, TIGHT or TOO_LARGE."""
         try:
-            job = check(load_job(table, [*(f"{path}={_toml(value)}" for path, value in fields.items()), *overrides]))
+            job = check(load_job(table, [*(f"{path}={plain_text(value)}" for path, value in fields.items()), *overrides]))
         except (PlanError, SpecError) as error:
             self.trouble = self.trouble or error
             return TOO_LARGE
-        begun, room = self._begin(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()))
+        begun, room = self._begin(job, tuple(f"{path} = {plain_text(value)}" for path, value in fields.items()))
         self.last = begun
         self.tries += 1
         if room != TOO_LARGE:
@@ -209,7 +209,9 @@ class _Found:
         for begun in some:
             after = apply_or_none(begun.job, change.without_no_ops(begun.job))
             if after is not None and can_do(after, change):
-                sent, room = self._begin(after, (*begun.assumed, *(f"{path} = {_toml(value)}" for path, value in change.fields)))
+                sent, room = self._begin(
+                    after, (*begun.assumed, *(f"{path} = {plain_text(value)}" for path, value in change.fields))
+                )
                 if room == ROOMY or room == TIGHT and not self.roomy:
                     yield _rate(after), sent
 
@@ -422,8 +424,3 @@ def _may_fit(held: tuple[float, float] | None, cluster: Cluster, plan: Mapping[s
         bytes_per_gpu = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
         bytes_per_gpu = bytes_per_gpu * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
     return bytes_per_gpu <= cluster.node.gpu.memory
-
-
-def _toml(value: object) -> str:
-    """A value as TOML has it, for lists of words too."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

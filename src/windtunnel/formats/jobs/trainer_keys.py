@@ -204,14 +204,19 @@ def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
     return fields
 
 
+def usual_tuner(kind: str, assumed: list[str]) -> str:
+    """The way to tune that stands for ms-swift's `lora_llm`, adapters of the decoder beside a whole encoder; others as they are."""
+    if kind != "lora_llm":
+        return kind
+    assumed.append("adapters (lora_llm); that the encoder of images is trained whole is not modelled")
+    return "lora"
+
+
 def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str = "") -> Lora | None:
     """Adapters of PEFT: rank, target modules, and the format of the frozen weights; None where everything is trained. `held`: the
     format that the repository holds them in, as its name says."""
     kinds = [keys.get(path) for path in ("adapter", "finetuning_type", "train_type", "tuner_type")]
-    kind = next((str(value).lower() for value in kinds if value), "")
-    if kind == "lora_llm":
-        kind = "lora"
-        assumed.append("adapters (lora_llm); that the encoder of images is trained whole is not modelled")
+    kind = usual_tuner(next((str(value).lower() for value in kinds if value), ""), assumed)
     peft = any([is_on(keys, "use_peft"), is_on(keys, "use_peft_lora")])  # TRL's switch, and that of PEFT's example
     rank = first_count(keys, ("lora_r", "lora_rank"))
     listed = next((keys.get(path) for path in _TARGET_KEYS if keys.get(path) is not None), None)

@@ -24,7 +24,7 @@ from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.files import table_beside
-from windtunnel.search.change import Change, Stepped, apply_or_none, facts_of, predict_or_none
+from windtunnel.search.change import Change, Stepped, apply_or_none, facts_of, plain_text, predict_or_none
 from windtunnel.search.levers.registry import LEVERS, TRAINING, ListedLever
 from windtunnel.spec import Job
 
@@ -65,12 +65,8 @@ def _tables() -> dict[str, dict[str, Writer]]:
 def _writer(said: str | Mapping[str, str]) -> Writer:
     """Of a template, or of what to type by value; a switch has "true" and "false"."""
     if isinstance(said, str):
-        return lambda _, value: said.format(value=_word(value), joined=str(value).replace("_", ""))
-    return lambda _, value: said.get(_word(value))
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return lambda _, value: said.format(value=plain_text(value), joined=str(value).replace("_", ""))
+    return lambda _, value: said.get(plain_text(value))
 
 
 def _megatron_vpp(job: Job, value: int) -> str | None:

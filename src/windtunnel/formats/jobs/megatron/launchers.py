@@ -10,6 +10,7 @@ from windtunnel.formats.jobs.launched import Launched
 from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import LORA_TARGETS, OF_SLIME
 from windtunnel.formats.jobs.rl.trainer import LONGEST_PROMPT, LONGEST_SAMPLES, UPDATE_ALONE
+from windtunnel.formats.jobs.trainer_keys import usual_tuner
 from windtunnel.spec import Model
 from windtunnel.spec.model import Lora
 
@@ -44,9 +45,7 @@ def fill_in(args: Arguments, text: str) -> None:
 def add_adapters(args: Arguments, model: Model) -> Model:
     """The model with the adapters that Megatron-SWIFT's flags ask for; the same one where all weights are trained."""
     kind = next((args.given[flag][0] for flag in ("train-type", "tuner-type") if args.given.get(flag)), "full").lower()
-    if kind == "lora_llm":
-        kind = "lora"
-        args.assumed.append("adapters (lora_llm); that the encoder of images is trained whole is not modelled")
+    kind = usual_tuner(kind, args.assumed)
     if kind == "full" or "rl-update" in args.given:
         return model
     if kind != "lora":

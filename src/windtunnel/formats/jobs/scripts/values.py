@@ -135,7 +135,7 @@ class Values:
         if node.type == "command_name" and len(node.named_children) == 1:
             return self.words(node.named_children[0])
         reference = reference_of(node)
-        if reference is not None and (reference[1] not in ("", "@", "*") or self._element(node) is not None):
+        if reference is not None and reference[1] and (reference[1] not in "@*" or self._element(node) is not None):
             text = self.text(node, keep=True)
             return [text] if node.type == "string" else text.split()
         if reference is not None and not operator_of(node)[0]:
@@ -271,7 +271,7 @@ class Values:
             return node_text(node) if keep else ""
         name, index = reference
         default = self._default(node)
-        value = self._element(node)
+        value = self._element(node) if index else None
         if value is None and index in ("", "@", "*"):
             value = self._value(name)
         sign, behind = operator_of(node)

@@ -20,7 +20,7 @@ from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.scripts.missing_arguments import unset_names
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of, is_file
 from windtunnel.formats.jobs.servers import nim
-from windtunnel.formats.jobs.servers.clients import client_load
+from windtunnel.formats.jobs.servers.clients import ClientLoad, client_load
 from windtunnel.formats.jobs.servers.drafts import drafts_of, formats_of, trtllm_passes_of, vllm_passes_of
 from windtunnel.formats.jobs.servers.written import Command, commands_of_calls, commands_of_manifest, is_manifest
 from windtunnel.formats.text.source import read_source
@@ -153,7 +153,7 @@ def started_tool(
     if not STARTS.search(text):
         return None
     try:
-        listed = _commands(text, where, path, script)
+        listed, _ = _commands(text, where, path, script)
     except FileError:
         return None
     lines = (inside.words if (inside := nim.line_of(words)) is not None else words for words, _, _ in listed)
@@ -168,14 +168,14 @@ def refuse_server(text: str, where: str, path: Path | None = None, script: Scrip
         raise SpecError(where, f"a line that starts {tool.title}, which serves a model", "what trains one", hint)
 
 
-def _commands(text: str, where: str, path: Path | None, script: ScriptCommands | None = None) -> list[Command]:
-    """The commands of a script or a manifest."""
+def _commands(text: str, where: str, path: Path | None, script: ScriptCommands | None) -> tuple[list[Command], Mapping[str, str]]:
+    """The commands of a script or a manifest, and the files that a script writes."""
     if is_manifest(text, path):
-        return commands_of_manifest(text, where)
+        return commands_of_manifest(text, where), {}
     if written := commands_of_calls(text):
-        return [(words, 1, None) for words in written]
+        return [(words, 1, None) for words in written], {}
     script = script or ScriptCommands(text, where, path=path)
-    return [(words, 1, None) for words in script.commands if words]
+    return [(words, 1, None) for words in script.commands if words], script.written_files
 
 
 def read_launch(source: str | Path) -> LaunchedServer | None:
@@ -192,12 +192,12 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         return None
     path = source if isinstance(source, Path) else None
     servers: list[LaunchedServer] = []
-    load: dict[str, Any] = {}
-    assumed: tuple[str, ...] = ()
-    manifest, given = is_manifest(text, path), ((), {}) if call is None else (call.arguments, call.environment)
-    script = None if manifest else ScriptCommands(text, where, *given, path)
-    files = dict(_files_of(text)) | dict(script.written_files if script is not None and not commands_of_calls(text) else {})
-    for words, copies, side in _commands(text, where, path, script):
+    load = ClientLoad({}, ())
+    given = ((), {}) if call is None else (call.arguments, call.environment)
+    script = None if is_manifest(text, path) else ScriptCommands(text, where, *given, path)
+    listed, written = _commands(text, where, path, script)
+    files = {**dict(_files_of(text)), **written}
+    for words, copies, side in listed:
         inside = nim.line_of(words, script)
         known = tool_of(words := words if inside is None else inside.words)
         if known is not None:
@@ -211,15 +211,15 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
             if not servers or not _joins_another(words):
                 servers.append(made)
         elif (asked := client_load(words)) is not None:
-            load, assumed = asked.fields, asked.assumed
+            load = asked
     servers = [one for one in servers if "model" in one.fields or "model" in one.unset or one.side] or servers
     if not servers:
         return None
     whole = _join_sides(servers)
-    whole.fields = {**load, **whole.fields}
-    whole.assumed += [f"load: {line}" for line in assumed]
-    if load:
-        whole.taken.append("load " + ", ".join(f"{key} {value}" for key, value in load.items()))
+    whole.fields = {**load.fields, **whole.fields}
+    whole.assumed += [f"load: {line}" for line in load.assumed]
+    if load.fields:
+        whole.taken.append("load " + ", ".join(f"{key} {value}" for key, value in load.fields.items()))
     return whole
 
 
