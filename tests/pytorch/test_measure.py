@@ -106,6 +106,10 @@ def test_columns_say_what_was_compared(cell: Path) -> None:
     assert all(row["checked_against"] == "windtunnel" and row["max_error"] < 1e-3 for row in twins)
     layers = [row for row in rows if row["level"] == "layer" and row["phase"] == "forward" and "layers=" in row["shape"]]
     assert layers and all(row["peak_bytes"] and row["saved_bytes"] for row in layers)
+    for name in ("layers", "kernels"):
+        data = read(cell / f"{name}.parquet")
+        for column in ("power_w", "energy_j", "clock_hz", "throttled", "reserved_bytes", "host_seconds"):
+            assert column in data.about.notes or any(row[column] is not None for row in data.rows()), f"{name}: {column}"
 
 
 def test_a_changed_row_is_refused(cell: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from windtunnel.base.errors import EngineError, FileError, SpecError, WindtunnelError
 from windtunnel.profile import power
 from windtunnel.profile.data_card import write_card
-from windtunnel.profile.datasheet import about, describe_empty_columns
+from windtunnel.profile.datasheet import about
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.plan_slice import PlanSlice, kernels_of, slice_of, slice_table
 from windtunnel.profile.session import Session, is_same_device, key_of
@@ -201,7 +201,7 @@ def described_device(folder: Path, device: Device, watch: Any) -> About:
     described = about(device, watch, measure_sheet=not earlier)
     if earlier:
         described = replace(described, datasheet=read(earlier[0]).about.datasheet)
-    return replace(described, notes=describe_empty_columns(device, watch))
+    return described
 
 
 def _measure_kernels(

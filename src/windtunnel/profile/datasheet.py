@@ -32,6 +32,7 @@ def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = 
         settings=settings,
         source="measured by windtunnel profile",
         licence="Apache-2.0",
+        notes=describe_empty_columns(device, meter) if meter is not None else "",
     )
 
 

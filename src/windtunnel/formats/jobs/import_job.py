@@ -19,7 +19,8 @@ from windtunnel.formats.jobs.deepspeed import open_named_files
 from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.python_trainer import table_of_script
-from windtunnel.formats.jobs.recipes.importer import from_recipe
+from windtunnel.formats.jobs.recipes import performance_script
+from windtunnel.formats.jobs.recipes.importer import file_of_command, from_recipe
 from windtunnel.formats.jobs.recipes.values import is_recipe
 from windtunnel.formats.jobs.rl.nemo_rl import open_defaults
 from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, ScriptCommands
@@ -103,9 +104,13 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
         return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated, text)
     if (pasted := _table_of_pasted(text, source)) is not None:
         return _import_table(pasted, on, stated, text)
+    texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
+    if any(map(performance_script.starts_recipe, texts)) and (options := performance_script.command_of(script)) is not None:
+        return performance_script.from_command(options, on, stated)
+    if "--factory" in text and (started := file_of_command(script)) is not None:
+        return from_recipe(started[0], on, stated, started[1])
     if _TRAINER.search(text) and (trained := _trainer_command(script)) is not None:
         return _import_table(trained, on, stated)
-    texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not sections:
         if not any(map(_MEGATRON.search, texts)) and (isinstance(source, Path) or tool_of_text(text)):
             raise _unknown(text, where, f"a text that no reader takes: {text.strip()[:30]}")

@@ -26,6 +26,7 @@ _RENAMED = {
     "activations_checkpoint_granularity": "recompute-granularity",
     "activations_checkpoint_method": "recompute-method",
     "activations_checkpoint_num_layers": "recompute-num-layers",
+    "num_moe_experts": "num-experts",
     "make_vocab_size_divisible_by": "make-vocab-size-divisible-by",
     "rotary_percentage": "rotary-percent",
     "ub_tp_comm_overlap": "tp-comm-overlap",

@@ -19,6 +19,8 @@ from windtunnel.spec.loading.files import read_text, refuse_constant, shape_trou
 LARGEST = 4 * 2**20
 """Bytes. The longest configurations in use are some tens of KiB."""
 
+_IN_TEXT = ("\n", " --", ".py -")
+"""What no path has: the last in a command with short options alone."""
 _WANTED = "a text file of at most 4 MiB"
 
 
@@ -29,7 +31,7 @@ def read_source(source: str | Path) -> tuple[str, str]:
     """
     if isinstance(source, str) and not source.strip():
         raise FileError("source", source, "a path, or the text of a configuration")
-    if isinstance(source, str) and ("\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source):
+    if isinstance(source, str) and (source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or any(map(source.count, _IN_TEXT))):
         if len(source) > LARGEST:
             raise FileError("text", f"{len(source)} characters", _WANTED)
         return source, "text"

@@ -14,7 +14,9 @@ from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
 from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
 from windtunnel.formats.jobs.recipes.reader import Recipe, module_of, read_recipe, recipes_of
-from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown, split
+from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown, pair_of, split
+from windtunnel.formats.jobs.scripts.command import ScriptCommands
+from windtunnel.formats.jobs.scripts.script_call import named_file
 from windtunnel.formats.jobs.torchtitan import import_table as from_torchtitan
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import read_source
@@ -77,8 +79,24 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     return Reading(imported.format, Content.JOB, imported, {}, imported.built, imported.ignored, imported.assumed)
 
 
-def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
-    """The job or the nouns of one function.
+def file_of_command(script: ScriptCommands) -> tuple[Path, list[str]] | None:
+    """The recipe that a script starts through NeMo-Run, `python FILE.py --factory "recipe()" a.b=1`, and what it sets; None where
+    it starts none. SpecError for a file whose name is a variable that nothing sets, and for one that is not there."""
+    for words in script.commands:
+        file = next((word for word in words if word.endswith(".py") or word.startswith("$")), None)
+        if file is None or "--factory" not in words or script.path is None:
+            continue
+        named = named_file(file.rpartition("/")[2] if file.startswith("/") else file, script.path)
+        if named is None:
+            name = file.strip("${}")
+            hint = f'In quotes: "{name}=recipe.py {script.path.name}".' if file.startswith("$") else ""
+            raise SpecError(str(script.path), file, "a recipe beside the script", hint)
+        return named, [word for word in words if "=" in word and not word.startswith("-")]
+    return None
+
+
+def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None, overrides: Sequence[str] = ()) -> Imported:
+    """The job or the nouns of one function; `overrides`: what a command line sets beside it, `trainer.num_nodes=4`.
 
     Raises SpecError with the list of recipes where a file has several and none is named.
     """
@@ -93,6 +111,8 @@ def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None
             raise SpecError("recipe", f"{file} with {len(listed)} recipes", allowed)
         name = listed[0]
     recipe = read_recipe(module, name)
+    for path, value in (pair_of(one) for one in overrides):
+        recipe.value.put(path, value)
     if telling(recipe):
         return _from_torchtitan(recipe, Path(file), on, stated)
     if nemo_recipe.telling(recipe):

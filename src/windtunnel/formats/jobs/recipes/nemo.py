@@ -7,6 +7,8 @@ data or the model's configuration is Megatron-LM's flag `--a-b`.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
@@ -44,9 +46,26 @@ _OTHER = ("Heterogeneous", "Embedding", "Reranker")
 _DISPATCH = ("moe-token-dispatcher", "moe-grouped-gemm", "moe-permute", "moe-shared-expert-overlap")
 """Beginnings of flags that say how a known model's experts run."""
 
+_TUNED = "set_primary_perf_configs"
+_OF_TUNED = {
+    "num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices", "max_steps": "trainer.max_steps",
+    "mbs": "data.micro_batch_size", "gbs": "data.global_batch_size",
+    "tp_size": "trainer.strategy.tensor_model_parallel_size", "pp_size": "trainer.strategy.pipeline_model_parallel_size",
+    "cp_size": "trainer.strategy.context_parallel_size", "vp_size": "trainer.strategy.virtual_pipeline_model_parallel_size",
+    "ep_size": "trainer.strategy.expert_model_parallel_size", "etp_size": "trainer.strategy.expert_tensor_parallel_size",
+    "enable_cuda_graphs": "model.config.enable_cuda_graph", "recompute_modules": "model.config.recompute_modules",
+}  # fmt: skip
+"""The function of NeMo's `scripts/performance/helpers.py` (2.3 to 2.5) that sets a recipe's plan, and its arguments by field."""
+_TUNED_PRECISIONS = {"ds": "bf16_with_fp8_mixed", "cs": "bf16_with_fp8_current_scaling_mixed", "mxfp8": "bf16_with_mxfp8_mixed"}
+
 _FSDP = {"megatron": "use-megatron-fsdp", "pytorch": "use-torch-fsdp2"}
 _USUAL = {"seq-length": 2048, "micro-batch-size": 1, "global-batch-size": 128}
 """Those of `default_finetune_recipe`."""
+_SHORTER = {"gpt3": 2048} | dict.fromkeys(
+    ("deepseek", "llama2", "mamba2", "mistral_7b", "mixtral", "nemotron3", "nemotron4", "phi3", "qwen", "starcoder2"), 4096
+)
+_PRETRAINED = {"seq-length": 8192, "micro-batch-size": 1, "global-batch-size": 512}
+"""Those of `pretrain_recipe` (nemo/collections/llm/recipes of 2.4), and families with other sequences."""
 _USUAL_GPUS = 8
 """`num_gpus_per_node` of NeMo's recipes, on one node."""
 
@@ -63,7 +82,7 @@ and its rate of dropout; NeMo's classes of families set their own, its plain `GP
 
 def telling(recipe: Recipe) -> bool:
     """Whether a recipe returns what NeMo-Run runs: a `run.Partial`, or a recipe of NeMo's own with changes."""
-    return recipe.value.name in PARTIALS or recipe.value.name.endswith(("pretrain_recipe", "finetune_recipe"))
+    return recipe.value.name in PARTIALS or recipe.value.name.endswith(("pretrain_recipe", "finetune_recipe", _TUNED))
 
 
 def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None) -> Imported:
@@ -72,6 +91,8 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     `stem`: the file's name without its ending, which NeMo's recipes have from their model. SpecError for a model that neither
     names nor sizes tell.
     """
+    if recipe.value.name.endswith(_TUNED):
+        recipe = replace(recipe, value=_tuned(recipe.value))
     stated, value, args = stated or Stated(), recipe.value, Arguments({})
     if value.name not in PARTIALS:
         if value.args and isinstance(value.args[0], Made):
@@ -96,6 +117,35 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     else:
         imported = from_given(args, on, stated, FORMAT)
     return imported.with_notes(ignored, recipe.notes)
+
+
+def _tuned(call: Made) -> Made:
+    """The recipe that a call of `set_primary_perf_configs` changes, with its arguments and what is set on its result."""
+    value = call.args[0] if call.args and isinstance(call.args[0], Made) else Made("")
+    given = call.fields
+    for name, path in _OF_TUNED.items():
+        if given.get(name) is not None and not isinstance(given[name], Unknown):
+            value.put(path, None if name == "vp_size" and given[name] == 1 else given[name])
+    value.put("trainer.strategy.sequence_parallel", given.get("tp_size") not in (None, 1))
+    if given.get("recompute_modules"):
+        value.put("model.config.recompute_granularity", "selective")
+    if _count(layers := given.get("recompute_layers")):
+        for name, one in (("granularity", "full"), ("method", "block"), ("num_layers", layers)):
+            value.put(f"model.config.recompute_{name}", one)
+    if _count(layers := given.get("activation_offload_layers")):
+        value.put("model.config.cpu_offloading", True)
+        value.put("model.config.cpu_offloading_num_layers", layers)
+    if given.get("use_mcore_fsdp") is True:
+        value.put("trainer.strategy.fsdp", "megatron")
+        value.put("trainer.strategy.ddp.data_parallel_sharding_strategy", "optim_grads_params")
+    plugin = "bf16_mixed"
+    if given.get("compute_dtype") == "fp8":
+        plugin = _TUNED_PRECISIONS.get(str(given.get("fp8_recipe", "ds")), "bf16_with_fp8_subchannel_scaling_mixed")
+    value.put("trainer.plugins", Made(plugin, fields={"grad_reduce_in_fp32": False}))
+    for path, one in call.leaves():
+        if "." in path and not isinstance(one, Made):
+            value.put(path, one)
+    return value
 
 
 def _fill(value: Made, args: Arguments) -> list[str]:
@@ -191,8 +241,14 @@ def _defaults(value: Made, args: Arguments) -> None:
                 args.given[flag] = []
     args.given.setdefault("transformer-impl", ["transformer_engine"])
     args.given.setdefault("cross-entropy-loss-fusion", [])
-    for flag, usual in _USUAL.items():
-        if flag not in args.given and (flag != "global-batch-size" or value.name.endswith("finetune_recipe")):
+    family = value.name.rpartition(".")[0].rpartition(".")[2]
+    pretrained = value.name.endswith("pretrain_recipe")
+    shorter = next((length for begin, length in _SHORTER.items() if family.startswith(begin)), None)
+    longer = re.search(r"_(\d+)k$", family)
+    length = 1024 * int(longer[1]) if longer is not None else shorter
+    known = {**_PRETRAINED, **({"seq-length": length} if length else {})} if pretrained else _USUAL
+    for flag, usual in known.items():
+        if flag not in args.given and (flag != "global-batch-size" or value.name.endswith(("pretrain_recipe", "finetune_recipe"))):
             args.given[flag] = [str(usual)]
             args.assumed.append(f"--{flag} {usual}: the recipe's data are not in reach")
 
@@ -203,6 +259,7 @@ def _known_model(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
     hints = [config.name.rpartition(".")[2]] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []
     if isinstance(module, Made):
         hints += [str(one) for one in (*module.fields.values(), *module.args) if isinstance(one, str)]
+        hints += [one.home for one in (module, *module.args) if isinstance(one, Made) and one.home]
     hints += [part for part in recipe.value.name.split(".")[:-1] if part not in ("run", "nemo_run", "llm")]
     for hint in (*hints, stem):
         if (found := catalogue_model(hint, args.assumed)) is not None:

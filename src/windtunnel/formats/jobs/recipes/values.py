@@ -56,6 +56,16 @@ class Made:
             value = value.fields.get(part) if isinstance(value, Made) else None
         return value
 
+    def put(self, path: str, value: Any) -> None:
+        """Sets what is at a dotted path, with the parts on its way."""
+        part = self
+        *sections, last = path.split(".")
+        for section in sections:
+            inner = part.fields.get(section)
+            part.fields[section] = inner if isinstance(inner, Made) else Made("" if inner is None else str(inner))
+            part = part.fields[section]
+        part.fields[last] = value
+
     def leaves(self, head: str = "") -> Iterator[tuple[str, Any]]:
         """(path, value) of everything that was set, calls by their name; at most 10,000, of a result that holds itself too."""
         return islice(self._leaves(head, ()), MOST_LEAVES)
@@ -67,6 +77,25 @@ class Made:
             yield path, value
             if isinstance(value, Made) and id(value) not in within:
                 yield from value._leaves(path, within)
+
+
+_PLAIN = {"None": None, "null": None, "True": True, "true": True, "False": False, "false": False}
+
+
+def literal(text: str) -> Any:
+    """A value of a command line as Hydra's grammar has it: a number, a list, True, None, or its text."""
+    text = text.strip("\"'")
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if text.startswith("[") and text.endswith("]"):
+        return [literal(one.strip()) for one in text[1:-1].split(",") if one.strip()]
+    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
+
+
+def pair_of(text: str) -> tuple[str, Any]:
+    """(path, value) of `section.field=value`."""
+    path, _, said = text.partition("=")
+    return path.lstrip("+~"), literal(said)
 
 
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.scripts.conditions import fits, holds
-from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, written_file
+from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, printed_file, written_file
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
 from windtunnel.formats.jobs.scripts.said import LARGEST_WORD_COUNT, plain_words
 from windtunnel.formats.jobs.scripts.script_call import MOST_FILES, named_file, open_array, slurm_variables, text_of
@@ -44,7 +44,9 @@ _STATEMENTS_OF_A_PARSE = 100
 _SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
 _SHELLS = ("bash", "sh")
-_READERS = ("source", ".", *_SHELLS)
+_SOURCED = ("source", ".")
+_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
+_STARTERS = ("srun", "sbatch", "mpirun", "nohup", "time", "exec")
 _PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])<([A-Za-z][\w ./-]{0,60})>(?=[\s/\\,:;}\"']|$)")
 """What a document has where its reader is to put something, `<your token>`: a variable that nothing sets."""
 _LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
@@ -230,6 +232,8 @@ class _Script:
                     self.functions[node_text(name)] = body
             case "redirected_statement" if (body := heredoc_of(node)) is not None and self.keep_lines(node, body):
                 return
+            case "redirected_statement" if (named := printed_file(node)) is not None:
+                self.keep_printed(node, named)
             case "list":
                 self.outcome(node)
             case kind if kind in _BLOCKS:
@@ -261,6 +265,13 @@ class _Script:
             self.written[name] = before + self.values.heredoc(body)
         return named is not None
 
+    def keep_printed(self, node: Node, named: Node) -> None:
+        """Keeps what `echo` prints in the file that it goes to."""
+        name = self.values.text(named, keep=True).rpartition("/")[2]
+        words = [word for part in node.named_children[0].named_children[1:] for word in self.values.words(part)]
+        before = self.written.get(name, "") + "\n" if ">>" in node_text(node).partition("\n")[0] else ""
+        self.written[name] = before + " ".join(words)
+
     def command(self, node: Node) -> None:
         with self.values.own_variables(node) as own:  # X=1 command
             self.walk_command(node, own)
@@ -272,7 +283,7 @@ class _Script:
             if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
         ]
         listed = [word for part in parts for word in self.values.words(part)]
-        if listed and listed[0] in _READERS and self.walk_named_script(listed[0], parts[1:]):
+        if listed and (begin := self.begin_of_script(listed[0], parts)) and self.walk_named_script(listed[0], parts[begin - 1 :]):
             return
         if listed[:2] == ["printf", "-v"] and len(listed) > 3:
             self.values.set(listed[2], [print_format(listed[3], listed[4:])])
@@ -313,23 +324,36 @@ class _Script:
         if len(self.commands) == before:
             self.commands.append(ShellCommand(split_flags([text]), {}))
 
+    def begin_of_script(self, first: str, parts: Sequence[Node]) -> int:
+        """Words of a command up to the script that it runs and with it: `source FILE`, `bash FILE`, `srun … bash FILE`, `./FILE`;
+        0 without one."""
+        if first in _SOURCED:
+            return 2
+        texts = [self.values.text(part) for part in parts]
+        for at, text in enumerate(texts):
+            if at and texts[at - 1] in _SHELLS or text.endswith(_ENDINGS) and (at == 0 or first in _STARTERS):
+                return at + 1
+        return 0
+
     def walk_named_script(self, reader: str, parts: Sequence[Node]) -> bool:
-        """Walks the script that `source` or `bash` names, with the words behind it; False where there is no such file,
-        and for one that starts nothing with flags."""
-        texts = [self.values.text(part, keep=True) for part in parts]
-        file = named_file(texts[0], self.path) if texts and self.path is not None else None
-        if file is None or len(self.files) >= MOST_FILES or self.depth >= _DEEPEST // 4:
+        """Walks the script that `parts` name first, one of the tree or one written before, with the words behind it; False where
+        there is no such file, and for one that is not sourced and starts nothing with flags."""
+        name = self.values.text(parts[0], keep=True) if parts else ""
+        written = self.written.get(name.rpartition("/")[2])
+        file = named_file(name, self.path) if name and self.path is not None and written is None else None
+        if file is None and written is None or len(self.files) >= MOST_FILES or self.depth >= _DEEPEST // 4:
             return False
         words = [word for part in parts[1:] for word in self.values.words(part)]
-        self.files[file] = None
         before, count = (self.path, self.where), len(self.commands)
-        self.path, self.where = file, str(file)
-        with self.values.own_parameters(words) if words or reader in _SHELLS else nullcontext():
+        if file is not None:
+            self.files[file] = None
+            self.path, self.where = file, str(file)
+        with nullcontext() if reader in _SOURCED and not words else self.values.own_parameters(words):
             self.depth += 1
-            self.run(text_of(file, LARGEST_SCRIPT))
+            self.run(text_of(file, LARGEST_SCRIPT) if file is not None else written or "")
             self.depth -= 1
         self.path, self.where = before
-        return reader not in _SHELLS or any(map(_flags, self.commands[count:]))
+        return reader in _SOURCED or any(map(_flags, self.commands[count:]))
 
     def walk_function(self, listed: list[str]) -> None:
         """A function's body, with its own positional parameters."""

@@ -35,6 +35,15 @@ def written_file(node: Node) -> Node | None:
     return named.named_children[-1] if named is not command or len(command.named_children) > 1 else None
 
 
+def printed_file(node: Node) -> Node | None:
+    """The name of the file that `echo WORDS > FILE` writes; None for other statements, and for what goes to a descriptor."""
+    command, *others = node.named_children
+    redirects = [one for one in others if one.type == "file_redirect" and (one.text or b"").startswith(b">")]
+    if command.type != "command" or not (command.text or b"").startswith(b"echo ") or not redirects:
+        return None
+    return redirects[-1].named_children[-1]
+
+
 def expr(words: Sequence[str]) -> str | None:
     """What `expr A op B op C` prints for whole numbers, products before sums; None for other words."""
     if len(words) % 2 == 0 or len(words) > _MOST_TERMS or not all(re.fullmatch(r"-?\d{1,15}", word) for word in words[::2]):

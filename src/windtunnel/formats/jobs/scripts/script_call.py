@@ -85,7 +85,7 @@ _ABOVE = 4
 """Folders above the script's in which a name is looked for."""
 _UNKNOWN = re.compile(r".*(?:\$\w+|[)}`])", re.DOTALL)
 _NOT_SETTINGS = frozenset({"activate", ".bashrc", ".bash_profile", ".profile", "conda.sh", "modules.sh"})
-_SOURCES = re.compile(r"(?:^|[\s;&])(?:source|\.|bash|sh)\s+[\"']?([^\s;&|]+?)[\"']?(?=[\s;&|]|$)", re.MULTILINE)
+_SOURCES = re.compile(r"(?:^|[\s;&])(?:(?:source|\.|bash|sh)\s+|(?=\./))[\"']?([^\s;&|]+?)[\"']?(?=[\s;&|\"']|$)", re.MULTILINE)
 
 
 def named_file(word: str, script: Path) -> Path | None:
