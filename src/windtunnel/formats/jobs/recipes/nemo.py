@@ -92,7 +92,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     names nor sizes tell.
     """
     if recipe.value.name.endswith(_TUNED):
-        recipe = replace(recipe, value=_tuned(recipe.value))
+        recipe = replace(recipe, value=_apply_tuning(recipe.value))
     stated, value, args = stated or Stated(), recipe.value, Arguments({})
     if value.name not in PARTIALS:
         if value.args and isinstance(value.args[0], Made):
@@ -119,7 +119,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     return imported.with_notes(ignored, recipe.notes)
 
 
-def _tuned(call: Made) -> Made:
+def _apply_tuning(call: Made) -> Made:
     """The recipe that a call of `set_primary_perf_configs` changes, with its arguments and what is set on its result."""
     value = call.args[0] if call.args and isinstance(call.args[0], Made) else Made("")
     given = call.fields
