@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.base.files import table_beside
+from windtunnel.formats import import_job
 from windtunnel.formats.door import importer_of
 from windtunnel.formats.head import head_of
 from windtunnel.formats.jobs import tool_files
+from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob
@@ -217,3 +219,40 @@ def test_every_tool_has_a_source_and_fields() -> None:
     for name, said in table_beside(tool_files.__file__).items():
         assert len(said["source"]) > 20 and {"model", "micro_batch", "seq"} <= said["read"].keys(), name
         assert "recompute" in said["read"] or "recompute" in said["taken"], name
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # a benchmark by its name, over a slice
+        ("python3 -m benchmarks.benchmark_runner xpk --device_type=v6e-64 --num_slices=1 --model_name=llama3_1_8b_8192_bs5",
+         ("llama3.1-8b", 64, 1, 5, 320, 8192)),
+        ("python3 benchmarks/benchmark_runner.py xpk --device-type=v5p-128 --model_name=llama2-7b-4096",
+         ("llama2-7b", 64, 1, 12, 768, 4096)),
+        # batches are of each device of a copy: in fractions beside context parallelism
+        ("python3 -m MaxText.train base.yml model_name=llama3.1-70b per_device_batch_size=0.125 ici_context_parallelism=8 "
+         "max_target_length=131072 ici_fsdp_parallelism=8", ("llama3.1-70b", 64, 8, 1, 8, 131072)),
+        ("python3 -m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=2.0 ici_tensor_parallelism=4 "
+         "ici_fsdp_parallelism=8", ("llama2-7b", 32, 1, 8, 64, 2048)),
+        # a chip of two devices, under a launcher's command; a model by MaxText's own name
+        ('xpk workload create --device-type=tpu7x-4x4x4 --num-slices=1 --command="set -e && python3 -m MaxText.train base.yml '
+         'model_name=deepseek3-671b per_device_batch_size=8 max_target_length=4096"', ("deepseek-v3", 64, 1, 16, 1024, 4096)),
+    ],
+)  # fmt: skip
+def test_batches_of_maxtext_are_those_of_devices(line: str, expected: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{line}\n", encoding="utf-8")
+    imported = import_job(tmp_path / "run.sh", None, Stated(gpus=64))
+    plan = imported.plan
+    assert plan is not None and plan.dp is not None
+    gpus = plan.dp * plan.tp * plan.pp * plan.cp
+    assert (imported.model.name, gpus, plan.cp, plan.micro_batch, plan.global_batch, plan.seq) == expected
+
+
+def test_what_maxtext_cannot_make_of_a_batch_or_a_name(tmp_path: Path) -> None:
+    for line, said in (
+        ("-m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=0.3", "whole samples"),
+        ("-m benchmarks.benchmark_runner xpk --device_type=v6e-8 --model_name=llama2_7b_409", "Did you mean 'llama2_7b_4096'"),
+    ):
+        (tmp_path / "run.sh").write_text(f"python3 {line}\n", encoding="utf-8")
+        with pytest.raises(SpecError, match=said):
+            import_job(tmp_path / "run.sh", None, Stated(gpus=64))

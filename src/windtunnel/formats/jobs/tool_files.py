@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import USUAL, find_named, unknown_model, vocabulary_of_name
 from windtunnel.formats.jobs.imported import Imported, Stated
@@ -26,6 +27,10 @@ from windtunnel.spec.model import Lora
 
 TOOL = "started_tool"
 """Where a table that was made of a command names its tool."""
+BENCHMARKS = "benchmark_runner"
+"""The program that starts a tool's benchmarks by their names."""
+DEVICES = "devices_a_chip"
+"""Where it has how many devices JAX sees in a chip."""
 _SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
 _HALF = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "torch.bfloat16": "bf16", "half": "fp16"}
 _OFF = (None, False, "", "none", "null", "false", "no", 0)
@@ -47,6 +52,7 @@ class ToolFile:
     starts: tuple[tuple[str, ...], ...] = ()
     switches: Mapping[str, str] = field(default_factory=dict)
     first: str = ""
+    by_device: bool = False
 
     def value(self, keys: Keys, field: str) -> Any:
         """What the file says of a field; None where it says nothing."""
@@ -70,7 +76,7 @@ def _tool(name: str, said: Mapping[str, Any]) -> ToolFile:
     marks, starts = (tuple(map(tuple, said.get(key, ()))) for key in ("marks", "starts"))
     return ToolFile(
         name, said["title"], marks, program, said["entry"], said["states"], read, said.get("meaning", {}), said.get("taken", {}),
-        starts, said.get("switches", {}), said.get("first", ""),
+        starts, said.get("switches", {}), said.get("first", ""), said.get("by_device", False),
     )  # fmt: skip
 
 
@@ -106,8 +112,10 @@ def table_of_command(words: Sequence[str], environment: Mapping[str, str], folde
             recipe = next((str(table[key]) for key in ("config", "config_path") if isinstance(table.get(key), str)), "")
             if tool.name == "torchtune" and "model" not in table and recipe:  # llama3_1/8B_lora is of its own configurations
                 table["model"] = recipe.replace("/", "_")
+            if named and BENCHMARKS in word:
+                table |= _table_of_words(_named_recipe(tool, str(table.get("model_name", ""))).split(), None)
             counts = launcher_of(words[:place] if named else words, environment, folder).as_table()
-            return {TOOL: tool.name, **counts, **table}
+            return {TOOL: tool.name, **counts, **_count_slices(words), **table}
     return None
 
 
@@ -133,6 +141,31 @@ def _table_of_words(words: Sequence[str], folder: Path | None) -> dict[str, Any]
             _put(table, name, _parse_value(word))
             name = ""
     return table
+
+
+@cache
+def _recipes() -> dict[str, dict[str, Any]]:
+    """tool_recipes.toml."""
+    return tomllib.loads(Path(__file__).with_name("tool_recipes.toml").read_text(encoding="utf-8"))
+
+
+def _named_recipe(tool: ToolFile, name: str) -> str:
+    """What one of the tool's benchmarks sets. UnknownName for a name that it does not have."""
+    recipes = {re.sub(r"[-.]", "_", known): str(line) for known, line in _recipes().get(tool.name, {}).items()}
+    if (wanted := re.sub(r"[-.]", "_", name)) not in recipes:
+        raise UnknownName("--model_name", name, sorted(recipes))
+    return recipes[wanted]
+
+
+def _count_slices(words: Sequence[str]) -> dict[str, Any]:
+    """The chips of the TPU slices that a command asks for, `--device-type=v6e-256 --num-slices=2`, and their devices."""
+    said = {head.lstrip("-").replace("_", "-"): value for head, _, value in (word.partition("=") for word in words)}
+    match = re.fullmatch(r"([a-z]+\d*\w*?)-(\d{1,5}(?:x\d{1,4})*)", said.get("device-type", ""))
+    if match is None or match[1] not in _recipes()["slices"]:
+        return {}
+    chips, devices = _recipes()["slices"][match[1]]
+    slices = int(said["num-slices"]) if said.get("num-slices", "").isdecimal() else 1
+    return {"num_processes": max(1, int(math.prod(map(int, match[2].split("x"))) * chips) * slices), DEVICES: devices}
 
 
 def _put(table: dict[str, Any], path: str, value: Any) -> None:
@@ -164,7 +197,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     tool = tool_of_table(table)
     assert tool is not None
     keys = Keys(interpolate(table))
-    for path in (TOOL, KEY, "num_processes", "config", "config_path"):
+    for path in (TOOL, KEY, DEVICES, "num_processes", "config", "config_path"):
         keys.get(path)
     model = _with_adapters(tool, keys, _model(tool, keys, stated, assumed), assumed)
     plan = _plan(tool, keys, model, on, stated, assumed)
@@ -194,7 +227,7 @@ def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Mo
     if isinstance(name, str) and name not in ("default", "None", ""):
         bare = name.rpartition(".")[2] if name.startswith("torchtune.") else name
         bare = re.sub(r"^(?:q?lora|dora|full)_|_(?:lora|qlora|dora|full)(?:_single_device|_multi_node)?$", "", bare)
-        found = find_named(bare)
+        found = find_named(_recipes()["models"].get(tool.name, {}).get(bare, bare))
         if found is None and missing is not None:
             raise unknown_model(tool.read["model"][0], bare)
         if found is not None:
@@ -266,7 +299,9 @@ def _plan(tool: ToolFile, keys: Keys, model: Model, on: Job | None, stated: Stat
     if gpus % (tp * pp * cp):
         raise SpecError("cluster.gpus", gpus, f"a multiple of tp x pp x cp = {tp * pp * cp}")
     dp = gpus // (tp * pp * cp)
-    taken = {field: stated.whole_number(f"plan.{field}") or tool.count(keys, field) for field in ("micro_batch", "seq")}
+    share = None if tool.by_device else tool.count(keys, "micro_batch")
+    taken = {"micro_batch": stated.whole_number("plan.micro_batch") or share or _share_of_devices(tool, keys, tp * pp * cp, pp),
+             "seq": stated.whole_number("plan.seq") or tool.count(keys, "seq")}  # fmt: skip
     batch = stated.whole_number("plan.global_batch") or tool.count(keys, "global_batch")
     if taken["micro_batch"] is None and batch is not None and "micro_batch" not in tool.taken:
         taken["micro_batch"] = max(1, batch // dp)
@@ -279,7 +314,8 @@ def _plan(tool: ToolFile, keys: Keys, model: Model, on: Job | None, stated: Stat
         batch = int(tool.taken["global_batch"])
         assumed.append(f"global batch {batch}, {tool.title}'s usual (--set plan.global_batch=N)")
     micro, seq = taken["micro_batch"] or 1, taken["seq"]
-    batch = batch or micro * dp * (tool.count(keys, "accumulation") or 1)
+    parts = (tool.count(keys, "pipeline_parts") or pp) if tool.by_device else 1
+    batch = batch or micro * parts * dp * (tool.count(keys, "accumulation") or 1)
     replicate = tool.count(keys, "replicate") or 1
     recompute = _recompute(tool, keys, assumed, alone=gpus == 1)
     offload: dict[str, Any] = {}
@@ -294,6 +330,20 @@ def _plan(tool: ToolFile, keys: Keys, model: Model, on: Job | None, stated: Stat
         "sharding": "hsdp" if hybrid else "fsdp" if dp * cp > 1 else "none", "shard_group": dp // replicate if hybrid else None,
         "sequence_parallel": tp > 1, "recompute": recompute, "offload": offload or None,
     })  # fmt: skip
+
+
+def _share_of_devices(tool: ToolFile, keys: Keys, copy: int, pp: int) -> int | None:
+    """Samples of a micro batch, of a batch that is stated for each device, in fractions too: a copy of the model has the samples of
+    all of its devices (MaxText's `global_batch_size_to_load`). None where nothing states it."""
+    value = tool.value(keys, "micro_batch")
+    if value is None or not tool.by_device:
+        return None
+    each = float(value) if re.fullmatch(r"\d{1,6}(\.\d{1,9})?", str(value)) else 0.0
+    whole = each * copy * (first_count(keys, (DEVICES,)) or 1) / (tool.count(keys, "pipeline_parts") or pp)
+    if whole < 1 or whole != int(whole):
+        allowed = f"a number whose product with the {copy} GPUs of a copy is whole samples"
+        raise SpecError(tool.read["micro_batch"][0], value, allowed)
+    return int(whole)
 
 
 def _gpus(tool: ToolFile, keys: Keys, on: Job | None, stated: Stated, assumed: list[str], copy: int) -> int | None:
@@ -354,6 +404,8 @@ def _runtime(tool: ToolFile, keys: Keys, plan: Plan, assumed: list[str]) -> Runt
         fields["cross_entropy"] = "linear"
     elif "ChunkedOutput" in loss:
         fields["loss_parts"] = 8
+    elif (parts := tool.count(keys, "loss_parts")) is not None:
+        fields["loss_parts"] = parts
     elif "loss_tokens" in tool.taken:
         fields["loss_parts"] = max(1, plan.micro_batch * plan.seq // int(tool.taken["loss_tokens"]))
     elif meant == "chunked" or "Chunked" in loss:

@@ -41,7 +41,7 @@ _MOST_ROUNDS = 1000
 _MOST_STATEMENTS = 200_000
 _STATEMENTS_OF_A_PARSE = 100
 """What a text that is parsed anew counts for: `eval` and `bash -c`."""
-_SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
+_SETS = re.compile(r"(?:(?:^|[\s;])(?:export\s+|local\s+)?|\$\{)([A-Za-z_]\w*):?\+?=")
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
 _SHELLS = ("bash", "sh")
 _SOURCED = ("source", ".")

@@ -35,6 +35,19 @@ def written_file(node: Node) -> Node | None:
     return named.named_children[-1] if named is not command or len(command.named_children) > 1 else None
 
 
+def arithmetic_of(node: Node) -> Node | None:
+    """The arithmetic of `$((…))` that the grammar takes for a command, as it does inside `${NAME:=…}`; None for a command."""
+    text = node.text or b""
+    if not (text.startswith(b"$((") and text.endswith(b"))")):
+        return None
+    import tree_sitter
+    import tree_sitter_bash
+
+    inner = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(b"X=" + text).root_node
+    found = inner.named_children[0].child_by_field_name("value") if inner.named_children and not inner.has_error else None
+    return found if found is not None and found.type == "arithmetic_expansion" else None
+
+
 def printed_file(node: Node) -> Node | None:
     """The name of the file that `echo WORDS > FILE` writes; None for other statements, and for what goes to a descriptor."""
     command, *others = node.named_children

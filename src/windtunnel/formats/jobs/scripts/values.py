@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, is_map, operator_of, print_format, slice_of
+from windtunnel.formats.jobs.scripts.expansion import (
+    INSTEAD,
+    arithmetic_of,
+    cut,
+    expr,
+    heredoc_of,
+    is_map,
+    operator_of,
+    print_format,
+    slice_of,
+)
 from windtunnel.formats.jobs.scripts.wide_characters import node_text, widen
 
 if TYPE_CHECKING:
@@ -184,6 +194,8 @@ class Values:
                 return self._join_children(node, keep)
             case "string_content":
                 return node_text(node)
+            case "command_substitution" if (sum_of := arithmetic_of(node)) is not None:
+                return self._text(sum_of, keep)
             case "command_substitution":
                 said = self._run_substitution(node)
                 return said if said is not None else node_text(node) if keep else ""
