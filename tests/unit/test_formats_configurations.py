@@ -319,3 +319,44 @@ def test_a_part_of_a_job_says_what_it_holds(tmp_path: Path, capsys: pytest.Captu
     answer = json.loads(capsys.readouterr().out)
     assert answer["content"] == "settings"
     assert answer["facts"]["zero_optimization.stage"] == 3 and answer["facts"]["data_parallel_ranks"] == 64
+
+
+RUN_TRAIN = """
+NGPU=${NGPU:-"8"}
+CONFIG_FILE=${CONFIG_FILE:-"./train_configs/small.toml"}
+torchrun --nproc_per_node=${NGPU} --role rank --tee 3 -m ${TRAIN_FILE:-torchtitan.train} --job.config_file ${CONFIG_FILE} "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("{}", (1, 8, 1, 8192, "ops")),
+        ("NGPU=16 {} --parallelism.tensor_parallel_degree 2 --training.local_batch_size=2", (2, 8, 2, 8192, "ops")),
+        ("{} --training.seq-len 4096 --activation_checkpoint.mode=none --compile.no-enable", (1, 8, 1, 4096, "none")),
+    ],
+)
+def test_a_script_that_starts_torchtitan(call: str, expected: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "train_configs").mkdir()
+    (tmp_path / "train_configs" / "small.toml").write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+        '[parallelism]\ndata_parallel_shard_degree = -1\n[activation_checkpoint]\nmode = "selective"\n'
+        '[compile]\nenable = true\n', encoding="utf-8",
+    )  # fmt: skip
+    script = tmp_path / "run_train.sh"
+    script.write_text(RUN_TRAIN, encoding="utf-8")
+    imported = import_job(Path(call.format(script)))
+    plan, runtime = imported.plan, imported.runtime
+    assert plan is not None and runtime is not None and imported.model.name == "llama3.1-8b"
+    assert (plan.tp, plan.dp, plan.micro_batch, plan.seq, plan.recompute) == expected
+    assert runtime.launch == ("eager" if "no-enable" in call else "compile")
+
+
+def test_what_a_script_of_torchtitan_needs(tmp_path: Path) -> None:
+    script = tmp_path / "run_train.sh"
+    script.write_text(RUN_TRAIN, encoding="utf-8")
+    with pytest.raises(SpecError, match="small.toml'; allowed: a file beside the script"):
+        import_job(script)
+    script.write_text(RUN_TRAIN.replace("--job.config_file ${CONFIG_FILE}", "--module llama3 --config llama3_8b"), encoding="utf-8")
+    with pytest.raises(SpecError, match="torchtitan/models/llama3/config_registry.py:llama3_8b"):
+        import_job(script)

@@ -109,6 +109,8 @@ def launcher_of(words: Sequence[str], environment: Mapping[str, str], folder: Pa
     elif not starts and _PER_NODE not in counts and _TOTAL not in counts:
         if tasks_per_node and (_NODES in counts or tasks is None):
             counts[_PER_NODE] = tasks_per_node
+            if _NODES not in counts and any(kind == "slurm" for kind, _ in parts):
+                unset.setdefault(_NODES, "the nodes that sbatch is given")
         elif tasks:
             counts[_TOTAL] = tasks
     if any(kind == "deepspeed" for kind, _ in parts):

@@ -25,6 +25,7 @@ from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.scripts.said import ENTRY, Said, is_skyrl, of_rl_trainer, said_of_flags, without_none
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
+from windtunnel.formats.jobs.torchtitan import table_of_words as table_of_titan
 from windtunnel.formats.jobs.trainer_keys import ABSENT, of_named_accelerate
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.resolve import merge
@@ -107,7 +108,8 @@ def table_of_commands(
             return table_of_overrides(overrides, launcher_of(words, environment, folder))
         if starts_openrlhf(words):
             return table_of_update(words)
-        if (table := table_of_command(words, environment, folder) or _table(words, environment, folder)) is not None:
+        readers = (table_of_command, table_of_titan, _table)
+        if (table := next((found for one in readers if (found := one(words, environment, folder))), None)) is not None:
             return table
     return None
 
