@@ -117,7 +117,7 @@ def test_a_script_that_starts_a_recipe_through_nemo_run(tmp_path: Path) -> None:
         'torchrun --nproc-per-node=8 ${RECIPE} --factory "recipe()" trainer.num_nodes=4 data.global_batch_size=256\n',
         encoding="utf-8",
     )
-    with pytest.raises(SpecError, match="a recipe beside the script.*RECIPE=recipe.py"):
+    with pytest.raises(SpecError, match="a recipe beside the script.*RECIPE=bench.py launch.sh"):
         import_job(script)
     text = script.read_text(encoding="utf-8").replace("${RECIPE}", "bench.py")
     script.write_text(text, encoding="utf-8")

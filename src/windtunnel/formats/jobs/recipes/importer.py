@@ -88,8 +88,9 @@ def file_of_command(script: ScriptCommands) -> tuple[Path, list[str]] | None:
             continue
         named = named_file(file.rpartition("/")[2] if file.startswith("/") else file, script.path)
         if named is None:
-            name = file.strip("${}")
-            hint = f'In quotes: "{name}=recipe.py {script.path.name}".' if file.startswith("$") else ""
+            beside = sorted(one.name for one in script.path.parent.glob("*.py"))
+            call = f"{file.strip('${}')}={next(iter(beside), 'recipe.py')} {script.path.name}"
+            hint = f'In quotes: "{call}".' if file.startswith("$") else ""
             raise SpecError(str(script.path), file, "a recipe beside the script", hint)
         return named, [word for word in words if "=" in word and not word.startswith("-")]
     return None
