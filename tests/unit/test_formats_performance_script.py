@@ -61,8 +61,9 @@ def test_adapters_of_a_line() -> None:
 def test_a_line_says_which_variables_it_needs() -> None:
     with pytest.raises(SpecError, match="what WIDTH, KIND stand for"):
         import_job("python setup_experiment.py -mr llama3_8b -tp $WIDTH -g ${KIND} -ng $GPUS --max_steps $STEPS")
-    with pytest.raises(SpecError, match="model"):
-        import_job("python setup_experiment.py -mr nobody_7b -g h100 -ng 8")
+    for words, said in (("-mr nobody_7b", "model"), ("-mr llama3_8b -c fp9", "fp8_cs"), ("-mr llama3_8b --task sing", "pretrain")):
+        with pytest.raises(SpecError, match=said):
+            import_job(f"python setup_experiment.py {words} -g h100 -ng 8")
 
 
 def test_a_line_inside_a_script_that_a_launcher_writes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.imported import Imported, Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge
@@ -113,12 +113,15 @@ def _choice(options: Mapping[str, str]) -> tuple[str, str, str, str]:
     name = (options.get("model_recipe_name") or "_".join(size)).lower()
     if not name:
         raise SpecError("--model_recipe_name", Nothing(), "a recipe such as llama3_70b")
-    tasks = table_beside(__file__)["choice"]["tasks"]
+    choice = table_beside(__file__)["choice"]
     task = options.get("task", "pretrain").lower()
     precision = options.get("compute_dtype", "bf16").lower()
     if precision == "fp8":  # before 0.3 the recipe of FP8 was an option of its own
         precision = f"fp8_{options.get('fp8_recipe', 'cs')}"
-    return name, tasks.get(task, task), options.get("gpu", "").lower(), precision
+    for option, said, allowed in (("task", task, choice["tasks"]), ("compute_dtype", precision, choice["precisions"])):
+        if said not in allowed:
+            raise UnknownName(f"--{option}", said, list(allowed))
+    return name, choice["tasks"][task], options.get("gpu", "").lower(), precision
 
 
 def _base(name: str, task: str, gpu: str, precision: str, options: Mapping[str, str]) -> tuple[str, str, list[str]]:
