@@ -109,3 +109,17 @@ def test_files_that_a_script_writes_have_its_values() -> None:
 def test_what_a_reader_is_to_put_in_is_a_variable() -> None:
     """A document's `<your token>` is no redirection; bash's own redirections stay."""
     assert launched("export T=<your HF token>\ntorchrun train.py --a <N> --b 2 <in.txt >out.txt") == ["--a", "$N", "--b", "2"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'COMMAND="uv run train.py --a 1 b.c=2" CONTAINER=x sbatch --nodes=2 ray.sub',
+        'export COMMAND="\n cd /x\n uv run train.py --a 1 b.c=2\n uv run check.py out"\nbash slurm/ray.sub',
+        'echo "uv run train.py --a 1 b.c=2" > go.sh\nsrun --nodes=2 bash go.sh',
+        'C="uv run train.py"\necho "$C --a 1" > go.sh\necho "true" >> go.sh\nbash -x && ./go.sh b.c=2; bash go.sh',
+    ],
+)
+def test_what_a_script_starts_through_others(script: str) -> None:
+    words_of = [list(words) for words in ScriptCommands(script, "script").commands if "train.py" in words]
+    assert words_of and words_of[0][:5] == ["uv", "run", "train.py", "--a", "1"]

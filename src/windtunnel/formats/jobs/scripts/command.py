@@ -45,6 +45,8 @@ _SETS = re.compile(r"(?:(?:^|[\s;])(?:export\s+|local\s+)?|\$\{)([A-Za-z_]\w*):?
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
 _SHELLS = ("bash", "sh")
 _SOURCED = ("source", ".")
+_TOLD = {"ray.sub": "COMMAND"}
+"""Scripts that run what a variable holds: NeMo RL's, which starts Ray on the nodes of a Slurm job."""
 _ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 _STARTERS = ("srun", "sbatch", "mpirun", "nohup", "time", "exec")
 _PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])<([A-Za-z][\w ./-]{0,60})>(?=[\s/\\,:;}\"']|$)")
@@ -302,6 +304,11 @@ class _Script:
                 self.run(inner)
             self.depth -= 1
             return
+        if (told := next((_TOLD[word] for word in map(_name_of, listed) if word in _TOLD), None)) is not None:
+            held = own.get(told) or " ".join(self.values.of(told))
+            if held and self.depth < _DEEPEST // 4:
+                self.walk_text(held)
+                return
         if listed[0] == "eval" and self.depth < _DEEPEST // 4 and len(listed) > 1:
             self.walk_text(" ".join(listed[1:]))
             return
@@ -476,6 +483,10 @@ class _Script:
         for word in self.values.positional[:] if parameters else listed[:1]:
             self.values.set(node_text(variable), [word])
             self.block(body)
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def split_flags(listed: list[str]) -> list[str]:
