@@ -11,9 +11,7 @@ torchtitan's models by name and flavor, as models of the catalogue or as tables:
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
@@ -21,13 +19,10 @@ from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.imported import NO_GPUS, Imported, Stated
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.formats.jobs.launched import KEY, Launched, launcher_of
-from windtunnel.formats.jobs.recipes.values import literal
-from windtunnel.formats.jobs.scripts.script_call import named_file
+from windtunnel.formats.jobs.launched import KEY, Launched
 from windtunnel.formats.jobs.several import plan_of
 from windtunnel.formats.jobs.trainer_keys import first_count
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
-from windtunnel.spec.loading.files import read_table
 
 _TABLE = table_beside(__file__)
 FLAVORS: dict[str, str] = _TABLE["catalogue"]
@@ -49,7 +44,6 @@ TABLES: dict[str, dict[str, Any]] = {name: _fields(table) for name, table in _TA
 
 
 FORMAT = "torchtitan"
-_PROGRAM = re.compile(r"(?:^|/)torchtitan[./](?:[\w./]+[./])?train(?:\.py)?$")
 TELLING = frozenset({"training", "parallelism"})
 """Sections that a job file of ours does not have."""
 
@@ -109,39 +103,6 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
             )
         )
     return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed), table=config)
-
-
-def table_of_words(words: Sequence[str], environment: Mapping[str, str], folder: Path | None) -> dict[str, Any] | None:
-    """The configuration of a command that starts torchtitan, `-m torchtitan.train --job.config_file FILE --training.steps 10`; None
-    for another command. SpecError for a file that does not lie at or above `folder`."""
-    start = next((at for at, word in enumerate(words) if _PROGRAM.search(word)), None)
-    if start is None:
-        return None
-    fields = dict(_field_pairs(words[start + 1 :]))
-    if "module" in fields:
-        allowed = f"its file: torchtitan/models/{fields['module']}/config_registry.py:{fields.get('config', 'CONFIG')}"
-        raise SpecError("--module", fields["module"], allowed, "A configuration that is Python is named as FILE.py:FUNCTION.")
-    name = fields.pop("job.config_file", None)
-    file = named_file(str(name), folder / "script") if name is not None and folder is not None else None
-    if name is not None and file is None:
-        raise SpecError("--job.config_file", name, "a file beside the script", "Or give that file in place of the script.")
-    table: dict[str, Any] = dict(read_table(file)) if file is not None else {}
-    for path, value in fields.items():
-        section, _, field = path.rpartition(".")
-        table[section] = {**table.get(section, {}), field: value} if section else value
-    return {**launcher_of(words[:start], environment, folder).as_table(), "training": {}, "parallelism": {}, **table}
-
-
-def _field_pairs(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """(section.field, value) of `--section.field value`, `--section.field=value` and `--section.switch`."""
-    for at, word in enumerate(words):
-        if word.startswith("--"):
-            head, equals, value = word[2:].partition("=")
-            alone = not equals and (at + 1 == len(words) or words[at + 1].startswith("--"))
-            said = "true" if alone else value if equals else words[at + 1]
-            section, dot, field = head.replace("-", "_").rpartition(".")
-            off = alone and field.startswith("no_")
-            yield f"{section}{dot}{field.removeprefix('no_') if off else field}", False if off else literal(said)
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:

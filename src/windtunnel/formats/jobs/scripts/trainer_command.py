@@ -17,15 +17,16 @@ Flags have sections since 0.10 (`--rollout.batch_size`); before, they had none (
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.scripts.said import ENTRY, Said, is_skyrl, of_rl_trainer, said_of_flags, without_none
+from windtunnel.formats.jobs.scripts.script_call import named_file
 from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.jobs.tool_files import table_of_command
-from windtunnel.formats.jobs.torchtitan import table_of_words as table_of_titan
 from windtunnel.formats.jobs.trainer_keys import ABSENT, of_named_accelerate
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.resolve import merge
@@ -97,6 +98,9 @@ _MODULES = {
 """Modules of the same programs, by their path with points: `-m llamafactory.launcher`, `swift/cli/sft.py` under any launcher."""
 
 
+_TITAN = re.compile(r"(?:^|/)torchtitan[./](?:[\w./]+[./])?train(?:\.py)?$")
+
+
 def table_of_commands(
     commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path | None
 ) -> Mapping[str, Any] | None:
@@ -108,7 +112,7 @@ def table_of_commands(
             return table_of_overrides(overrides, launcher_of(words, environment, folder))
         if starts_openrlhf(words):
             return table_of_update(words)
-        readers = (table_of_command, table_of_titan, _table)
+        readers = (table_of_command, _titan, _table)
         if (table := next((found for one in readers if (found := one(words, environment, folder))), None)) is not None:
             return table
     return None
@@ -120,6 +124,39 @@ def _verl(words: list[str]) -> list[str] | None:
     if at is None:
         return None
     return [word for word in words[at + 1 :] if _OVERRIDE.fullmatch(word) or _YAML_OVERRIDE.fullmatch(word)]
+
+
+def _titan(words: list[str], environment: Mapping[str, str], folder: Path | None) -> dict[str, Any] | None:
+    """The configuration of a command that starts torchtitan, `-m torchtitan.train --job.config_file FILE --training.steps 10`; None
+    for another command. SpecError for a file that does not lie at or above `folder`."""
+    start = next((at for at, word in enumerate(words) if _TITAN.search(word)), None)
+    if start is None:
+        return None
+    fields = dict(_field_pairs(words[start + 1 :]))
+    if "module" in fields:
+        allowed = f"its file: torchtitan/models/{fields['module']}/config_registry.py:{fields.get('config', 'CONFIG')}"
+        raise SpecError("--module", fields["module"], allowed, "A configuration that is Python is named as FILE.py:FUNCTION.")
+    name = fields.pop("job.config_file", None)
+    file = named_file(str(name), folder / "script") if name is not None and folder is not None else None
+    if name is not None and file is None:
+        raise SpecError("--job.config_file", name, "a file beside the script", "Or give that file in place of the script.")
+    table: dict[str, Any] = dict(read_table(file)) if file is not None else {}
+    for path, value in fields.items():
+        section, _, field = path.rpartition(".")
+        table[section] = {**table.get(section, {}), field: value} if section else value
+    return {**launcher_of(words[:start], environment, folder).as_table(), "training": {}, "parallelism": {}, **table}
+
+
+def _field_pairs(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """(section.field, value) of `--section.field value`, `--section.field=value` and `--section.switch`."""
+    for at, word in enumerate(words):
+        if word.startswith("--"):
+            head, equals, value = word[2:].partition("=")
+            alone = not equals and (at + 1 == len(words) or words[at + 1].startswith("--"))
+            said = "true" if alone else value if equals else words[at + 1]
+            section, dot, field = head.replace("-", "_").rpartition(".")
+            off = alone and field.startswith("no_")
+            yield f"{section}{dot}{field.removeprefix('no_') if off else field}", False if off else _value(said)
 
 
 def _table(words: list[str], environment: Mapping[str, str], folder: Path | None) -> Mapping[str, Any] | None:
