@@ -36,7 +36,7 @@ def export_cluster(cluster: Cluster, options: dict[str, str], precision: str = "
     if not splits.isdigit() or not 1 <= int(splits[:9]) <= 4096:
         raise SpecError("--option splits", splits, "a whole number from 1 to 4096")
     node = cluster.node
-    inner = min(cluster.gpus, node.domain)
+    inner = min(cluster.gpus, cluster.domain)
     outer = -(-cluster.gpus // inner)
     if cluster.gpus < 2 or (outer > 1 and cluster.gpus % inner):
         raise SpecError("cluster.gpus", cluster.gpus, f"2 or more, and whole domains of {inner}")

@@ -262,9 +262,9 @@ def _whole_steps(interval: float, shortest: float, step: float) -> float:
 
 def exposed_share(prediction: Prediction) -> float:
     """Share of a step in which the slowest stage waits for communication between nodes."""
-    if prediction.job.cluster.gpus <= prediction.job.cluster.node.domain:
+    if prediction.job.cluster.gpus <= prediction.job.cluster.domain:
         return 0.0
-    inside = {"tp"} if prediction.job.plan.tp <= prediction.job.cluster.node.domain else set()
+    inside = {"tp"} if prediction.job.plan.tp <= prediction.job.cluster.domain else set()
     keys = {one.key for one in Category if one.group is StepGroup.COMMUNICATION and one.axis not in inside}
     return sum(seconds for key, seconds in prediction.breakdown.items() if key in keys) / prediction.step_time_s
 

@@ -114,22 +114,22 @@ def nccl_bytes(job: Job) -> float:
 
     Each channel of a communicator has a ring (one receiver, one sender) and a tree (two more of each; Jeaugey 2019).
     """
-    plan, node = job.plan, job.cluster.node
+    plan, domain = job.plan, job.cluster.domain
     sizes = {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}
     total, stride = 0.0, 1
     for axis in (a for a in plan.placement if a in sizes):
         ranks = sizes[axis]
         if ranks > 1:
-            inside = stride * ranks <= node.domain
+            inside = stride * ranks <= domain
             total += _communicator(job, inside, point_to_point=axis == "pp" or axis == "cp" and job.cp_kind != "all_gather")
         stride *= ranks
     if plan.ep * plan.etp > 1:  # experts' axes: tokens over ep, copies of experts over the rest
         span = plan.ep * plan.etp
-        total += _communicator(job, span <= node.domain, point_to_point=plan.ep > 1 and job.runtime.moe_dispatch != "allgather")
+        total += _communicator(job, span <= domain, point_to_point=plan.ep > 1 and job.runtime.moe_dispatch != "allgather")
         if job.expert_dp > 1:
-            total += _communicator(job, span * job.expert_dp <= node.domain, point_to_point=False)
+            total += _communicator(job, span * job.expert_dp <= domain, point_to_point=False)
     if stride > 1:
-        total += _communicator(job, stride <= node.domain, point_to_point=False)
+        total += _communicator(job, stride <= domain, point_to_point=False)
     return total
 
 

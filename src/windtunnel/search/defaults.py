@@ -47,7 +47,7 @@ def default_fields(job: Job) -> dict[str, Values]:
     fields: dict[str, Iterable[Any]] = {}
     if isinstance(model, Model):
         alone = framework in WITHOUT_MODEL_PARALLELISM
-        fields["plan.tp"] = [1] if alone else [p for p in powers_of_two(min(cluster.node.domain, MOST_TP)) if model.heads % p == 0]
+        fields["plan.tp"] = [1] if alone else [p for p in powers_of_two(min(cluster.domain, MOST_TP)) if model.heads % p == 0]
         fields["plan.cp"] = [p for p in powers_of_two(min(MOST_CP, max(1, plan.seq // LEAST_SEQUENCE)))]
         fields["plan.sequence_parallel"] = [WITH_TP]
         if model.experts and framework != "fsdp":

@@ -190,7 +190,7 @@ def _followers(job: Job, fields: Mapping[str, Any], tp: int) -> dict[str, Any]:
     if fields.get("plan.cp") == 1:
         follow |= {f"plan.{name}": None for name in ("cp_kind", "cp_sizes") if getattr(job.plan, name) is not None}
     if "plan.sharding" in fields and fields["plan.sharding"] != job.plan.sharding:
-        near = max(1, job.cluster.node.domain // tp)
+        near = max(1, job.cluster.domain // tp)
         follow["plan.shard_group"] = near if fields["plan.sharding"] == "hsdp" else None
     return {path: value for path, value in follow.items() if path not in fields}
 
@@ -314,7 +314,7 @@ def _spelled_once(columns: PlanColumns) -> Bools:
         alone = _dp(columns) * columns.numbers("plan.cp") * (1 if columns.job.model.experts is None else 2) == 1
         keep &= ~alone | (columns.codes["plan.sharding"] == ways.index("none"))
     if {"fsdp", "hsdp"} <= set(ways):
-        near = np.maximum(1, columns.job.cluster.node.domain // columns.numbers("plan.tp"))
+        near = np.maximum(1, columns.job.cluster.domain // columns.numbers("plan.tp"))
         ranks = _dp(columns) * columns.numbers("plan.cp")
         keep &= (columns.codes["plan.sharding"] != ways.index("hsdp")) | (near > 1) & (ranks > near) & (ranks % near == 0)
     modules, recompute = columns.codes.get("plan.recompute_modules"), columns.values.get("plan.recompute", ())

@@ -302,7 +302,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
         dp, rest = divmod(gpus, tp * pp * cp)
         if rest or not dp or tp * cp * dp % ep or choices("dp", [dp])[0] != dp:
             continue
-        if "sharding" not in own and not _shards(sharding, dp * cp, max(1, node.domain // tp)):
+        if "sharding" not in own and not _shards(sharding, dp * cp, max(1, cluster.domain // tp)):
             sharding = "none" if dp * cp == 1 else ""
         micro_batches = max(pp, math.ceil(START_TOKENS / (seq * micro * dp)))
         batch = choices("global_batch", [micro_batches * micro * dp])[0]
@@ -329,7 +329,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
             **policy,
             "sequence_parallel": tp > 1,
             "sharding": sharding,
-            **({"shard_group": max(1, node.domain // tp)} if sharding == "hsdp" and "shard_group" not in own else {}),
+            **({"shard_group": max(1, cluster.domain // tp)} if sharding == "hsdp" and "shard_group" not in own else {}),
         }
 
 
@@ -375,8 +375,8 @@ def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool, micro_batch
     then micro batches, the smallest first."""
     tp, pp, cp, ep = plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1)
     calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
-    calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + 0.3 * max(
-        0.0, 1.0 - cluster.node.domain / ep
+    calls += (0.3 if tp * cp > cluster.domain else 0.0) + 0.3 * max(
+        0.0, 1.0 - cluster.domain / ep
     )  # the tokens that leave a domain
     full = plan["sharding"] in ("zero3", "fsdp", "hsdp")
     calls += (0.05 if full else 0.0) + (0.4 if full and experts and ep == 1 else 0.0)  # all experts of a layer are gathered
@@ -404,7 +404,7 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: st
             if "tp" in own
             else [1]
             if alone
-            else [p for p in powers_of_two(min(cluster.node.domain, 8)) if model.heads % p == 0]
+            else [p for p in powers_of_two(min(cluster.domain, 8)) if model.heads % p == 0]
         )
         pps = [own["pp"]] if "pp" in own else [1] if alone else powers_of_two(min(model.layers, 16))
         return sorted({tp * pp * own.get("cp", 1) * own["dp"] for tp, pp in product(tps, pps)})

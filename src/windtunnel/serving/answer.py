@@ -183,7 +183,7 @@ class Served:
         gpu, plan = server.job.cluster.gpu, server.plan
         reasons = {
             "kernels carried from another maker's GPUs": is_carried(gpu) and gpu.vendor != load_gpu(DEFAULT).vendor,
-            "a group of ranks over NICs": plan.dp == 1 and plan.tp > server.job.cluster.node.domain,
+            "a group of ranks over NICs": plan.dp == 1 and plan.tp > server.job.cluster.domain,
             "experts on GPUs of their own": self.passes == "pooled",
             "more users than any of them had": found is not None and self.users > found.users,
         }

@@ -203,7 +203,7 @@ class PassGraph:
     def _sends(self) -> bool:
         """Whether DP-attention ranks send tokens to chosen experts and get them back: where these lie on several nodes."""
         plan = self.server.plan
-        return plan.dp > 1 and plan.ep == plan.expert_ranks and plan.ep > self.server.job.cluster.node.domain
+        return plan.dp > 1 and plan.ep == plan.expert_ranks and plan.ep > self.server.job.cluster.domain
 
     def _travel(self, tokens: int, width: float) -> Routing | None:
         """What DP-attention ranks send to chosen experts and get back, where these lie on several nodes: all three engines have

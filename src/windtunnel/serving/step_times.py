@@ -337,7 +337,7 @@ class StepTimes:
     def _send(self, size: float) -> float:
         link = (
             self.server.job.cluster.node.scale_up.bandwidth
-            if self.server.plan.gpus <= self.server.job.cluster.node.domain
+            if self.server.plan.gpus <= self.server.job.cluster.domain
             else None
         )
         nic = self.server.job.cluster.node.nic

@@ -81,7 +81,7 @@ class Job(Noun):
     def near_ranks(self) -> int:
         """Ranks of a sharding group that exchange with each other first: the secondary group, else those of one node if
         tensor parallelism is innermost."""
-        inside = max(1, self.cluster.node.domain // self.plan.tp)
+        inside = max(1, self.cluster.domain // self.plan.tp)
         return self.plan.secondary_group or math.gcd(self.shard_ranks, inside)
 
     @cached_property

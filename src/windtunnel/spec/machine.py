@@ -375,6 +375,18 @@ class Cluster(Noun):
         return self.node.gpu
 
     @property
+    def domain(self) -> int:
+        """GPUs of a job in one scale-up domain. Schedulers fill domains evenly (Slurm's `--segment`): 256 GPUs take 64 of the 72 of
+        four NVL72, and no group of 64 ranks straddles. The last domain is part-filled where nothing near divides the GPUs."""
+        whole, node = self.node.domain, self.node.gpus
+        if self.gpus > whole > node and self.gpus % whole:
+            least = -(-self.gpus // whole)
+            for domains in range(least, least + least // 4 + 1):
+                if self.gpus % (domains * node) == 0:
+                    return self.gpus // domains
+        return whole
+
+    @property
     def gpus_of_node(self) -> int:
         """GPUs of one node that are in use."""
         return min(self.node.gpus, self.gpus)

@@ -124,7 +124,7 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     many = nodes if nodes is not None else -(-cluster.gpus // node.gpus)
     if many < 1:
         raise SpecError("nodes", nodes, "at least one node")
-    inside = Inside.of(node)
+    inside = Inside.of(node, cluster.domain)
     columns = Columns()
     servers = add_servers(columns, inside, many)
     trays = max(1, inside.domain // inside.gpus)

@@ -53,14 +53,15 @@ class Inside:
     cpu_rate: float
 
     @classmethod
-    def of(cls, node: Node) -> Inside:
-        """The numbers of a catalogue node."""
+    def of(cls, node: Node, domain: int | None = None) -> Inside:
+        """The numbers of a catalogue node; `domain`: GPUs that a job takes of a scale-up domain beyond the node."""
         scale = node.scale_up
+        size = domain if domain is not None and scale.size > node.gpus else scale.size
         pcie = nearest_pcie(node.pcie_gen).peer
         if scale.kind == "pcie":
             pcie = min(pcie, scale.bandwidth)
         nics = node.nic.count if node.nic else 0
-        return cls(node.gpus, scale.size, scale.kind, scale.bandwidth, scale.links, nics, pcie, CPU_RATE[node.cpu_vendor])
+        return cls(node.gpus, size, scale.kind, scale.bandwidth, scale.links, nics, pcie, CPU_RATE[node.cpu_vendor])
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
     if group.nodes > 1:
         if node.nic is None:
             raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
-        servers = node.domain / node.gpus
+        servers = cluster.domain / node.gpus
         devices, rate = node.ways_out
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
         line, nics = _line(devices, rate, servers, group)
@@ -154,7 +154,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         nvls,
         fabric.in_network_reduction,
         node.cpu_vendor == "amd",
-        node.domain // node.gpus,
+        cluster.domain // node.gpus,
         scale.bandwidth / scale.links if scale.links > 1 else None,
         better,
         beyond,

@@ -260,7 +260,7 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
         job.shard_ranks,
         tuple(plan.placement),
         cluster.gpus,
-        cluster.node.domain,
+        cluster.domain,
         cluster.node.gpus,
         levels.leaf_nodes,
         levels.pod_nodes,
@@ -275,7 +275,7 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
     """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
     if cluster.fabric.is_grid:
         return flat_grid_group(cluster, gpus)
-    domain = cluster.node.domain
+    domain = cluster.domain
     here = min(gpus, domain, per_node or domain)
     if gpus < 1 or here < 1:
         raise SpecError("gpus", gpus, "at least 1")
@@ -291,7 +291,7 @@ def shape_of(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
     if cluster.fabric.is_grid:
         return shape_on_grid(cluster, rows, pair)
     levels, node = levels_of(cluster), cluster.node
-    return _describe(rows, None, node.domain, node.gpus, levels.leaf_nodes, levels.pod_nodes, pair)
+    return _describe(rows, None, cluster.domain, node.gpus, levels.leaf_nodes, levels.pod_nodes, pair)
 
 
 @lru_cache(maxsize=4096)

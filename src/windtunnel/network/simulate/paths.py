@@ -133,7 +133,7 @@ def place_ranks(cluster: Cluster, group: Group) -> PlacedRanks:
 @lru_cache(maxsize=8)
 def _links(key: ClusterKey, count: int, here: int) -> PlacedRanks:
     cluster = key.cluster
-    domain = cluster.node.domain
+    domain = cluster.domain
     ranks = (np.arange(count) // here) * domain + np.arange(count) % here
     placed = cluster_graph(cluster, int(ranks[-1]) // cluster.node.gpus + 1)
     ends = placed.endpoint[ranks].astype(np.int32)

@@ -79,8 +79,8 @@ def _least_nodes(tenants: Sequence[Tenant]) -> int:
     """Nodes with room for all jobs: of several jobs, whole scale-up domains for each."""
     if len(tenants) == 1:
         return tenants[0].needs
-    node = tenants[0].cluster.node
-    together = max(1, node.domain // node.gpus)
+    cluster = tenants[0].cluster
+    together = max(1, cluster.domain // cluster.node.gpus)
     return sum(-(-one.needs // together) * together for one in tenants)
 
 
@@ -110,7 +110,7 @@ def _check_free(tenants: Sequence[Tenant], at: int, wanted: Int32s, owner: Int64
 
 def _check_whole(tenant: Tenant, gpus: Int32s) -> None:
     """Raises SpecError if ranks of one scale-up domain would run in several."""
-    domain = tenant.cluster.node.domain
+    domain = tenant.cluster.domain
     for first in range(0, len(gpus), domain):
         if len(np.unique(gpus[first : first + domain] // domain)) > 1:
             raise SpecError(
@@ -178,7 +178,7 @@ def _choose(tenant: Tenant, owner: Int64s) -> Int32s:
     except SpecError as error:
         raise SpecError(FIELD, text, error.allowed) from None
     order = order[owner[order] < 0]
-    together = max(1, node.domain // node.gpus)
+    together = max(1, tenant.cluster.domain // node.gpus)
     room: dict[int, list[int]] = {}
     for one in order.tolist():
         room.setdefault(one // together, []).append(one)

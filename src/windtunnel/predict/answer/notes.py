@@ -63,6 +63,11 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
             "waits for its slowest GPU."
         )
+    if (taken := job.cluster.domain) < job.cluster.node.domain < job.cluster.gpus:
+        notes.append(
+            f"The job takes {taken} GPUs of each scale-up domain of {job.cluster.node.domain}, as a scheduler does that fills "
+            "domains evenly (Slurm's --segment)."
+        )
     if job.cluster.placement is not None and network == CLOSED:
         notes.append("--network closed does not read cluster.placement: nodes count from the first on. --network flow does.")
     unread = unread_fields(job.cluster.fabric, network)
@@ -117,7 +122,7 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     loading = loading_of(job)
     if loading is not None and not loading.fits:
         notes.append(loading.says[-1])
-    domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
+    domain, span = job.cluster.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:
         notes.append(
             f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "

@@ -131,7 +131,7 @@ def network_of(cluster: Cluster) -> NetworkParts:
     links a NIC; oversubscription thins all but the first. The transceiver at the NIC counts with the node.
     """
     node, fabric = cluster.node, cluster.fabric
-    if cluster.gpus <= node.domain or node.nic is None or fabric.kind == "none":
+    if cluster.gpus <= cluster.domain or node.nic is None or fabric.kind == "none":
         return NetworkParts(0, 0.0, 0.0, 0.0)
     nodes = cluster.gpus / node.gpus
     nics = nodes * node.nic.count

@@ -30,4 +30,4 @@ def cuts(row: TrainingRow, model: Model, cluster: Cluster) -> list[tuple[int, in
 
 def spread(model: Model, cluster: Cluster, ranks: int) -> int:
     """Expert parallelism over a scale-up domain, as far as experts and ranks divide."""
-    return max(ep for ep in (1, 2, 4, 8, 16, 32, 64) if ep <= cluster.node.domain and (model.experts or 1) % ep == ranks % ep == 0)
+    return max(ep for ep in (1, 2, 4, 8, 16, 32, 64) if ep <= cluster.domain and (model.experts or 1) % ep == ranks % ep == 0)

@@ -215,7 +215,7 @@ class _Candidates:
             "seq": row.seq,
             "sequence_parallel": _sequence_parallel(row, tp, first, assumed),
         }
-        plan |= _sharding(row, dp * cp, cluster.node.domain // tp, first, assumed)
+        plan |= _sharding(row, dp * cp, cluster.domain // tp, first, assumed)
         context["fully_sharded"] = plan["sharding"] in ("fsdp", "hsdp")
         habits = FrameworkHabits(**publications.habits_for(context))
         if habits.schedule is not None:

@@ -211,7 +211,7 @@ def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model,
         "linear_bias": model.linear_bias,
         "router_groups": model.router_groups,
         "overlappable": overlappable,
-        "beyond_domain": overlappable and vpp > 1 and ep > cluster.node.domain,
+        "beyond_domain": overlappable and vpp > 1 and ep > cluster.domain,
     }
 
 

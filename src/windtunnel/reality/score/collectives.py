@@ -70,7 +70,7 @@ def call_of(row: CollectiveRow) -> ScoredCall | Skipped:
     if _ring_only(row):
         scale_up = cluster.node.scale_up.model_copy(update={"in_switch_reduction": False})
         cluster = cluster.model_copy(update={"node": cluster.node.model_copy(update={"scale_up": scale_up})})
-    servers = max(1, cluster.node.domain // cluster.node.gpus)
+    servers = max(1, cluster.domain // cluster.node.gpus)
     return ScoredCall(cluster, comm, float(row.bytes), row.gpus, min(row.gpus, per_node * servers))
 
 

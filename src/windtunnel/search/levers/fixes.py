@@ -266,7 +266,7 @@ def _layouts(job: Job) -> list[Change]:
 
 def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
     """(relative time by a rule of thumb, identity of the layout, the change) for layouts of the same model, batch and GPUs."""
-    plan, model, gpus, domain = job.plan, job.model, job.cluster.gpus, job.cluster.node.domain
+    plan, model, gpus, domain = job.plan, job.model, job.cluster.gpus, job.cluster.domain
     sharding = "zero1" if plan.sharding == "none" and gpus > 1 else str(plan.sharding)
     recomputes = list(dict.fromkeys(("none", str(plan.recompute), "selective", "full")))
     losses = [job.runtime.cross_entropy] + (["chunked"] if job.runtime.cross_entropy not in ("chunked", "linear") else [])
@@ -305,7 +305,7 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
 
 def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
     """Relative time of a step, to order layouts: bubble, calls inside layers, calls that leave a scale-up domain."""
-    plan, domain = job.plan, job.cluster.node.domain
+    plan, domain = job.plan, job.cluster.domain
     dp = job.cluster.gpus // (tp * cp * pp)
     bubble = 1.0 + (pp - 1) * plan.micro_batch * dp / plan.global_batch
     calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)

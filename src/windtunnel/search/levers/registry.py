@@ -66,7 +66,7 @@ def _reduce(job: Job) -> Iterator[Change]:
 def _gather(job: Job) -> Iterator[Change]:
     if not job.runtime.overlap_param_gather:
         yield Change.of(runtime__overlap_param_gather=True)
-    domain = job.cluster.node.domain
+    domain = job.cluster.domain
     if job.plan.sharding in ("fsdp", "zero3") and 1 < domain < job.dp:
         yield Change.of(plan__sharding="hsdp", plan__shard_group=domain)
     if job.plan.sharding in ("fsdp", "zero3", "hsdp") and job.runtime.reshard_after_forward:

@@ -26,7 +26,7 @@ def check_unequal(job: Job, unequal: Unequal) -> None:
     for at, mixed in enumerate(unequal.mixed):
         _check_mixed(job, mixed, f"unequal.mixed[{at}]")
     for at, link in enumerate(unequal.links):
-        if job.cluster.gpus <= job.cluster.node.domain:
+        if job.cluster.gpus <= job.cluster.domain:
             raise PlanError(f"unequal.links[{at}]", link.rate, "a job of more than one scale-up domain: this one uses no NIC")
         if link.rate == 1.0:
             raise PlanError(f"unequal.links[{at}].rate", link.rate, "a rate below 1")

@@ -68,7 +68,7 @@ def copies_of(job: Job) -> float:
     """Mean number of copies of a token that DeepEP sends over the slowest link: one per rank, or one per scale-up domain across
     them."""
     model, plan = job.model, job.plan
-    domains = math.ceil(plan.ep * plan.etp / job.cluster.node.domain)
+    domains = math.ceil(plan.ep * plan.etp / job.cluster.domain)
     places = domains if domains > 1 else plan.ep
     part = model.router_top_groups / model.router_groups
     return distinct(max(1.0, places * part), (model.experts or 1) * part, model.top_k)
