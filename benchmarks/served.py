@@ -203,7 +203,9 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         updated = model == "minimax-m2" and later
         twice = 2 * int(row["isl"]) if updated else None
         wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
-        return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
+        graphs = "2048+" if wide else None  # max-cudagraph-capture-size
+        plain = model == "minimax-m2" and row["backend_version"].startswith("0.17")  # neither FlashInfer's nor DeepGEMM's experts
+        return Launch("fp8" if narrow else "bf16", 1, twice, graphs=graphs, experts="triton" if plain else None)
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
