@@ -20,9 +20,10 @@ what is published of how many are kept. A measured token that takes less than it
 
 `--carried` predicts each row as if no GPU of its architecture had been measured.
 `--record FILE` writes the errors by kind of server, from which answers take theirs (`catalog/served_accuracy.toml`); servers that
-`is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of `--every 8:2,37,41 --scored 43`
-(every 8th row from number 2 on, with every 37th and 41st, without every 43rd), and of `--mode disagg --most 256 --each 3`. Without
-it, the script says how many rows that the record leaves out lie inside what answers state.
+`is_held_out` picks take no part in it, nor do rows of `--scored`. The catalogue's lines are of
+`--every 8:2,8:5,8:7,37,41 --scored 43` (every 8th row from numbers 2, 5 and 7 on, with every 37th and 41st, without every 43rd),
+and of `--mode disagg --most 256 --each 3`. Without it, the script says how many rows that the record leaves out lie inside what
+answers state.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
-    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`', the kernel of its experts."""
+    requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`', the kernel of its experts, the share of GPU
+    memory that it may use."""
 
     kv: str = "bf16"
     polls: int = 1
@@ -164,6 +166,7 @@ class Launch:
     drafts: str = ""
     graphs: str | None = None
     experts: str | None = None
+    memory: float | None = None
 
 
 @cache
@@ -184,6 +187,7 @@ def times_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
             step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
             graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
+            memory=launch.memory,
         )
     )  # fmt: skip
 
@@ -203,7 +207,10 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         updated = model == "minimax-m2" and later
         twice = 2 * int(row["isl"]) if updated else None
         wide = updated or (model == "gpt-oss-120b" and row["backend_version"])
-        return Launch("fp8" if narrow else "bf16", 1, twice, graphs="2048+" if wide else None)  # max-cudagraph-capture-size
+        graphs = "2048+" if wide else None  # max-cudagraph-capture-size
+        first = model == "minimax-m2" and row["backend_version"].startswith("0.17")
+        experts, memory = ("triton", 0.95) if first else (None, None)  # neither FlashInfer's nor DeepGEMM's
+        return Launch("fp8" if narrow else "bf16", 1, twice, graphs=graphs, experts=experts, memory=memory)
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
@@ -255,7 +262,10 @@ def sglang_launch(row: dict[str, str], model: str, weights: str, kv: str, users:
         running = users
     elif row["system"] == "b300_sxm" and weights == "fp8_block" and row["backend_version"].startswith("0.5.10"):
         polls, chunk, running = 10, 16384, users
-    return Launch(kv, polls, chunk, running, drafts)
+    memory = 0.82 if weights == "bf16" else 0.8
+    if model == "deepseek-v3":
+        memory = 0.85 if weights == "nvfp4" else 0.95 if row["tp_size"] == "4" else 0.82
+    return Launch(kv, polls, chunk, running, drafts, memory=memory)
 
 
 def drafted(row: dict[str, str], model: str, plan: ServePlan) -> str:
@@ -424,8 +434,11 @@ def record_of(rows: list[ServedRow], spreads: FirstSpreads) -> dict[ServerKind, 
     groups: dict[ServerKind, list[ServedRow]] = {}
     for one in rows:
         if one.kind is not None and not one.is_held_out:
-            for kind in dict.fromkeys(kinds_around(one.kind)):
-                groups.setdefault(kind, []).append(one)
+            kinds = dict.fromkeys(kinds_around(one.kind))
+            nearest = next(iter(kinds))
+            for kind in kinds:
+                if (kind.drafts, kind.start) == (nearest.drafts, nearest.start):
+                    groups.setdefault(kind, []).append(one)
     found = {}
     for kind, group in sorted(groups.items(), key=lambda entry: tuple(vars(entry[0]).values())):
         servers = len({one.server for one in group})
@@ -445,7 +458,8 @@ def show_inside(rows: list[ServedRow]) -> None:
         if one.kind is not None and one.is_held_out:
             users = users_of(one.row)
             load = "below 16 users" if users < 16 else "16 to 64 users" if users <= 64 else "above 64 users"
-            for name in (one.kind.engine, one.kind.trained, one.kind.gpu, load, "all"):
+            alike = (f"drafts {one.kind.drafts}", f"{one.kind.start} start")
+            for name in (one.kind.engine, one.kind.trained, one.kind.gpu, *alike, load, "all"):
                 groups.setdefault(name, []).append(one)
     print(f"\n{'rows that the record leaves out, inside ±':42} rows  " + "  ".join(FIGURES) + "  %")
     for group, held in sorted(groups.items()):

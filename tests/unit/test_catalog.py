@@ -125,6 +125,20 @@ PUBLISHED = {
     # parameters of transformers' Gemma4ForCausalLM with these sizes (5.23.0)
     "gemma4-31b": 30.697,
     "gemma4-26b-a4b": 25.233,
+    # figures of model cards: Mistral Large 3 less its vision encoder of 2.5, Step 3.5 with embedding and head; Muse Glimmer 29.6
+    # less its encoder of 1.85 (50 layers of 1,536)
+    "gemma4-12b": 11.9,
+    "devstral-2-123b": 123.0,
+    "mistral-small-4-119b": 119.0,
+    "mistral-large-3-675b": 673.0,
+    "step-3.5-flash": 196.81,
+    "laguna-xs": 33.4,
+    "hy3-295b-a21b": 295.0,
+    "muse-glimmer-30b": 27.75,
+    "trinity-nano": 6.12,
+    "trinity-mini": 26.12,
+    "trinity-large": 398.6,
+    "mimo-v2.5-pro": 1020.0,
     # sizes of the released weights: Nemotron-H (arXiv 2504.03624), Nemotron 3, Qwen3-Next, Kimi Linear, without further tokens
     "nemotron-h-8b": 8.101,
     "nemotron-h-47b": 46.79,
@@ -164,8 +178,12 @@ def parameters(model: Model) -> int:
     """Weights, biases and norms of a decoder, counted from the block diagram (independently of `workload`)."""
     h, f, queries, keys = model.hidden, model.ffn, model.q_heads_dim, model.groups * model.dim_per_head
     wide = model.global_head_dim or model.dim_per_head  # of layers without the window
-    far = h * wide * (2 * model.heads + (model.global_kv_heads or model.groups) * (1 if model.global_shared_kv else 2))
-    apart = model.global_head_dim is not None
+    far = (
+        h
+        * wide
+        * (2 * (model.global_heads or model.heads) + (model.global_kv_heads or model.groups) * (1 if model.global_shared_kv else 2))
+    )
+    apart = model.global_head_dim is not None or model.global_heads is not None
     norm = h * (2 if model.norm == "layernorm" else 1)
     attention = h * (queries * (2 if model.attention_gate else 1) + 2 * keys) + queries * h
     if model.kv_lora_rank:
@@ -291,6 +309,8 @@ def test_both_counts_are_within_half_a_percent_of_the_published_size(name: str) 
         ("gemma4-26b-a4b", 3.8),
         ("nemotron-3-nano-30b-a3b", 3.6),
         ("nemotron-3-super-120b-a12b", 12.7),
+        ("trinity-large", 13.4),
+        ("mimo-v2.5-pro", 41.9),
     ],
 )
 def test_active_parameters_are_those_printed(name: str, billions: float) -> None:

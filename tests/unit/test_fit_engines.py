@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,28 @@ def test_experts_of_releases_are_joined_and_the_quickest_kernel_is_taken(tmp_pat
     ):
         table = join_experts(releases, quickest).table
         assert list(zip(table["kernel"].to_pylist(), (1e3 * np.array(table["seconds"])).round(6), strict=True)) == taken
+
+
+def test_an_earlier_kernel_is_of_the_table_that_has_most_of_it(tmp_path: Path) -> None:
+    one = {
+        **COMMON, "op_name": "moe", "moe_dtype": "fp8_block", "hidden_size": 7168, "inter_size": 2048, "topk": 8,
+        "num_experts": 256, "moe_tp_size": 1, "moe_ep_size": 8, "distribution": "balanced", "device": "NVIDIA B200",
+    }  # fmt: skip
+    counts = {"3.0": [("new", 9)], "2.0": [("vllm_fused_moe", 3)], "1.0": [("vllm_fused_moe", 5), ("new", 2)]}
+    for version, kernels in counts.items():
+        made = [
+            {**one, "num_tokens": 2**k, "kernel_source": name, "latency": 0.1 * float(version) + 0.01 * k}
+            for name, count in kernels
+            for k in range(count)
+        ]
+        path = tmp_path / "b200_sxm" / "moe" / "vllm" / version / "moe_perf.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(made), path)
+    data = [found.data for found in wt.read_measured(tmp_path, release="all").engines if found.data is not None]
+    fitter = EngineFitter(DEV, "blackwell", [], least=5, older=data)
+    rows = fitter._earlier_rows("fp8_block", "vllm_fused_moe")
+    assert rows is not None and len(rows) == 5 and np.allclose(rows.seconds.min(), 1e-4)
+    assert replace(fitter, least=6)._earlier_rows("fp8_block", "vllm_fused_moe") is None
 
 
 def test_curves_are_scored_on_rows_of_any_gpu(tmp_path: Path) -> None:

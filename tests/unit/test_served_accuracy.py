@@ -15,6 +15,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,8 +31,11 @@ from windtunnel.predict.published import AT_MOST
 from windtunnel.rl.answer import steps_like
 from windtunnel.rl.mode import MODES
 from windtunnel.rl.sheet import step_sheet
+from windtunnel.serving import ServePlan, serve, server_of
 from windtunnel.serving.front_sheet import front_sheet
+from windtunnel.serving.load import drawn_load
 from windtunnel.serving.published import (
+    CARRIED,
     FIGURES,
     UNLIKE,
     FigureErrors,
@@ -43,11 +47,13 @@ from windtunnel.serving.published import (
     errors_of_figure,
     first_widening,
     fit_spreads,
+    kinds_around,
     record_text,
     servers_like,
 )
 from windtunnel.serving.sheet import server_sheet
 from windtunnel.sheet.numbers import count_words
+from windtunnel.spec import load_model
 
 ROWS = Path(__file__).with_name("served_rows.csv")
 STEP = {
@@ -155,6 +161,33 @@ def test_the_nearest_servers_speak_and_sides_never_stand_in_for_each_other() -> 
     assert unknown is not None and unknown.kind == ServerKind("", measured.engine, measured.trained, "together")
     together = {kind: line for kind, line in table.items() if kind.sides == "together"}
     assert servers_like(ServerKind("", "", "dense", "apart"), together) is None
+
+
+def test_drafting_and_cold_servers_have_errors_of_their_own() -> None:
+    """Both fall back on plain ones, cold ones on no other engine's cold ones; carried kernels outweigh both."""
+    plain = ServerKind("NVIDIA B200 SXM 180 GB", "sglang", "experts", "together")
+    drafting, cold, carried = replace(plain, drafts="some"), replace(plain, start="cold"), replace(plain, gpu=CARRIED)
+    ordered = kinds_around(plain)
+    assert kinds_around(drafting) == (*(replace(one, drafts="some") for one in ordered), *ordered)
+    first = [replace(one, start="cold") for one in ordered if one.engine]
+    assert kinds_around(cold) == (*first, *ordered)
+    assert kinds_around(replace(carried, drafts="some", start="cold")) == kinds_around(carried)
+    table = catalogue_servers()
+    stated = [servers_like(kind, table) for kind in (plain, cold, drafting)]
+    errors = [line.figures["tpot"].error for line in stated if line is not None]
+    assert errors == sorted(errors) and len({line.kind for line in stated if line is not None}) == 3
+
+
+def test_an_answer_s_kind_says_whether_it_drafts_and_starts_cold() -> None:
+    """SGLang compiles kernels for its first requests; by the record vLLM does not."""
+    size: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 8, "concurrency": 2}
+    speculate = "eagle,drafts=2,accepted=2"
+    assert wt.serve_predict("llama3.1-8b", "h100-ib", speculate=speculate, **size).kind.drafts == "some"
+    for engine, start in (("sglang", "cold"), ("vllm", "warm")):
+        server = server_of(load_model("llama3.1-8b"), "h100-ib", 1, engine, ServePlan())
+        for cold, said in ((True, start), (False, "warm")):
+            answer = serve(server, replace(drawn_load(64, 8, concurrency=2, requests=4), cold=cold))
+            assert (answer.kind.drafts, answer.kind.start) == ("none", said)
 
 
 def test_answers_say_their_errors_everywhere() -> None:

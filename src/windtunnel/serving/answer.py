@@ -13,7 +13,16 @@ from windtunnel.base.arrays import Floats
 from windtunnel.compute.engines.file import DEFAULT, is_carried, is_unmeasured
 from windtunnel.predict.answer.silicon import silicon_of
 from windtunnel.serving.lane import PassRecord
-from windtunnel.serving.published import CARRIED, FigureErrors, FirstToken, PublishedServers, ServerKind, servers_like
+from windtunnel.serving.published import (
+    CARRIED,
+    COMPILING,
+    FigureErrors,
+    FirstToken,
+    PublishedServers,
+    ServerKind,
+    catalogue_spreads,
+    servers_like,
+)
 from windtunnel.serving.records import RequestRecords
 from windtunnel.serving.room import CacheRoom
 from windtunnel.serving.server import ServePlan, Server
@@ -166,7 +175,7 @@ class Served:
     @cached_property
     def kind(self) -> ServerKind:
         """What published servers have to be to be like this one."""
-        return server_kind(self.server, self.prefill is not None)
+        return server_kind(self.server, self.prefill is not None, self.first is not None and self.first.cold > 0.0)
 
     @cached_property
     def published_servers(self) -> PublishedServers | None:
@@ -277,11 +286,14 @@ class Served:
         }  # fmt: skip
 
 
-def server_kind(server: Server, apart: bool) -> ServerKind:
-    """What published servers have to be to be like `server`; `apart`: prompts have copies of their own."""
+def server_kind(server: Server, apart: bool, cold: bool = False) -> ServerKind:
+    """What published servers have to be to be like `server`; `apart`: prompts have copies of their own; `cold`: it ran nothing
+    before the load."""
+    compiles = cold and catalogue_spreads().cold.get(server.engine.name, 0.0) >= COMPILING
     gpu = server.job.cluster.gpu
     name, trained = CARRIED if is_unmeasured(gpu) else gpu.name, "experts" if server.model.experts else "dense"
-    return ServerKind(name, server.engine.name, trained, "apart" if apart else "together")
+    drafts = "none" if server.speculation is None else "some"
+    return ServerKind(name, server.engine.name, trained, "apart" if apart else "together", drafts, "cold" if compiles else "warm")
 
 
 def _speculation(stated: Speculation, accepted: float | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of D
 over the operators of a layer here these are 51, 52, 48 and 83 us."""
 
 
-EXPERT_KERNELS = ("cutlass", "deepgemm")
+EXPERT_KERNELS = ("cutlass", "deepgemm", "triton")
 """Kernels of fused experts that a server may state; a GPU on which they were not timed runs the quickest."""
 
 
@@ -211,7 +211,7 @@ class EngineSettings:
         limits = rules.without_cuts(limits) if self.whole_prompts else limits
         if self.expert_kernel not in (None, *EXPERT_KERNELS):
             raise SpecError("expert_kernel", self.expert_kernel, ", ".join(EXPERT_KERNELS))
-        limits = replace(limits, expert_kernel=self.expert_kernel or "")
+        limits = limits if self.expert_kernel is None else replace(limits, expert_kernel=self.expert_kernel)
         check_limits(limits)
         return limits
 

@@ -110,7 +110,9 @@ class ServeOptions:
     whole_prompts: bool = option("No prompt is cut (TensorRT-LLM without enable_chunked_prefill).", False)
     release: str | None = option("Release of the engine, such as 0.11.0; default: a recent one.", None)
     expert_kernel: str | None = option(
-        "Kernel of fused experts, as TensorRT-LLM's moe_config states it; default: the quickest.", None, choices=EXPERT_KERNELS
+        "Kernel of fused experts, as TensorRT-LLM's moe_config or vLLM states it; default: the quickest.",
+        None,
+        choices=EXPERT_KERNELS,
     )
     prefill: str | None = option("Prompts have copies of their own beside --gpus, which decode.", None, metavar="gpus=N,tp=N")
     experts: str | None = option(

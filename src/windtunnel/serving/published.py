@@ -34,19 +34,26 @@ UNLIKE = 35.0
 took 1.1 to 1.3 times as long as predicted in seven loads of MI300X), a group of ranks over NICs (0.8 to 1.4 in four of five
 reports), more users than any server of the record had (0.7 to 1.3 with a thousand requests at once)."""
 
+COMPILING = 1.0
+"""Seconds that first requests of a cold server wait at least, by the record, if its engine's cold servers have lines of their own:
+while kernels are compiled, requests that run get no tokens either."""
+
 FIGURES = ("ttft", "tpot", "throughput")
 """Figures with errors of their own: seconds to the first token, for each further one, and output tokens a second."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """What makes servers alike: `trained` is dense or experts, `sides` together, or apart where prompts have copies of their own.
-    An empty field stands for any value."""
+    """What makes servers alike: `trained` is dense or experts, `sides` together, or apart where prompts have copies of their own,
+    `drafts` none or some, `start` warm, or cold where the load's first requests find a server that ran nothing before, of an engine
+    that compiles kernels then (COMPILING). An empty field stands for any value."""
 
     gpu: str
     engine: str
     trained: str
     sides: str
+    drafts: str = "none"
+    start: str = "warm"
 
 
 @dataclass(frozen=True)
@@ -223,12 +230,21 @@ def first_widening(spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: 
 
 
 def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:
-    """`kind`, and the wider ones that stand in for it, the nearest first. Sides always agree."""
+    """`kind`, and the wider ones that stand in for it, the nearest first. Sides always agree. Servers that draft are nearer to each
+    other than to those of the same GPU and engine that do not, cold ones of an engine to each other than to warm ones; carried
+    kernels outweigh both."""
     gpu, engine, trained, sides = kind.gpu, kind.engine, kind.trained, kind.sides
     ordered = [(gpu, engine, trained), ("", engine, trained), (gpu, "", trained), ("", "", trained), ("", engine, ""), ("", "", "")]
     if gpu == CARRIED:  # rather other engines and models than measured GPUs
         ordered = [(gpu, engine, trained), (gpu, "", trained), (gpu, "", ""), *ordered]
-    return tuple(ServerKind(*one, sides) for one in ordered)
+    plain = gpu == CARRIED
+    return tuple(
+        ServerKind(*one, sides, drafts, start)
+        for drafts in dict.fromkeys(("none",) if plain else (kind.drafts, "none"))
+        for start in dict.fromkeys(("warm",) if plain else (kind.start, "warm"))
+        for one in ordered
+        if one[1] or start == "warm"  # another engine compiles others
+    )
 
 
 def servers_like(kind: ServerKind, record: Mapping[ServerKind, PublishedServers] | None = None) -> PublishedServers | None:
@@ -248,7 +264,7 @@ def catalogue_servers() -> Mapping[ServerKind, PublishedServers]:
     """The catalogue's lines by what they are of."""
     found = {}
     for entry in read_table(ROOT / "served_accuracy.toml")["servers"]:
-        kind = ServerKind(*(entry[name] for name in ("gpu", "engine", "trained", "sides")))
+        kind = ServerKind(*(entry[name] for name in ("gpu", "engine", "trained", "sides", "drafts", "start")))
         figures = {name: FigureErrors.of_table(entry[name]) for name in FIGURES}
         found[kind] = PublishedServers(kind, entry["rows"], entry["servers"], figures, entry["users"], entry["widen"])
     return found

@@ -359,6 +359,10 @@ def server_record(answer: Served) -> list[str]:
         which = Sentence("{models} on {engine}, none like it on {gpu}", models=which, engine=kind.engine, gpu=wanted.gpu)
     else:
         which = Sentence("{models}, other engines and GPUs", models=which)
+    if kind.drafts == "some":
+        which = Sentence("{models}, drafting tokens", models=which)
+    if kind.start == "cold":
+        which = Sentence("{models}, just started", models=which)
     errors = [Sentence("{what} {error} %", what=Sentence(_NAMES[name]), error=f"{figure.median_pct:.0f}")
               for name, figure in found.figures.items()]  # fmt: skip
     said: list[str] = [

@@ -100,12 +100,16 @@ def _check_widths(job: Job) -> None:
     model, plan = job.model, job.plan
     if model.head_dim is None and model.hidden % model.heads:
         raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
+    far = {} if model.global_heads is None else {"global_heads": model.global_heads}
     for field, groups in _key_heads(model).items():
         if model.heads % groups:
             raise PlanError(field, groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
+    for number in far.values():
+        if number % (groups := model.global_kv_heads or model.groups):
+            raise PlanError("model.global_heads", number, f"a multiple of their key/value heads = {groups}")
     inner = {"ffn": model.ffn} if any(kind.feed == "dense" for kind in model.kinds) else {}
     shared = {"shared_ffn": model.shared_ffn} if model.experts and model.shared_ffn else {}
-    for what, number in {"heads": model.heads, **inner, **shared}.items():
+    for what, number in {"heads": model.heads, **far, **inner, **shared}.items():
         if number % plan.tp:
             raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
     for field, groups in _key_heads(model).items() if not model.latent else ():

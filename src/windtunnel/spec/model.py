@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from functools import cached_property
 from itertools import chain, cycle, islice
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -249,6 +249,9 @@ class Model(Noun):
     index_heads: PositiveInt = Field(64, description="sparse attention: heads of the indexer; all read one key for a token")
     index_dim: PositiveInt = Field(128, description="sparse attention: width of a head of the indexer")
     index_pool: PositiveInt = Field(1, description="sparse attention: tokens that share a key of the indexer (GLM-5.3-Flash: 4)")
+    global_heads: PositiveInt | None = Field(
+        None, description="query heads of attention layers without the window; default: heads (Step 3.5: 64 of 96)"
+    )
     global_kv_heads: PositiveInt | None = Field(
         None, description="key/value heads of attention layers without the window; default: kv_heads"
     )
@@ -450,10 +453,11 @@ class Model(Noun):
     @cached_property
     def _by_window(self) -> tuple[Model, Model] | None:
         """The model with the heads of layers without the window, and with those of the others; None if all have the same."""
-        if self.global_kv_heads is None and self.global_head_dim is None and not self.global_shared_kv:
+        plain: dict[str, Any] = {"global_heads": None, "global_kv_heads": None, "global_head_dim": None}
+        if all(getattr(self, field) is None for field in plain) and not self.global_shared_kv:
             return None  # not itself: what it keeps would hold it, and it could be neither compared nor pickled
-        plain = {"global_kv_heads": None, "global_head_dim": None}
-        wide = {"kv_heads": self.global_kv_heads or self.groups, "head_dim": self.global_head_dim or self.dim_per_head}
+        wide = {"heads": self.global_heads or self.heads, "kv_heads": self.global_kv_heads or self.groups}
+        wide["head_dim"] = self.global_head_dim or self.dim_per_head
         return self.model_copy(update=wide | plain), self.model_copy(update=plain | {"global_shared_kv": False})
 
     def seen_by(self, local: bool) -> Model:

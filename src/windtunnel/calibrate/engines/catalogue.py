@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.errors import UnknownName
 from windtunnel.calibrate.engines.columns import HELD, held_out
 from windtunnel.calibrate.engines.fit import LEAST, EngineFit, EngineFitter, statistics_of
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
@@ -97,22 +98,22 @@ def fit_engines(
     made = []
     for count, system in enumerate(systems):
         report(count / len(systems))
-        read = read_measured(folder, systems=[system])
-        made.append(fit_gpu(read))
+        made.append(fit_gpu(read_measured(folder, systems=[system]), older=_read_experts(folder, system)))
     return made
 
 
-def fit_gpu(read: MeasuredTables, names: Iterable[str] = tuple(ENGINES), source: str = SOURCE) -> GpuEngines:
-    """The engines of one system's tables."""
+def fit_gpu(
+    read: MeasuredTables, names: Iterable[str] = tuple(ENGINES), source: str = SOURCE, older: MeasuredTables | None = None
+) -> GpuEngines:
+    """The engines of one system's tables; `older`: its experts in all releases."""
     gpu = read.engines[0].gpu
     engines: dict[str, EngineFit] = {}
     for name in names:
         parts = [one for one in read.engines if one.engine == name]
-        newest = sorted(parts, key=lambda one: version_key(one.release), reverse=True)
-        data = [one.data for one in newest if one.data is not None]
-        whole = name in ENGINES
+        data, whole = _newest_first(parts), name in ENGINES
+        earlier = _newest_first([one for one in older.engines if one.engine == name]) if older is not None else []
         dev, least = engine_device(load_gpu(gpu)), LEAST if whole else LEAST_TUNED
-        fitter = EngineFitter(dev, load_gpu(gpu).architecture, data, least, whole)
+        fitter = EngineFitter(dev, load_gpu(gpu).architecture, data, least, whole, earlier)
         fitted = fitter.fit() if data else None
         if fitted is not None:
             reduced = _fit_reduce(parts, load_gpu(gpu).architecture, fitted)
@@ -122,6 +123,20 @@ def fit_gpu(read: MeasuredTables, names: Iterable[str] = tuple(ENGINES), source:
         for name in MARLIN_ENGINES & engines.keys():
             engines[name] = with_marlin(engines[name])
     return GpuEngines(gpu, _share_fastest(engines), source)
+
+
+def _read_experts(folder: str | Path | None, system: str) -> MeasuredTables | None:
+    """A system's tables of experts in all releases; None where the folder has none."""
+    try:
+        return read_measured(folder, systems=[system], families=["moe"], release="all")
+    except UnknownName:
+        return None
+
+
+def _newest_first(parts: list[MeasuredEngine]) -> list[Any]:
+    """Datasets of releases of an engine."""
+    newest = sorted(parts, key=lambda one: version_key(one.release), reverse=True)
+    return [one.data for one in newest if one.data is not None]
 
 
 def with_marlin(fitted: EngineFit) -> EngineFit:

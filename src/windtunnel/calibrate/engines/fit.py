@@ -53,6 +53,10 @@ SLOWEST_QUANTISING = 1.5
 1.04 to 1.14 times as long, vLLM's 2.3 to 3.2 on all six GPUs: its collector (aiconfigurator, collector/vllm/collect_gemm.py) runs
 layers outside of a compiled model, on weights that are all the same number, which draw less power: products then pass the peak."""
 
+EARLIER = {"vllm_fused_moe": "triton"}
+"""Experts' kernels that an engine ran by default before the quickest of its table, as older tables name them -> what a server says
+of it. vLLM's collector called `fused_experts`, which is Triton's, up to 0.19."""
+
 TILES = {
     "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
     "ada": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
@@ -121,13 +125,15 @@ class EngineFit:
 @dataclass
 class EngineFitter:
     """Fits the classes of one engine on one GPU. `data`: its releases, the newest first; `least`: rows that a class needs;
-    `whole`: tables of an engine, with attention, of which some wait for the host; else kernels that a tuner timed."""
+    `whole`: tables of an engine, with attention, of which some wait for the host; else kernels that a tuner timed; `older`: tables
+    of experts of all releases, the newest first, for kernels of EARLIER."""
 
     dev: Device
     architecture: str
     data: list[Any]
     least: int = LEAST
     whole: bool = True
+    older: list[Any] = field(default_factory=list)
     errors: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def fit(self) -> EngineFit | None:
@@ -255,7 +261,17 @@ class EngineFitter:
             if usual is not None and (quick is None or quick.kernel[0] != usual.kernel[0]):
                 name = str(usual.kernel[0]).rsplit("_", 1)[-1]
                 found.setdefault(name, {})[form] = self._fit_experts(f"experts {form} by {name}", form, usual)
+            for kernel, name in EARLIER.items():
+                rows = self._earlier_rows(form, kernel)
+                if rows is not None and (quick is None or quick.kernel[0] != kernel):
+                    found.setdefault(name, {})[form] = self._fit_experts(f"experts {form} by {name}", form, rows)
         return found
+
+    def _earlier_rows(self, form: str, kernel: str) -> EngineRows | None:
+        """Experts' rows of `kernel` in the table that has most of them, the newest of several; None if these are too few."""
+        parts = [rows.take(rows.kernel == kernel) for one in self.older if (rows := expert_rows(one, form)) is not None]
+        most = max(parts, key=len, default=None)
+        return most if most is not None and len(most) >= self.least else None
 
     def _experts(self, form: str) -> ExpertsCurve | None:
         rows = self._expert_rows(form, True)

@@ -143,6 +143,9 @@ class VllmEngine(InferenceEngine):
     profiles_graphs: ClassVar[tuple[int, ...]] = (0, 21)
     """Its profile run captures graphs and counts them by default from 0.21 on (pull request 30515; gpu_worker.py says so)."""
 
+    own_experts = (0, 15)
+    """Experts in 16 and 8 bits run FlashInfer's kernels by default from 0.15 on, Triton's before (pull request 33490)."""
+
     sampler = 40.0
     """Its profile run samples for all sequences: logits of 16 and of 32 bits, sorted values with their 64-bit places, the sort's
     own copies, probabilities and their sums. 1.26 GiB for the 256 x 128,256 of Llama 3 8B, with tp 1 and with tp 2, are 41 bytes a
@@ -158,9 +161,11 @@ class VllmEngine(InferenceEngine):
 
     def at_release(self, limits: ServeEngine, release: str) -> ServeEngine:
         """Releases of 2025 have an API server that takes twice as long for a token, too; before `profiles_graphs`, captured graphs
-        lie in what the cache leaves."""
+        lie in what the cache leaves; before `own_experts`, experts run Triton's kernels."""
         numbers = release_numbers(release)
-        older = replace(super().at_release(limits, release), counts_graphs=numbers >= self.profiles_graphs)
+        experts = "triton" if numbers < self.own_experts else limits.expert_kernel
+        older = super().at_release(limits, release)
+        older = replace(older, counts_graphs=numbers >= self.profiles_graphs, expert_kernel=experts)
         return replace(older, sent=SENT_BEFORE) if numbers < (0, 14) else older
 
     def rules(self, limits: ServeEngine) -> Vllm:

@@ -99,6 +99,7 @@ _OPTIONAL = {
     "models": (
         "kv_heads",
         "head_dim",
+        "global_heads",
         "global_kv_heads",
         "global_head_dim",
         "qkv_bias",

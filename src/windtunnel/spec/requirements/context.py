@@ -45,7 +45,8 @@ def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | Non
         )
     if swap == 1:
         return
-    wide = {} if model.global_kv_heads is None else {"global_kv_heads": model.global_kv_heads}
+    other = {"global_heads": model.global_heads, "global_kv_heads": model.global_kv_heads}
+    wide = {what: number for what, number in other.items() if number is not None}
     for what, number in {"heads": model.heads, **({} if model.latent else {"kv_heads": model.groups, **wide})}.items():
         own = max(1, number // plan.tp)
         if own % swap:
