@@ -79,9 +79,6 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list of faults that were injected", "the traces or dumps beside it", ""
     if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
         return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
-    for mark, what in table_beside(__file__)["memory"]:
-        if re.search(mark, text):
-            return what, "lines of PyTorch's `CUDA out of memory`", "`windtunnel memory JOB` says what a job of yours needs."
     for mark, what, wanted in table_beside(__file__)["shown"]:
         if re.search(mark, text[:4096], re.MULTILINE):
             return what, wanted, ""

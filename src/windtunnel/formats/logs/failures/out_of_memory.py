@@ -69,11 +69,16 @@ def parse_line(text: str) -> dict[str, Any] | None:
     sizes = {name: size for name, pattern in _FIELDS.items() if (size := _bytes(pattern.search(text))) is not None}
     if "asked" not in sizes:
         return None
-    rank, device = _RANK.search(text), _DEVICE.search(text)
-    number = next((int(one) for one in rank.groups() if one), None) if rank else None
+    device = _DEVICE.search(text)
     if "unallocated" not in sizes and {"reserved", "allocated"} <= sizes.keys():
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
-    return {"rank": number, "gpu": int(device[1]) if device else None, "setting": _setting(text), **sizes}
+    return {"rank": rank_before(text), "gpu": int(device[1]) if device else None, "setting": _setting(text), **sizes}
+
+
+def rank_before(text: str) -> int | None:
+    """The job's rank that a line names: of `[rank3]:`, `(rank 3)`, or a label of srun; None where it names none."""
+    rank = _RANK.search(text)
+    return next((int(one) for one in rank.groups() if one), None) if rank else None
 
 
 def _setting(text: str) -> str:
