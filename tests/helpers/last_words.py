@@ -49,7 +49,7 @@ OTHER_WORDS = [
         "asked to end (15)",
     ),
     (
-        "E0301 torch/distributed/elastic/multiprocessing/api.py:82] failed (exitcode: -9) local_rank: 3 (pid: 88) of binary: python",
+        "E0301 torch/distributed/elastic/multiprocessing/api.py] failed (exitcode: -9) local_rank: 3 (pid: 88) of binary: python",
         "local rank 3 (pid 88) ended with exit code -9",
     ),
     ("=>> PBS: job killed: walltime 3600 exceeded limit 3600", "PBS ended the job"),

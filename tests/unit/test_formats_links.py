@@ -162,3 +162,43 @@ def test_a_switch(tmp_path: Path) -> None:
     assert reading.format == "ibswinfo" and reading.facts["watts"] == 288 and reading.facts["switches"] == 1
     assert reading.facts["not_ok"] == ["log.txt: PSU1 DC power ERROR"]
     assert reading.facts["by_switch"]["0x08c0eb0300d9f672"]["PSU0 power (W)"] == 154
+
+
+HEALTH = {
+    "    ECC Errors\n        Volatile\n            SRAM Uncorrectable: 1\n        Aggregate\n            DRAM Uncorrectable: 0\n": [
+        "1 ECC errors that were not corrected since the last reset (SRAM Uncorrectable)"
+    ],
+    "Attached GPUs : 2\nGPU 00000000:10:1C.0\n    Remapped Rows\n        Pending : Yes\n        Remapping Failure Occurred : No\n"
+    "GPU 00000000:10:1D.0\n    Clocks Event Reasons\n        HW Slowdown : Active\n            HW Thermal Slowdown : Active\n": [
+        "GPU 00000000:10:1C.0: a row of memory is remapped",
+        "GPU 00000000:10:1D.0: its clock is lowered by hardware",
+        "GPU 00000000:10:1D.0: its clock is lowered by heat",
+    ],
+    "CA 'mlx5_0'\n\tNumber of ports: 1\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n"
+    "CA 'mlx5_7'\n\tPort 2:\n\t\tState: Down\n\t\tPhysical state: Polling\n": [
+        "NIC mlx5_7 port 2: the port is Down", "NIC mlx5_7 port 2: the port's link is Polling"
+    ],
+    "hca_id:\tmlx5_1\n\t\tport:\t1\n\t\t\tstate:\t\tPORT_DOWN (1)\n": ["NIC mlx5_1 port 1: the port is PORT_DOWN"],
+    "Infiniband device 'mlx5_3' port 1 status:\n\tstate:\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n": [],
+    "NIC statistics:\n     rx_discards_phy: 17\n     rx_prio3_pause: 0\n     rx_packets: 9\n": ["17 packets were dropped for want"],
+    "link mlx5_0/1 rx_write_requests 5 out_of_sequence 55 \nlink mlx5_1/1 rx_write_requests 1 out_of_sequence 0 \n": [
+        "NIC mlx5_0/1: 55 packets came out of order"
+    ],
+    "/sys/class/infiniband/mlx5_2/ports/1/hw_counters/local_ack_timeout_err:27\n": ["NIC mlx5_2/1: 27 requests had no answer"],
+    "| Diagnostic                | Result            |\n| Denylist                  | Pass              |\n"
+    "| PCIe                      | Fail - All        |\n| Warning                   | GPU 0's link 0    |\n"
+    "|                           | is down           |\n| Memory                    | Pass - All        |\n": [
+        "test PCIe failed (Fail - All: GPU 0's link 0 is down)"
+    ],
+    "GPU 0: NVIDIA H100 (UUID: a)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n": ["GPU 0: Link 1 of NVLink is not up"],
+    "| NVIDIA-SMI 550.90 | Driver |\n|   1  NVIDIA A100 80GB PCIe  Off |   00000000:02:00.0 Off |   3 |\n"
+    "| N/A   32C    P0  69W / 300W |  437MiB /  81920MiB |  100%  Default |\n": ["GPU 1 at 00000000:02:00.0: 3 ECC errors"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "faults"), HEALTH.items())
+def test_faults_of_a_node_are_told_by_their_part(text: str, faults: list[str], tmp_path: Path) -> None:
+    reading = read(tmp_path, text)
+    assert reading.format == "node-health" and len(reading.facts["faults"]) == len(faults)
+    assert all(told.startswith(fault) for told, fault in zip(reading.facts["faults"], faults, strict=True))
+    assert bool(faults) != ("tells of a fault; what a tool does not print" in reading.facts["hang"]["text"])

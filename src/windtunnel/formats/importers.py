@@ -82,6 +82,9 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nvidia-smi-dmon", "machines.hardware.smi_dmon", "watts, clocks and utilization over time: nvidia-smi dmon"),
     Importer("rocm-smi", "machines.hardware.rocm_smi", "watts, use and clocks of AMD's cards: rocm-smi --csv or --json"),
     Importer("dcgm", "machines.hardware.dcgm", "metrics of dcgm-exporter"),
+    Importer(
+        "node-health", "machines.hardware.health", "faults of a node: nvidia-smi -q, dcgmi diag, ibstat, ethtool -S, RDMA counters"
+    ),
     Importer("nccl-tuner", "machines.nccl.tuner", "tables of NCCL's example tuner, CSV"),
     Importer("nccl-tests", "machines.nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),
     Importer("osu", "machines.nccl.osu", "tables of the OSU micro-benchmarks"),

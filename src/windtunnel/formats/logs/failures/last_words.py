@@ -47,10 +47,10 @@ _MEGATRON = re.compile(r"\b(M[nx])(Rtt|Etpt)/Rnk: ([\d.]+)(?:ms|TF)/(\d{1,9})")
 _APART = 1.05
 """Ratio of the highest to the lowest throughput of a rank from which Megatron's report is of a straggler. Assumed."""
 _WORDS = (
-    "NVRM: Xid", "NVRM: The NVIDIA GPU", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :", "exitcode  :",
-    "error_file:", "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ", "collective state: ",
-    "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank", "missed FR dumps",
-    "traggler", "Etpt/Rnk", tracebacks.WORD,
+    "NVRM: Xid", "NVRM: The NVIDIA GPU", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :",
+    "exitcode  :", "error_file:", "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ",
+    "collective state: ", "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank",
+    "missed FR dumps", "traggler", "Etpt/Rnk", tracebacks.WORD,
 )  # fmt: skip
 _KINDS = (("alone", True), ("ends", False), ("blames", False), ("weak", False))
 """What a kind of words says of its lines, and the usual."""
