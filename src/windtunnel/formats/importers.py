@@ -96,6 +96,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer(
         "gpu-copies", "machines.microbench.copies", "rates of copies: bandwidthTest, superbench's gpu_copy and gpu_stream, STREAM"
     ),
+    Importer(
+        "collective-tables",
+        "machines.nccl.size_tables",
+        "collectives by size of other benchmarks: all_reduce_bench, oneCCL, IMB, HCCL, DeepSpeed's communication log",
+    ),
     Importer("nccl-debug", "machines.nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer("jobs", "machines.accounting", "tables of jobs: Slurm's sacct, LSF, published traces of clusters"),
     Importer("nodes", "machines.accounting.nodes", "lists of nodes with their GPUs, CSV"),
