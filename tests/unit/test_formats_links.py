@@ -202,3 +202,38 @@ def test_faults_of_a_node_are_told_by_their_part(text: str, faults: list[str], t
     assert reading.format == "node-health" and len(reading.facts["faults"]) == len(faults)
     assert all(told.startswith(fault) for told, fault in zip(reading.facts["faults"], faults, strict=True))
     assert bool(faults) != ("tells of a fault; what a tool does not print" in reading.facts["hang"]["text"])
+
+
+FIO_JSON = (
+    '{"fio version" : "fio-3.16", "jobs" : [{"jobname" : "a", "groupid" : 0, "write" : {"bw" : 5, "bw_bytes" : 2000000000, '
+    '"iops" : 10.5}}, {"jobname" : "b", "groupid" : 0, "write" : {"bw_bytes" : 1000000000, "iops" : 1}}]}'
+)
+STORAGE = {
+    "  write: IOPS=1706, BW=1706MiB/s (1789MB/s)(1725MiB/1011msec)\nRun status group 0 (all jobs):\n"
+    "  WRITE: bw=1706MiB/s (1789MB/s), 1706MiB/s-1706MiB/s, io=1725MiB, run=1011-1011msec\n": {"write": 1706 * 2**20},
+    "   READ: io=301308KB, aggrb=5021KB/s, minb=5021KB/s, mint=1msec\n": {"read": 5021 * 1024},
+    "Max Write: 20170.50 MiB/sec (21150.27 MB/sec)\nMax Read:  30170.50 MiB/sec (31636.07 MB/sec)\n": {
+        "write": 20170.5 * 2**20, "read": 30170.5 * 2**20
+    },
+    "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.510933 s, 2.1 GB/s\n": {"dd": 2.1e9},
+    FIO_JSON: {"write": 3e9},
+    "   Directory creation    20000.1   19000.0   19500.0   500.0\n   File stat :  12.0  10.0  11.0  1.0\n": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rates"), STORAGE.items())
+def test_rates_of_storage(text: str, rates: dict[str, float], tmp_path: Path) -> None:
+    reading = read(tmp_path, text)
+    assert reading.format == "storage" and {
+        name: about["bytes_per_second"] for name, about in reading.facts["rates"].items()
+    } == pytest.approx(rates)
+    assert any("reliability.checkpoint.write=" in line for line in reading.built) == ("write" in rates)
+    assert rates or reading.facts["operations"] == {"directory creation": 19500.0, "file stat": 11.0}
+
+
+def test_host_memory_of_intels_checker(tmp_path: Path) -> None:
+    facts = read(tmp_path, "ALL Reads        :\t240123.4\t\n3:1 Reads-Writes :\t220123.4\t\n").facts
+    assert {name: about["max"] for name, about in facts["series"].items()} == {
+        "host all reads": 240.1234,
+        "host 3:1 reads-writes": 220.1234,
+    }

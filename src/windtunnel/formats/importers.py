@@ -96,6 +96,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer(
         "gpu-copies", "machines.microbench.copies", "rates of copies: bandwidthTest, superbench's gpu_copy and gpu_stream, STREAM"
     ),
+    Importer("storage", "machines.microbench.storage", "rates of storage: fio, also its JSON, IOR, mdtest, dd"),
     Importer(
         "collective-tables",
         "machines.nccl.size_tables",
