@@ -133,3 +133,25 @@ def test_degrees_of_primus_alone(tmp_path: Path) -> None:
     text = '{"world_size": 8, "pp_size": 8, "vp_size": 1, "num_mbs": 16, "train_iters": 20}'
     reading = read(tmp_path, "config.json", text)
     assert reading.content is Content.SETTINGS and reading.facts["num_mbs"] == 16
+
+
+MEMORY = {
+    "| PyTorch CUDA memory summary, device ID 3 |\n| CUDA OOMs: 1 | cudaMalloc retries: 2 |\n"
+    "| Allocated memory  | 1062 MB | 4877 MB | 89299 MB | 88237 MB |\n|  from large pool  | 1048 MB | 9999 MB | 1 MB | 1 MB |\n"
+    "| GPU reserved memory | 12420 MB | 12420 MB | 1 MB | 4 MB |\n": "device 3: 4.763 GiB allocated at the peak, 12.13 GiB res",
+    "HW: Setup with 1 node, 4 GPUs per node.\nSW: Model with 6805M total params, 131M largest layer params.\n"
+    "  per CPU  |  per GPU |   Options\n    2.93GB |  29.01GB | offload_param=none, zero_init=1\n": (
+        "offload_param=none, zero_init=1: 29.01 GiB a GPU, 2.93 GiB a node's host"
+    ),
+    "[utils.py:786:see_memory_usage] MA 12.55 GB         Max_MA 12.75 GB         CA 13.0 GB         Max_CA 14 GB \n": (
+        "at most 12.75 GiB allocated, 14 GiB reserved"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), MEMORY.items())
+def test_memory_as_tools_print_it(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.txt"
+    path.write_text(text, encoding="utf-8")
+    reading = read_files([path])
+    assert reading.format == "memory-summary" and reading.built[0].startswith(said)

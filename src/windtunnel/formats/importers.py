@@ -105,6 +105,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nccl-debug", "machines.nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer("jobs", "machines.accounting", "tables of jobs: Slurm's sacct, LSF, published traces of clusters"),
     Importer("nodes", "machines.accounting.nodes", "lists of nodes with their GPUs, CSV"),
+    Importer("memory-summary", "traces.memory_summary", "memory as torch.cuda.memory_summary() and DeepSpeed's estimates print it"),
     Importer("profiler-table", "traces.profiler_table", "tables that PyTorch's profiler prints: key_averages().table()"),
     Importer("tracelens", "traces.tracelens", "tables of TraceLens's reports, CSV"),
     Importer("llmcompass", "machines.llmcompass", "hardware descriptions of LLMCompass"),

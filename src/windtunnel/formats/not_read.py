@@ -123,7 +123,7 @@ def _free(text: str) -> bool:
 def _is_log(head: Head) -> bool:
     """Most of the first lines begin with a time or a level, as those of a configuration never do."""
     lines = [line for line in head.lines[:200] if line.strip() and not line[0].isspace()]
-    if lines and lines[0][0] == "[" and not (_SECTION.fullmatch(lines[0].strip()) or _LIST.match(lines[0])):
+    if lines and lines[0][0] == "[" and not (_SECTION.fullmatch(lines[0].strip()) or _LIST.match(head.text.lstrip()[:4096])):
         return True
     return len(lines) >= 3 and sum(_STAMP.match(line) is not None for line in lines) >= 0.5 * len(lines)
 
