@@ -12,6 +12,9 @@ OTHER_WORDS = [
     ("srun: error: n17: task 3: Exited with exit code 137", "on n17, task 3 of Slurm ended: Exited with exit code 137"),
     ("srun: error: n17: tasks 0-7: Killed", "task 0-7 of Slurm ended: Killed"),
     ("srun: error: Node failure on n4", "the node n4 failed"),
+    ("salloc: error: Node failure on n4", "the node n4 failed"),
+    ("Warning  SystemOOM  3m  kubelet  System OOM encountered, victim process: python, pid: 12", "killed python (pid 12)"),
+    ("socketProgressOpt: Call to recv from 172.16.0.3<33759> failed : Connection reset by peer", "172.16.0.3<33759> failed: Conn"),
     (
         "[12.3] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0-1,oom_memcg=/slurm/uid_1/job_7,"
         "task_memcg=/slurm/uid_1/job_7/step_0,task=python,pid=4242,uid=1000",

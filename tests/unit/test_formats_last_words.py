@@ -24,6 +24,8 @@ def test_lines_of_kernels_schedulers_and_launchers_are_read(line: str, said: str
     ("line", "culprits", "said"),
     [
         ("RuntimeError: [Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 60000 ms", ["3", "5"], "monitored barrier"),
+        ("EI0002: The wait execution of the Notify register times out. Reason: The Notify register has not received the Notify "
+         "record from remote rank [5].base information: [streamID:[8]]", ["5"], "call of HCCL (EI0002)"),
         ("DETECTED RELATIVE STRAGGLER GPU RANK=6 NODE=n-12", ["6"], "straggler by NVRx"),
         ("STRAGGLER DETECTION WARNING: Some GPUs have worse relative performance. Affected ranks: "
          "{StragglerId(rank=12, node='h100-3')}", ["12"], "NVRx warns"),
@@ -40,6 +42,12 @@ def test_lines_of_kernels_schedulers_and_launchers_are_read(line: str, said: str
 def test_lines_that_name_a_rank_blame_it(line: str, culprits: list[str], said: str, tmp_path: Path) -> None:
     hang = _hang(_read(tmp_path, line + "\n"))
     assert list(hang["culprits"]) == culprits and said in hang["text"]
+
+
+def test_memory_of_an_npu_names_its_setting(tmp_path: Path) -> None:
+    said = "NPU out of memory. Tried to allocate 2.00 GiB (NPU 3; 60.97 GiB total capacity; 55.10 GiB already allocated; "
+    text = _hang(_read(tmp_path, said + "1.20 GiB free; 58.00 GiB reserved in total by PyTorch)\n"))["text"]
+    assert text.startswith("GPU 3 asked for 2 GiB") and "PYTORCH_NPU_ALLOC_CONF=" in text
 
 
 def test_all_kinds_of_one_log_are_told_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +101,16 @@ def test_ranks_that_raise_an_exception_of_their_own_are_told_from_those_that_fol
 def test_an_exception_that_no_table_knows_is_told_with_its_place_and_its_ranks(tmp_path: Path) -> None:
     hang = _hang(_read(tmp_path, _mixed(*(_TRACE.format(f"[rank{rank}]: ", "pkg.Broken: bad shape", 7) for rank in (1, 3)))))
     assert hang["text"] == "ranks 1 and 3 raised Broken: bad shape (train.py, line 7)" and list(hang["culprits"]) == ["1", "3"]
+
+
+@pytest.mark.parametrize("head", ["", "[rank4]: "])
+def test_an_exception_that_follows_another_names_both(head: str, tmp_path: Path) -> None:
+    first, second = _TRACE.format(head, "KeyError: 'x'", 3), _TRACE.format(head, "RuntimeError: bad shapes", 9)
+    between = f"{head}\n{head}During handling of the above exception, another exception occurred:\n{head}\n"
+    hang = _hang(_read(tmp_path, first + between + second))
+    who = "rank 4" if head else "a process"
+    assert hang["text"] == f"{who} raised RuntimeError: bad shapes (train.py, line 9), after KeyError: 'x' (train.py, line 3)"
+    assert list(hang["culprits"]) == (["4"] if head else [])
 
 
 def test_lines_of_a_journal_name_their_machine(tmp_path: Path) -> None:

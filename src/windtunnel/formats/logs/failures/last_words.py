@@ -50,7 +50,7 @@ _WORDS = (
     "NVRM: Xid", "NVRM: The NVIDIA GPU", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :",
     "exitcode  :", "error_file:", "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ",
     "collective state: ", "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank",
-    "missed FR dumps", "traggler", "Etpt/Rnk", tracebacks.WORD,
+    "missed FR dumps", "traggler", "Etpt/Rnk", *tracebacks.WORDS,
 )  # fmt: skip
 _KINDS = (("alone", True), ("ends", False), ("blames", False), ("weak", False))
 """What a kind of words says of its lines, and the usual."""

@@ -28,9 +28,10 @@ _FIELDS = {
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
 _RANK = re.compile(r"\[rank(\d+)\]|\(rank (\d+)\)|^(\d+): ")
-_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
+_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF")
+_MAKER = re.compile(r"\b(HIP|NPU) out of memory")
 """The variable of the allocator's settings as the line names it: CUDA's, HIP's, or PyTorch 2.9's for both."""
-_DEVICE = re.compile(r"GPU (\d+)")
+_DEVICE = re.compile(r"(?:GPU|NPU|XPU) (\d+)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _FRAGMENTED = 0.5
 """Share of what was asked that unallocated reserved memory must reach for fragmentation to be named."""
@@ -83,7 +84,8 @@ def rank_before(text: str) -> int | None:
 
 def _setting(text: str) -> str:
     named = _SETTING.search(text)
-    return named[0] if named else "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in text else "PYTORCH_CUDA_ALLOC_CONF"
+    maker = _MAKER.search(text)
+    return named[0] if named else f"PYTORCH_{maker[1] if maker else 'CUDA'}_ALLOC_CONF"
 
 
 def _bytes(match: re.Match[str] | None) -> int | None:

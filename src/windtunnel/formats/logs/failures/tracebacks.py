@@ -15,6 +15,7 @@ from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.formats.logs.failures.out_of_memory import rank_before
 
 WORD = "Traceback (most recent call last)"
+WORDS = (WORD, "During handling of the above exception", "direct cause of the following exception")
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: (.*))?$")
 _LAST_FRAME = re.compile(r"\s*File \"([^\"]{1,300})\", line (\d+), in (\S{1,80})")
 _MOST = 1000
@@ -43,6 +44,9 @@ class Tracebacks:
         self._open: list[_Open] = []
         self._raised: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
+        self._last: dict[int | None, str] = {}
+        self._before: dict[int | None, str] = {}
+        """By rank: its last exception, and the one that its next one follows."""
 
     @property
     def listens(self) -> bool:
@@ -52,9 +56,12 @@ class Tracebacks:
     def line(self, text: str, told: bool = False) -> None:
         """Takes one line; `told`: another reader has said what it means."""
         if (at := text.find(WORD)) >= 0:
-            before = text[:at]
+            before = text[:at].removesuffix("^C")
             self._open = [one for one in self._open if one.shape != _shape(before) or one.rank != rank_before(text)]
             self._open.append(_Open(_shape(before), rank_before(text)))
+            return
+        if any(words in text for words in WORDS[1:]) and (rank := rank_before(text)) in self._last:
+            self._before[rank] = self._take_back(rank)
             return
         for one in self._open:
             body = _body(text, one)
@@ -80,10 +87,23 @@ class Tracebacks:
         said += f" ({one.frame})" if one.frame and name not in _names("follows") else ""
         if name in _names("follows") or any(word in message for word in _names("words")):
             said += "; that follows from another rank's or process's end"
+        if (cause := self._before.pop(one.rank, "")) and "; that follows" not in said:
+            said += f", after {cause.partition(', after ')[0]}"
         if said in self._counts or len(self._counts) < _MOST:
             self._counts[said] = self._counts.get(said, 0) + 1
+            self._last[one.rank] = said
             if one.rank is not None:
                 self._raised.setdefault(said, set()).add(one.rank)
+
+    def _take_back(self, rank: int | None) -> str:
+        """A rank's last exception, which another one follows: no longer told by itself."""
+        said = self._last.pop(rank)
+        self._counts[said] -= 1
+        if not self._counts[said]:
+            del self._counts[said]
+        if rank is not None:
+            self._raised[said].discard(rank)
+        return said
 
     @property
     def culprits(self) -> dict[str, str]:

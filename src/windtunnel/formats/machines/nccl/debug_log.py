@@ -15,7 +15,7 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import WordLines, add_facts
 from windtunnel.spec import load_cluster
 
-_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) |(?:^|\n)\W{0,4}NCCL WARN ")
+_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ (?:\(\w+\) )?)?NCCL (?:INFO|WARN) |(?:^|\n)\W{0,4}NCCL WARN ")
 
 
 def recognises(head: Head) -> bool:
