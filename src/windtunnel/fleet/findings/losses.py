@@ -98,6 +98,9 @@ class LossSeries:
             return f"the {self.what} is infinite"
         if len(self._values) < LEAST_HISTORY:
             return ""
+        lowest = min(self._values)
+        if lowest > 0.0 and value <= lowest * (1.0 + LEAST_RISE[self.what]):  # no more than the median may rise
+            return ""
         usual = float(np.median(self._values))
         deviation = _TO_STANDARD * float(np.median(np.abs(np.asarray(self._values) - usual)))
         least = usual + max(DEVIATIONS * deviation, LEAST_RISE[self.what] * abs(usual))

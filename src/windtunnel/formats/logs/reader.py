@@ -34,7 +34,9 @@ SHOWN_ARGUMENTS = (
 """Megatron-LM's arguments that decide a step's time; its hundreds of others are counted."""
 
 
-_ODD = re.compile(r"\bnan\b|\binf(?:inity)?\b", re.IGNORECASE)
+_ODD = re.compile(r"(?:[:=(]|\b[Ll]oss)\s*['\"]?[-+]?(?:nan|NaN|NAN|inf|Inf|INF)")
+"""A value that is none. Names hold `nan` too: `number of nan iterations`."""
+_ODD_WORDS = ("NaN", "NAN", "inf", "Inf", "INF")
 _SKIPPED = re.compile(r"number of (skipped|nan) iterations:\s*([1-9]\d{0,8})")
 _MOST_ODD = 1000
 
@@ -131,11 +133,12 @@ class _OddLines:
 
     def line(self, text: str, readers: Sequence[tuple[str, StepLines]]) -> None:
         """Takes one line after the readers have."""
-        if _ODD.search(text) is not None and len(self._odd) < _MOST_ODD:
+        odd = text.count("nan") > text.count("nan iterations") or any(word in text for word in _ODD_WORDS)
+        if odd and _ODD.search(text) is not None and len(self._odd) < _MOST_ODD:
             told = [(what, value) for what, value in values_in(text) if not isfinite(value)]
             counts = tuple(len(reader.log.lines) for _, reader in readers)
             self._odd += [(f"the {what} is {'NaN' if value != value else 'infinite'}", counts) for what, value in told]
-        for kind, count in _SKIPPED.findall(text):
+        for kind, count in _SKIPPED.findall(text) if "iterations: " in text else ():
             self._skipped[kind] = self._skipped.get(kind, 0) + int(count)
 
     def faults(self, log: StepLog, reader: int) -> list[str]:

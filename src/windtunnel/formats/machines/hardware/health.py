@@ -108,7 +108,7 @@ def _faults(rules: Iterable[tuple[re.Pattern[str], re.Pattern[str] | None, str]]
 def _values(name: str, part: re.Pattern[str], lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """(part of the node, path, value) of each line that has a value."""
     if name == "dcgmi-diag":
-        yield from _diagnosed(lines)
+        yield from _test_results(lines)
     elif name == "nvidia-smi":
         for text in lines:
             if (gpu := _GPU.search(text)) is not None:
@@ -122,10 +122,10 @@ def _values(name: str, part: re.Pattern[str], lines: Sequence[str]) -> Iterator[
                 yield from ((link[1], counter, number) for counter, number in zip(pairs[::2], pairs[1::2], strict=False))
             elif (counter := _SYSFS.match(text)) is not None:
                 yield f"{counter[1]}/{counter[2]}", counter[3], counter[4]
-        yield from _indented(part, lines)
+        yield from _indented_values(part, lines)
 
 
-def _indented(part: re.Pattern[str], lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _indented_values(part: re.Pattern[str], lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Values of lines `name : value` below the headings that their indentation gives; `part` finds the name of a part."""
     named, above = "", list[tuple[int, str]]()
     for text in lines:
@@ -148,7 +148,7 @@ def _indented(part: re.Pattern[str], lines: Sequence[str]) -> Iterator[tuple[str
             above.append((indent, name))
 
 
-def _diagnosed(lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _test_results(lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Tests of `dcgmi diag` with their results; a warning below a test is its reason, over several lines."""
     test, reason, failed = "", "", ""
     for text in [*lines, "| end | |"]:

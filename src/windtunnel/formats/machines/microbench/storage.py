@@ -77,7 +77,7 @@ def _text(lines: LogLines, facts: dict[str, Any]) -> Iterator[tuple[str, float, 
             groups.append((fio[1].lower(), _bytes(fio[2] or fio[4], fio[3] or fio[5], old=fio[2] is None), 0.0))
         elif (job := _FIO_JOB.match(text)) is not None:
             rate = _bytes(job[3] or job[5], job[4] or job[6], old=job[3] is None)
-            jobs.append((job[1], rate, _scaled(job[2]) if job[2] else 0.0))
+            jobs.append((job[1], rate, _parse_scaled(job[2]) if job[2] else 0.0))
         elif (ior := _IOR.match(text)) is not None:
             yield ior[1].lower(), float(ior[2]) * 2**20, 0.0
         elif (about := _IOR_ABOUT.match(text)) is not None:
@@ -96,7 +96,7 @@ def _bytes(number: str, unit: str, old: bool) -> float:
     return float(number) * scale ** " KMGT".index(unit[0] if len(unit) > 1 else " ")
 
 
-def _scaled(number: str) -> float:
+def _parse_scaled(number: str) -> float:
     return float(number.rstrip("kM")) * _FACTORS.get(number[-1], 1.0) if number[-1] in "kM" else float(number)
 
 
