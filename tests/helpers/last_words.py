@@ -12,13 +12,18 @@ OTHER_WORDS = [
     ("srun: error: n17: task 3: Exited with exit code 137", "on n17, task 3 of Slurm ended: Exited with exit code 137"),
     ("srun: error: n17: tasks 0-7: Killed", "task 0-7 of Slurm ended: Killed"),
     ("srun: error: Node failure on n4", "the node n4 failed"),
+    ("salloc: error: Node failure on n4", "the node n4 failed"),
+    ("Warning  SystemOOM  3m  kubelet  System OOM encountered, victim process: python, pid: 12", "killed python (pid 12)"),
+    ("socketProgressOpt: Call to recv from 172.16.0.3<33759> failed : Connection reset by peer", "172.16.0.3<33759> failed: Conn"),
     (
         "[12.3] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0-1,oom_memcg=/slurm/uid_1/job_7,"
         "task_memcg=/slurm/uid_1/job_7/step_0,task=python,pid=4242,uid=1000",
         "the memory of its cgroup /slurm/uid_1/job_7 ran out, not the machine's",
     ),
-    ("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,task=python,pid=7,uid=0",
-     "killed python (pid 7): the machine's memory ran out"),
+    (
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,task=python,pid=7,uid=0",
+        "killed python (pid 7): the machine's memory ran out",
+    ),
     ("Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB", "killed python (pid 4242)"),
     ("kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 23s! [python:991]", "core 17 was stuck"),
     ("INFO: task python:4211 blocked for more than 122 seconds.", "pid 4211) waited more than 122 s inside the kernel"),
@@ -36,17 +41,65 @@ OTHER_WORDS = [
     ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "ran low on memory"),
     ("The actor died because its node has died. Node Id: ab", "its node did"),
     ("torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 7/8 clients joined.", "only 7 of 8"),
-    ("DistStoreError: Timed out waiting on barrier on rank 0, for key prefix: torchelastic.store/ (world_size=4, "
-     "missing_ranks=[2, 3], timeout=300)", "agents (one a node) of 2, 3"),
-    ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 15\n"
-     "[W] Received 15 death signal, shutting down workers", "asked to end (15)"),
-    ("E0301 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: -9) local_rank: 3 (pid: 88) of binary: python",
-     "local rank 3 (pid 88) ended with exit code -9"),
+    (
+        "DistStoreError: Timed out waiting on barrier on rank 0, for key prefix: torchelastic.store/ (world_size=4, "
+        "missing_ranks=[2, 3], timeout=300)",
+        "agents (one a node) of 2, 3",
+    ),
+    (
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 15\n"
+        "[W] Received 15 death signal, shutting down workers",
+        "asked to end (15)",
+    ),
+    (
+        "E0301 torch/distributed/elastic/multiprocessing/api.py] failed (exitcode: -9) local_rank: 3 (pid: 88) of binary: python",
+        "local rank 3 (pid 88) ended with exit code -9",
+    ),
     ("=>> PBS: job killed: walltime 3600 exceeded limit 3600", "PBS ended the job"),
     ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "LSF ended the job"),
+    ("NVRM: Xid (0000:03:00): 137, pid=7, name=train, FLA", "of train, pid 7): an illegal access over NVLink"),
+    (
+        "NVRM: Xid (PCI:0009:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
+        "by: Drain and Reset",
+    ),
+    (
+        "[9.1] NVRM: The NVIDIA GPU 0000:b3:00.0\n  NVRM: (PCI ID: 10de:2330) installed in this system has\n"
+        "  NVRM: fallen off the bus and is not responding to commands.",
+        "at PCI 0000:b3:00.0 has fallen off the bus",
+    ),
+    ("Unable to determine the device handle for GPU 0000:03:00.0: GPU is lost.", "at PCI 0000:03:00.0 is lost"),
+    ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "20034 (Fatal, Link 30)"),
+    ("amdgpu 0000:dd:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "AMD GPU at PCI 0000:dd:00.0"),
+    ("Memory cgroup out of memory: Kill process 42 (python) score 1 or sacrifice child", "killed python (pid 42)"),
+    ("Kernel panic - not syncing: Fatal Machine check", "stopped the machine: Fatal Machine check"),
+    ("md/raid0md0: Disk failure on nvme1n1p1 detected, failing array.", "disk nvme1n1p1 of a raid0"),
+    ("EXT4-fs (md0): Remounting filesystem read-only", "on md0 became read-only"),
+    ("Buffer I/O error on dev dm-0, logical block 7, lost async page write", "the disk dm-0 fail"),
+    ("bond0: (slave eth2): link status definitely down, disabling slave", "bond0 went down: eth2"),
+    ("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature", "module 0 of a NIC"),
+    (
+        "pci 0000:04:00.0: 252.048 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x16 link at 0000:01:00.0",
+        "gets 252.048 Gb/s",
+    ),
+    ("python[88]: segfault at 7f79 ip 00007f sp 00007e error 4 in libnccl.so.2[7f7c+d3]", "fault in libnccl.so.2, in native"),
+    ("train.sh: line 28:  8156 Killed                  python3 main.py", "killed (SIGKILL)"),
+    ("[gpu01:12345] Signal: Segmentation fault (11)", "process 12345 on gpu01 ended: Segmentation fault"),
+    ("  NCCL WARN_: x\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\nExit Code:    139", "exit code 139"),
 ]  # fmt: skip
 
+OF_A_RANK = [
+    ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 21474836480 bytes.", "memory for 20 GiB"),
+    ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", "--gpu-memory-utilization"),
+    ("RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error.", "/dev/shm is full"),
+    (
+        'Traceback (most recent call last):\n  File "a/save.py", line 8, in save\n    raise\nValueError: no such key',
+        "raised ValueError: no such key (save.py, line 8)",
+    ),
+]
+"""Words for which the rank before them is to blame."""
+
 MORE_WORDS = [
+    *OF_A_RANK,
     ("[Fri Apr  5 21:29:39 2024] NVRM: Xid (PCI:0000:a1:00): 79, pid=12345, GPU is lost.", "fallen off the bus"),
     (
         "Not all ranks joining collective, sequence number: 7\ninternal record id: 9\ngroup info: 0:default_pg\n"

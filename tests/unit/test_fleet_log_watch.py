@@ -16,8 +16,9 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.api import monitor_run
 from windtunnel.fleet.fence import Fence
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.losses import LossSeries, values_in
 from windtunnel.fleet.launch.sidecars import ALARMS
-from windtunnel.fleet.log_watch import LogWatch, LossSeries, read_log_rules, values_in
+from windtunnel.fleet.log_watch import LogWatch, read_log_rules
 from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.starting import PRINTED_SUFFIX

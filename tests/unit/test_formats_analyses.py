@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,100 @@ def test_degrees_of_primus_alone(tmp_path: Path) -> None:
     text = '{"world_size": 8, "pp_size": 8, "vp_size": 1, "num_mbs": 16, "train_iters": 20}'
     reading = read(tmp_path, "config.json", text)
     assert reading.content is Content.SETTINGS and reading.facts["num_mbs"] == 16
+
+
+MEMORY = {
+    "| PyTorch CUDA memory summary, device ID 3 |\n| CUDA OOMs: 1 | cudaMalloc retries: 2 |\n"
+    "| Allocated memory  | 1062 MB | 4877 MB | 89299 MB | 88237 MB |\n|  from large pool  | 1048 MB | 9999 MB | 1 MB | 1 MB |\n"
+    "| GPU reserved memory | 12420 MB | 12420 MB | 1 MB | 4 MB |\n": "device 3: 4.763 GiB allocated at the peak, 12.13 GiB res",
+    "HW: Setup with 1 node, 4 GPUs per node.\nSW: Model with 6805M total params, 131M largest layer params.\n"
+    "  per CPU  |  per GPU |   Options\n    2.93GB |  29.01GB | offload_param=none, zero_init=1\n": (
+        "offload_param=none, zero_init=1: 29.01 GiB a GPU, 2.93 GiB a node's host"
+    ),
+    "[utils.py:786:see_memory_usage] MA 12.55 GB         Max_MA 12.75 GB         CA 13.0 GB         Max_CA 14 GB \n": (
+        "at most 12.75 GiB allocated, 14 GiB reserved"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), MEMORY.items())
+def test_memory_as_tools_print_it(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.txt"
+    path.write_text(text, encoding="utf-8")
+    reading = read_files([path])
+    assert reading.format == "memory-summary" and reading.built[0].startswith(said)
+
+
+def test_a_snapshot_of_the_allocator(tmp_path: Path) -> None:
+    blocks = [
+        {"size": 2**29, "state": "active_allocated"},
+        {"size": 2**28, "state": "inactive"},
+        {"size": 2**28, "state": "inactive"},
+    ]
+    segment = {"device": 1, "total_size": 2**30, "allocated_size": 2**29, "blocks": blocks}
+    events = [
+        {"action": "alloc", "size": 2**29}, {"action": "alloc", "size": 2**28}, {"action": "free_requested", "size": 2**28},
+        {"action": "free_completed", "size": 2**28}, {"action": "oom", "size": 2**33},
+    ]  # fmt: skip
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[], events]}))
+    about = read_files([path]).facts["device 1"]
+    assert about["reserved"] == 2**30 and about["free_in_segments"] == 2**29 and about["largest_free"] == 2**28
+    assert about["peak_allocated"] == 2**29 + 2**28 and about["ooms"] == [2**33]
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]], "more": Path("x")}))
+    with pytest.raises(FileError, match="it holds the opcode"):
+        read_files([path])
+
+
+KERNELS = ("sm90_xmma_gemm_bf16bf16_bf16f32", 'ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm *, "x")')
+TABLES = {
+    "sums": "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    "69.1,3000,3,1000.0,1.0,1,2,1.0,{0}\n30.9,1000,2,500.0,1.0,1,2,1.0,{1}\n",
+    "list": "Start (ns),Duration (ns),CorrId,Strm,Name\n1,1000,1,7,{0}\n5,2000,1,7,{0}\n9,400,2,20,{1}\n9,600,3,20,{1}\n",
+    "rocprof": '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n{0},3,3000,1000,75\n{1},2,1000,500,25\n',
+    "text": " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)  Instances   Avg (ns)   Name  \n"
+    " --------  ---------------  ---------  ---------  ------\n     69.1   3,000   3   1,000.0  {0}\n  30.9  1,000  2  5.0  {1}\n",
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_of_kernels(kind: str, tmp_path: Path) -> None:
+    quoted = [name if kind == "text" else '"' + name.replace('"', '""') + '"' for name in KERNELS]
+    path = tmp_path / "table.csv"
+    path.write_text(TABLES[kind].format(*quoted), encoding="utf-8")
+    facts = read_files([path]).facts
+    assert facts["device_seconds"] == pytest.approx(4e-6) and facts["communication_share"] == pytest.approx(0.25)
+    assert [(row["name"], row["calls"]) for row in facts["kernels"]] == [(KERNELS[0], 2 if kind == "list" else 3), (KERNELS[1], 2)]
+
+
+def test_ranges_are_no_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "nvtx.csv"
+    path.write_text("Time (%),Total Time (ns),Instances,Avg (ns),Style,Range\n50.0,10,1,10.0,PushPop,:forward\n", encoding="utf-8")
+    with pytest.raises(FileError, match="a table with the columns"):
+        read_files([path])
+
+
+@pytest.mark.parametrize("device", ["/device:GPU:0", "/device:TPU:0 (pid 3)"])
+def test_a_trace_of_jax(device: str, tmp_path: Path) -> None:
+    line = "XLA Ops" if "TPU" in device else "Stream #20(Compute)"
+
+    def named(kind: str, name: str, tid: int = 0) -> dict[str, Any]:
+        return {"ph": "M", "pid": 1, "tid": tid, "name": kind, "args": {"name": name}}
+
+    def ran(tid: int, begin: float, length: float, operator: str) -> dict[str, Any]:
+        return {"ph": "X", "pid": 1, "tid": tid, "ts": begin, "dur": length, "name": "k", "args": {"hlo_op": operator}}
+
+    events = [named("process_name", device), named("thread_name", line, 3), named("thread_name", "XLA Modules", 4)]
+    events += [
+        ran(3, 0, 100, "while.1"),
+        ran(3, 10, 40, "fusion.2"),
+        ran(3, 200, 50, "all-reduce-start.7"),
+        ran(4, 0, 300, "jit_step"),
+    ]
+    path = tmp_path / "host.trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()))
+    reading = read_files([path])
+    (rank,) = reading.value.ranks
+    assert reading.format == "jax-trace" and rank.device == device
+    assert rank.events.seconds.tolist() == pytest.approx([60e-6, 40e-6, 50e-6])
+    assert [EventKind(kind) for kind in rank.events.kind] == [EventKind.KERNEL, EventKind.KERNEL, EventKind.CALL]

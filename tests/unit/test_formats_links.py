@@ -162,3 +162,78 @@ def test_a_switch(tmp_path: Path) -> None:
     assert reading.format == "ibswinfo" and reading.facts["watts"] == 288 and reading.facts["switches"] == 1
     assert reading.facts["not_ok"] == ["log.txt: PSU1 DC power ERROR"]
     assert reading.facts["by_switch"]["0x08c0eb0300d9f672"]["PSU0 power (W)"] == 154
+
+
+HEALTH = {
+    "    ECC Errors\n        Volatile\n            SRAM Uncorrectable: 1\n        Aggregate\n            DRAM Uncorrectable: 0\n": [
+        "1 ECC errors that were not corrected since the last reset (SRAM Uncorrectable)"
+    ],
+    "Attached GPUs : 2\nGPU 00000000:10:1C.0\n    Remapped Rows\n        Pending : Yes\n        Remapping Failure Occurred : No\n"
+    "GPU 00000000:10:1D.0\n    Clocks Event Reasons\n        HW Slowdown : Active\n            HW Thermal Slowdown : Active\n": [
+        "GPU 00000000:10:1C.0: a row of memory is remapped",
+        "GPU 00000000:10:1D.0: its clock is lowered by hardware",
+        "GPU 00000000:10:1D.0: its clock is lowered by heat",
+    ],
+    "CA 'mlx5_0'\n\tNumber of ports: 1\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n"
+    "CA 'mlx5_7'\n\tPort 2:\n\t\tState: Down\n\t\tPhysical state: Polling\n": [
+        "NIC mlx5_7 port 2: the port is Down", "NIC mlx5_7 port 2: the port's link is Polling"
+    ],
+    "hca_id:\tmlx5_1\n\t\tport:\t1\n\t\t\tstate:\t\tPORT_DOWN (1)\n": ["NIC mlx5_1 port 1: the port is PORT_DOWN"],
+    "Infiniband device 'mlx5_3' port 1 status:\n\tstate:\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n": [],
+    "NIC statistics:\n     rx_discards_phy: 17\n     rx_prio3_pause: 0\n     rx_packets: 9\n": ["17 packets were dropped for want"],
+    "link mlx5_0/1 rx_write_requests 5 out_of_sequence 55 \nlink mlx5_1/1 rx_write_requests 1 out_of_sequence 0 \n": [
+        "NIC mlx5_0/1: 55 packets came out of order"
+    ],
+    "/sys/class/infiniband/mlx5_2/ports/1/hw_counters/local_ack_timeout_err:27\n": ["NIC mlx5_2/1: 27 requests had no answer"],
+    "| Diagnostic                | Result            |\n| Denylist                  | Pass              |\n"
+    "| PCIe                      | Fail - All        |\n| Warning                   | GPU 0's link 0    |\n"
+    "|                           | is down           |\n| Memory                    | Pass - All        |\n": [
+        "test PCIe failed (Fail - All: GPU 0's link 0 is down)"
+    ],
+    "GPU 0: NVIDIA H100 (UUID: a)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n": ["GPU 0: Link 1 of NVLink is not up"],
+    "| NVIDIA-SMI 550.90 | Driver |\n|   1  NVIDIA A100 80GB PCIe  Off |   00000000:02:00.0 Off |   3 |\n"
+    "| N/A   32C    P0  69W / 300W |  437MiB /  81920MiB |  100%  Default |\n": ["GPU 1 at 00000000:02:00.0: 3 ECC errors"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "faults"), HEALTH.items())
+def test_faults_of_a_node_are_told_by_their_part(text: str, faults: list[str], tmp_path: Path) -> None:
+    reading = read(tmp_path, text)
+    assert reading.format == "node-health" and len(reading.facts["faults"]) == len(faults)
+    assert all(told.startswith(fault) for told, fault in zip(reading.facts["faults"], faults, strict=True))
+    assert bool(faults) != ("tells of a fault; what a tool does not print" in reading.facts["hang"]["text"])
+
+
+FIO_JSON = (
+    '{"fio version" : "fio-3.16", "jobs" : [{"jobname" : "a", "groupid" : 0, "write" : {"bw" : 5, "bw_bytes" : 2000000000, '
+    '"iops" : 10.5}}, {"jobname" : "b", "groupid" : 0, "write" : {"bw_bytes" : 1000000000, "iops" : 1}}]}'
+)
+STORAGE = {
+    "  write: IOPS=1706, BW=1706MiB/s (1789MB/s)(1725MiB/1011msec)\nRun status group 0 (all jobs):\n"
+    "  WRITE: bw=1706MiB/s (1789MB/s), 1706MiB/s-1706MiB/s, io=1725MiB, run=1011-1011msec\n": {"write": 1706 * 2**20},
+    "   READ: io=301308KB, aggrb=5021KB/s, minb=5021KB/s, mint=1msec\n": {"read": 5021 * 1024},
+    "Max Write: 20170.50 MiB/sec (21150.27 MB/sec)\nMax Read:  30170.50 MiB/sec (31636.07 MB/sec)\n": {
+        "write": 20170.5 * 2**20, "read": 30170.5 * 2**20
+    },
+    "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.510933 s, 2.1 GB/s\n": {"dd": 2.1e9},
+    FIO_JSON: {"write": 3e9},
+    "   Directory creation    20000.1   19000.0   19500.0   500.0\n   File stat :  12.0  10.0  11.0  1.0\n": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rates"), STORAGE.items())
+def test_rates_of_storage(text: str, rates: dict[str, float], tmp_path: Path) -> None:
+    reading = read(tmp_path, text)
+    assert reading.format == "storage" and {
+        name: about["bytes_per_second"] for name, about in reading.facts["rates"].items()
+    } == pytest.approx(rates)
+    assert any("reliability.checkpoint.write=" in line for line in reading.built) == ("write" in rates)
+    assert rates or reading.facts["operations"] == {"directory creation": 19500.0, "file stat": 11.0}
+
+
+def test_host_memory_of_intels_checker(tmp_path: Path) -> None:
+    facts = read(tmp_path, "ALL Reads        :\t240123.4\t\n3:1 Reads-Writes :\t220123.4\t\n").facts
+    assert {name: about["max"] for name, about in facts["series"].items()} == {
+        "host all reads": 240.1234,
+        "host 3:1 reads-writes": 220.1234,
+    }

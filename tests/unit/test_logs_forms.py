@@ -94,6 +94,20 @@ def _litgpt(step: int, t: float, loss: float, rate: float, gib: float) -> list[s
     return [*micro[:3], f"{micro[3]} (step)"]
 
 
+def _metric_logger(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    return [f"[07:15:39.400163] Epoch: [2]  [{step:>4}/1504]  eta: 0:01:00  lr: 0.000005 loss: {loss:.4f} (0.8558)  time: {t:.4f}  "
+            f"data: 0.0001  max mem: {gib * 1024:.0f}"]  # fmt: skip
+
+
+def _imagenet(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    return [f"Epoch: [11][{step:>4}/4800]\tTime {t:6.3f} (  1.206)\tData  0.002 (  0.004)\tLoss {loss:.4e} (3.7e+01)\tAcc@1  1.0"]
+
+
+def _keras(step: int, t: float, loss: float, rate: float, gib: float) -> list[str]:
+    begin = "[==============================]" if step % 2 else "━━━━━━━━━━━━━━━━━━━━" if step % 3 else "-"
+    return [f"Epoch {step}/50", f"1490/1490 {begin} 106s {1e3 * t:.0f}ms/step - accuracy: 0.9 - loss: {loss:.4f} - val_loss: 7.1"]
+
+
 FORMS: dict[str, tuple[Callable[[int, float, float, float, float], list[str]], set[str]]] = {
     "torchtune": (_torchtune, {"loss", "memory", "own"}),
     "prime-rl": (_prime, {"seconds", "loss", "memory", "tokens"}),
@@ -106,6 +120,9 @@ FORMS: dict[str, tuple[Callable[[int, float, float, float, float], list[str]], s
     "SkyRL": (_skyrl, {"seconds", "counted"}),
     "DeepSpeed-Chat": (_chat, {"seconds", "counted"}),
     "LitGPT": (_litgpt, {"seconds", "loss"}),
+    "MetricLogger": (_metric_logger, {"seconds", "loss", "memory"}),
+    "PyTorch's ImageNet example": (_imagenet, {"seconds", "loss"}),
+    "Keras": (_keras, {"seconds", "loss", "counted"}),
 }
 
 
@@ -136,6 +153,24 @@ def test_a_line_form_is_read(name: str, seed: int, tmp_path: Path) -> None:
         assert reading.facts["figures"]["tokens_per_second_per_gpu"] == pytest.approx(rate, rel=1e-3)
     if "tokens" in says:
         assert np.allclose(found.tokens, np.array(times) * rate * 8, rtol=1e-3)
+
+
+@pytest.mark.parametrize("nan", ["nan", "NAN", "NaN"])
+def test_what_goes_wrong_with_a_loss_is_told_with_its_step(nan: str, tmp_path: Path) -> None:
+    line = (
+        " iteration {0:8}/ 900 | consumed samples: {0} | elapsed time per iteration (ms): 1000.0 | global batch size: 8 | "
+        "lm loss: {1} | grad norm: {2} | number of skipped iterations: {3} | number of nan iterations: 0 |"
+    )
+    values = [("2.1", "1.0", 0)] * 30 + [("9.8", "1.0", 0)] + [("2.1", "1.0", 0)] * 8 + [(nan, nan, 1)] * 2
+    lines = [line.format(100 + number, *value) for number, value in enumerate(values)]
+    faults = _read(tmp_path, [*lines, "valid loss at iteration 900 | lm loss value: nan"]).facts["training_faults"]
+    assert faults == [
+        "the loss is NaN from step 139 on",
+        "the gradient norm is NaN from step 139 on",
+        "the loss has a spike: 9.8, where 2.1 is usual (step 130)",
+        "2 skipped iterations",
+    ]
+    assert "training_faults" not in _read(tmp_path, lines[:30]).facts
 
 
 def test_the_clock_gives_what_lines_do_not_say(tmp_path: Path) -> None:

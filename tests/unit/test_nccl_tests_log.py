@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.comm import Comm
-from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.machines.nccl.tests_log import parse_row
 from windtunnel.formats.reading import Content, Reading
@@ -190,3 +190,40 @@ def test_the_json_has_the_calls(tmp_path: Path) -> None:
     first, second = ({"op": "all_reduce", "ranks": 4, "nodes": 2, "size": 4096, "seconds": seconds, "in_place": inside}
                      for seconds, inside in ((1e-5, False), (2e-5, True)))  # fmt: skip
     assert table["calls"] == [first, second]
+
+
+SIZE_TABLES = {
+    "$ torchrun --nproc_per_node=8 all_reduce_bench.py\n\n| payload |  busbw   |  algbw   |\n| ------: | -------: | -------: |\n"
+    "|  32KiB | 3.5GBps |  2GBps |\n|   1MiB | 7GBps |  4.00GBps |\n": (
+        Comm.ALL_REDUCE, 8, [(32768, 32768 / 2e9), (2**20, 2**20 / 4e9)]),
+    "./all_gather_perf -b 1 -g 4\n   size    time   algbw   busbw\n    (B)    (us)  (GB/s)  (GB/s)\n"
+    "  1_024   43.8    0.1    0.2\n   2048   50  1  2\n": (
+        Comm.ALL_GATHER, 4, [(1024, 43.8e-6), (2048, 50e-6)]),
+    "# Benchmarking Allreduce\n# #processes = 4\n       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n"
+    "            0  1000  0.04  0.05  0.04\n            4  1000  3.1  3.2  3.20\n      64  10  5.0  6.0  5.5\n": (
+        Comm.ALL_REDUCE, 4, [(4, 3.2e-6), (64, 5.5e-6)]),
+    "./bin/reduce_scatter_test -b 8K\ndata_size(Bytes):    | aveg_time(us):   | alg_bandwidth(GB/s):  | check_result:\n"
+    "8192   | 43.5   | 0.2   | success\n16384   | 50   | 0.3   | success\n": (
+        Comm.REDUCE_SCATTER, 0, [(8192, 43.5e-6), (16384, 50e-6)]),
+    "Comm. Op    Message Size    Count     Total Latency(ms)   Total straggler(ms) Avg Latency(ms)     tput_avg (Gbps) "
+    "    busbw_avg (Gbps)\nall_reduce\n              2.0 KB      3      2.4     0.06      0.8     0.17     0.17\n"
+    "              4.0 MB    3    2.4     0.06      0.9     0.17     0.17\n": (Comm.ALL_REDUCE, 0, [(2048, 8e-4), (2**22, 9e-4)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "wanted"), SIZE_TABLES.items())
+def test_tables_by_size_of_other_benchmarks(text: str, wanted: tuple[Comm, int, list[tuple[float, float]]], tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text(text, encoding="utf-8")
+    reading = read_files([path])
+    (table,) = reading.value.tables
+    assert reading.format == "collective-tables" and (table.comm, table.ranks) == wanted[:2]
+    assert [call.bytes for call in table.calls] == [size for size, _ in wanted[2]]
+    assert [call.seconds for call in table.calls] == pytest.approx([seconds for _, seconds in wanted[2]])
+
+
+def test_a_table_whose_collective_no_line_names_says_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text("| payload | busbw | algbw |\n| 1KiB | 1GBps | 1GBps |\n| 2KiB | 1GBps | 1GBps |\n", encoding="utf-8")
+    with pytest.raises(FileError, match="Write the collective's name"):
+        read_files([path])

@@ -46,6 +46,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("astra-sim-results", "simulators.astrasim.results", "what ASTRA-sim prints: cycles of each rank"),
     Importer("htsim", "simulators.astrasim.htsim", "fat trees of htsim (.topo)"),
     Importer("pytorch-et", "traces.pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
+    Importer("jax-trace", "traces.jax_trace", "traces of JAX and TensorFlow as Chrome JSON (.trace.json.gz), a file a host"),
     Importer("kineto", "traces.kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
     Importer("nsight", "traces.nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
     Importer("rocprof", "traces.rocprof", "rocprofv3's kernel traces in JSON, a file a process"),
@@ -53,6 +54,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("straggler", "traces.straggler", "ByteDance's straggler analysis: traces (Parquet), results, degrees"),
     Importer("memory-timeline", "traces.memory_timeline", "PyTorch's memory timelines, the raw form"),
     Importer("primus-timings", "traces.primus_timings", "Primus' pipeline timings, a file a rank"),
+    Importer("memory-snapshot", "traces.memory_snapshot", "snapshots of PyTorch's allocator (pickles of _dump_snapshot)"),
     Importer("flight-recorder", "traces.flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer("served", "logs.served", "what inference servers and their benchmarks print: tables, JSON, the cache at start-up"),
     Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
@@ -82,6 +84,9 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nvidia-smi-dmon", "machines.hardware.smi_dmon", "watts, clocks and utilization over time: nvidia-smi dmon"),
     Importer("rocm-smi", "machines.hardware.rocm_smi", "watts, use and clocks of AMD's cards: rocm-smi --csv or --json"),
     Importer("dcgm", "machines.hardware.dcgm", "metrics of dcgm-exporter"),
+    Importer(
+        "node-health", "machines.hardware.health", "faults of a node: nvidia-smi -q, dcgmi diag, ibstat, ethtool -S, RDMA counters"
+    ),
     Importer("nccl-tuner", "machines.nccl.tuner", "tables of NCCL's example tuner, CSV"),
     Importer("nccl-tests", "machines.nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),
     Importer("osu", "machines.nccl.osu", "tables of the OSU micro-benchmarks"),
@@ -93,9 +98,16 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer(
         "gpu-copies", "machines.microbench.copies", "rates of copies: bandwidthTest, superbench's gpu_copy and gpu_stream, STREAM"
     ),
+    Importer("storage", "machines.microbench.storage", "rates of storage: fio, also its JSON, IOR, mdtest, dd"),
+    Importer(
+        "collective-tables",
+        "machines.nccl.size_tables",
+        "collectives by size of other benchmarks: all_reduce_bench, oneCCL, IMB, HCCL, DeepSpeed's communication log",
+    ),
     Importer("nccl-debug", "machines.nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer("jobs", "machines.accounting", "tables of jobs: Slurm's sacct, LSF, published traces of clusters"),
     Importer("nodes", "machines.accounting.nodes", "lists of nodes with their GPUs, CSV"),
+    Importer("memory-summary", "traces.memory_summary", "memory as torch.cuda.memory_summary() and DeepSpeed's estimates print it"),
     Importer("profiler-table", "traces.profiler_table", "tables that PyTorch's profiler prints: key_averages().table()"),
     Importer("tracelens", "traces.tracelens", "tables of TraceLens's reports, CSV"),
     Importer("llmcompass", "machines.llmcompass", "hardware descriptions of LLMCompass"),

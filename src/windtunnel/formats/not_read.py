@@ -79,9 +79,6 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list of faults that were injected", "the traces or dumps beside it", ""
     if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
         return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
-    for mark, what in table_beside(__file__)["memory"]:
-        if re.search(mark, text):
-            return what, "lines of PyTorch's `CUDA out of memory`", "`windtunnel memory JOB` says what a job of yours needs."
     for mark, what, wanted in table_beside(__file__)["shown"]:
         if re.search(mark, text[:4096], re.MULTILINE):
             return what, wanted, ""
@@ -126,7 +123,7 @@ def _free(text: str) -> bool:
 def _is_log(head: Head) -> bool:
     """Most of the first lines begin with a time or a level, as those of a configuration never do."""
     lines = [line for line in head.lines[:200] if line.strip() and not line[0].isspace()]
-    if lines and lines[0][0] == "[" and not (_SECTION.fullmatch(lines[0].strip()) or _LIST.match(lines[0])):
+    if lines and lines[0][0] == "[" and not (_SECTION.fullmatch(lines[0].strip()) or _LIST.match(head.text.lstrip()[:4096])):
         return True
     return len(lines) >= 3 and sum(_STAMP.match(line) is not None for line in lines) >= 0.5 * len(lines)
 

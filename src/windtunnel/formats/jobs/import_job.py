@@ -52,6 +52,10 @@ _TRAINER = re.compile(
 """What a script has somewhere that starts a trainer."""
 _FIRST_KEY = re.compile(r"---\s*$|[A-Za-z_][\w.-]*:(?:\s|$)")
 """How the first line of a YAML table begins."""
+_SPOKEN = re.compile(r"(?:^|\s)--[a-z]|^[ \t]*[{\[]|^[\w.-]+[ \t]*[:=][ \t]*\S+[ \t]*$", re.MULTILINE)
+"""What a configuration or a command line has somewhere."""
+_ANY = "a configuration, a launch script, a log, last words of a job, a trace, a table of a benchmark, a topology"
+_PASTED = "Give it whole, with its header; `windtunnel catalog formats` lists what is read, and `--as FORMAT` says which it is."
 _SECTION = re.compile(r"^\[\[?(?!true\b|false\b|null\b)[A-Za-z_][\w.-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
@@ -149,7 +153,10 @@ def _table_of_pasted(text: str, source: str | Path) -> Mapping[str, Any] | None:
 
 
 def _unknown(text: str, where: str, got: str) -> SpecError:
-    """The error of a text that no reader takes, with the tool that it looks like."""
+    """The error of a text that no reader takes, with the tool that it looks like; of one that is no configuration, what else is."""
+    if not (_SPOKEN.search(text) or tool_of_text(text)):
+        begins = text.strip().splitlines()[0][:60]
+        return SpecError(where, f"a text that no reader takes; it begins {begins!r}", _ANY, _PASTED)
     return SpecError(where, got, _KNOWN, hint_of_text(text))
 
 

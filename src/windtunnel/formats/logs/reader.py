@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
+from windtunnel.fleet.findings.losses import LossSeries, values_in
 from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS
@@ -30,6 +32,13 @@ SHOWN_ARGUMENTS = (
     "ffn_hidden_size", "num_query_groups", "recompute_granularity", "sequence_parallel", "use_distributed_optimizer", "fp8",
 )  # fmt: skip
 """Megatron-LM's arguments that decide a step's time; its hundreds of others are counted."""
+
+
+_ODD = re.compile(r"(?:[:=(]|\b[Ll]oss)\s*['\"]?[-+]?(?:nan|NaN|NAN|inf|Inf|INF)")
+"""A value that is none. Names hold `nan` too: `number of nan iterations`."""
+_ODD_WORDS = ("NaN", "NAN", "inf", "Inf", "INF")
+_SKIPPED = re.compile(r"number of (skipped|nan) iterations:\s*([1-9]\d{0,8})")
+_MOST_ODD = 1000
 
 
 def read_logs(files: Sequence[Path], context: Context) -> Reading:
@@ -58,7 +67,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     facts |= {"figures": figures} if figures else {}
     known: dict[str, str | int | float] = {"framework": name, **shown, **figures}
     run = Run(steps, (), known, str(files[0]))
-    built = (f"a run of {show_counted(len(steps), 'step')} of {name}",)
+    built = (f"a run of {show_counted(len(steps), 'step')} of {name}", *facts.get("training_faults", ()))
     more = len(arguments) - len(shown)
     ignored = (f"{more} arguments that are not listed",) if more else ()
     return Reading("training-log", Content.RUN, run, facts, built, ignored, _list_assumptions(logs, name), tuple(broken))
@@ -81,6 +90,7 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLine
     debug = DebugLines()
     words = {word for framework in FRAMEWORKS for word in framework.WORDS}
     lines = WordLines(path, [*sorted(words), DEBUG_WORD], context.progress)
+    odd = _OddLines()
     for text in lines:
         waits = False
         for reader, own in takers:
@@ -94,6 +104,7 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLine
             waits = waits or reader.waiting
         lines.following = waits
         debug.line(text)
+        odd.line(text, readers)
     for _, reader in readers:
         reader.close()
     broken.extend(lines.broken)
@@ -107,7 +118,41 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLine
     for _, other in readers:
         for key, text in other.log.arguments.items():
             best.log.arguments.setdefault(key, text)
-    return name, best, _count_facts(lines.count, best, debug)
+    counted = _count_facts(lines.count, best, debug)
+    if faults := odd.faults(best.log, [reader for _, reader in readers].index(best)):
+        counted["training_faults"] = faults
+    return name, best, counted
+
+
+class _OddLines:
+    """Lines that say NaN, infinity, or iterations that were skipped."""
+
+    def __init__(self) -> None:
+        self._odd: list[tuple[str, tuple[int, ...]]] = []
+        self._skipped: dict[str, int] = {}
+
+    def line(self, text: str, readers: Sequence[tuple[str, StepLines]]) -> None:
+        """Takes one line after the readers have."""
+        odd = text.count("nan") > text.count("nan iterations") or any(word in text for word in _ODD_WORDS)
+        if odd and _ODD.search(text) is not None and len(self._odd) < _MOST_ODD:
+            told = [(what, value) for what, value in values_in(text) if not isfinite(value)]
+            counts = tuple(len(reader.log.lines) for _, reader in readers)
+            self._odd += [(f"the {what} is {'NaN' if value != value else 'infinite'}", counts) for what, value in told]
+        for kind, count in _SKIPPED.findall(text) if "iterations: " in text else ():
+            self._skipped[kind] = self._skipped.get(kind, 0) + int(count)
+
+    def faults(self, log: StepLog, reader: int) -> list[str]:
+        """What went wrong with the loss, each once with its first step."""
+        faults = []
+        for said in dict.fromkeys(text for text, _ in self._odd):
+            at = [counts[reader] for text, counts in self._odd if text == said]
+            step = log.lines[min(max(at[0] - 1, 0), len(log.lines) - 1)].step
+            faults.append(f"{said} from step {step:,} on" if len(at) > 1 else f"{said} at step {step:,}")
+        series = LossSeries("loss")
+        for line in log.lines:
+            if isfinite(line.loss) and (fault := series.add(line.loss)) is not None and not fault.over:
+                faults.append(f"{fault.text} (step {line.step:,})")
+        return [*faults, *(f"{count} {kind} iterations" for kind, count in self._skipped.items())][:_MOST_ODD]
 
 
 def _count_facts(count: int, reader: StepLines, debug: DebugLines) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Tables that PyTorch's profiler prints (`prof.key_averages().table()`), as people paste them: the device's time by operator.
+"""Tables that profilers print, as people paste them: the device's time by operator (`prof.key_averages().table()` of PyTorch's) or
+by kernel (`nsys stats`, as text or CSV, its `cuda_gpu_trace` too, and rocprof's `results.stats.csv`).
 
 Kernels stand in it beside the operators that launch them, with the same seconds (torch/autograd/profiler_util.py). Self times of
 either add up to the device's: the sums here are those of the side whose rows hold more of it, as a table is cut at `row_limit`.
@@ -6,6 +7,7 @@ either add up to the device's: the sums here are those of the side whose rows ho
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
-from windtunnel.formats.head import Head
+from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
 from windtunnel.records.kernel_classes import OTHER, class_of, library_of
@@ -38,6 +40,14 @@ _ANNOTATION = re.compile(r"^(?:ProfilerStep|Optimizer\.|FSDP::|DistributedDataPa
 _OVER = 1.01
 """Self times add up to the total but for the table's rounding."""
 _SHOWN, _NAMED = 12, 6
+_SUMMARY = re.compile(
+    r"^[\s\"]*(?:Time ?\(%\)[\s,\"]+)?(?:Total Time \(ns\)[\s,\"]+Instances\b|Name\W+Calls\W+TotalDurationNs\b|Start \(ns\)[\s,\"]+"
+    r"Duration \(ns\)[\s,\"]+CorrId\b)",
+    re.MULTILINE,
+)
+"""The header of a table of kernels: nsys' sums, rocprof's, and nsys' list."""
+_RANGES = re.compile(r"[\s,\"](?:Range|Style|Operation)[\s,\"]*$")
+"""The last column of nsys' tables of ranges and copies, which are no kernels."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,11 @@ def _kind_of() -> dict[str, str]:
 
 def recognises(head: Head) -> bool:
     """The table's first line."""
-    return _HEADER.search(head.text) is not None
+    return _HEADER.search(head.text) is not None or _kernel_header(head.lines[:200]) is not None
+
+
+def _kernel_header(lines: Sequence[str]) -> str | None:
+    return next((line for line in lines if _SUMMARY.match(line) and not _RANGES.search(line)), None)
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
@@ -85,7 +99,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     path, *more = files
     lines = LogLines(path, context.progress)
     totals: dict[str, float] = {}
-    rows = list(_rows(lines, totals))
+    header = _kernel_header(head_of(path).lines[:200])
+    rows = list(_rows(lines, totals) if header is None else _kernel_rows(lines, header))
     total_host, measured = totals.get("CPU"), [value for name, value in totals.items() if name != "CPU"]
     view, side = _view(rows, measured[0] if measured else None)
     device = measured[0] if measured else sum(row.device for row in view)
@@ -107,12 +122,14 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         side: [{"name": row.name, "class": row.label, "seconds": row.device, "share": row.device / device, "calls": row.calls,
                 **({"shapes": row.shapes} if row.shapes else {})} for row in listed],
     } | ({"host_seconds": total_host} if total_host else {})  # fmt: skip
-    built = [f"{len(rows)} rows of PyTorch's profiler; {device:.4g} s on the device, by {side}:"]
+    whose = "PyTorch's" if header is None else "a"
+    built = [f"{len(rows)} rows of {whose} profiler; {device:.4g} s on the device, by {side}:"]
     built += [f"{kind} {seconds:.4g} s, {seconds / device:.1%}" for kind, seconds in kinds.items()]
     built += [f"{row.name[:60]}: {row.device:.4g} s, {row.device / device:.1%}, {row.calls:,} calls" for row in listed[:_NAMED]]
     at_least = "at least " if left > (_OVER - 1.0) * device and share else ""
     built.append(f"communication takes {at_least}{share:.1%} of the device's time, whether or not kernels run beside it")
-    hint = "a table knows no order and no overlap: a trace does (`prof.export_chrome_trace`, then `windtunnel runs show TRACE`)"
+    better = "`prof.export_chrome_trace`" if header is None else "`nsys export --type sqlite`, rocprofv3's JSON"
+    hint = f"a table knows no order and no overlap: a trace does ({better}, then `windtunnel runs show TRACE`)"
     ignored = (hint, *(f"{other}: another table" for other in more))
     return Reading("profiler-table", Content.SETTINGS, facts, facts, tuple(built), ignored, (), tuple(lines.broken))
 
@@ -145,6 +162,39 @@ def _rows(lines: LogLines, totals: dict[str, float]) -> Iterator[ProfiledRow]:
             columns = _COLUMN.findall(line)
         elif columns and not totals and not _RULE.fullmatch(line) and (row := _row(line, columns)) is not None:
             yield row
+
+
+def _kernel_rows(lines: LogLines, header: str) -> Iterator[ProfiledRow]:
+    """Rows of a table of kernels, each kernel once: of sums as they stand, of a list added up."""
+    columns = _kernel_cells(header)
+    named = {column.partition(" (")[0].strip(): at for at, column in enumerate(columns)}
+    time, calls = (
+        named.get("Total Time", named.get("TotalDurationNs", named.get("Duration"))),
+        named.get("Instances", named.get("Calls")),
+    )
+    sums: dict[str, tuple[float, int]] = {}
+    begun = False
+    for line in lines:
+        cells = _kernel_cells(line)
+        if cells == columns:
+            if begun:
+                break
+            begun = True
+        elif begun and time is not None and len(cells) == len(columns):
+            name, text = cells[named["Name"]], cells[time].replace(",", "")
+            if not re.fullmatch(r"\d+(?:\.\d+)?", text):
+                continue
+            count = cells[calls].replace(",", "") if calls is not None else "1"
+            seconds, known = sums.get(name, (0.0, 0))
+            sums[name] = seconds + float(text) * 1e-9, known + (int(count) if count.isdigit() else 1)
+    yield from (ProfiledRow(name, seconds, 0.0, count) for name, (seconds, count) in sums.items())
+
+
+def _kernel_cells(line: str) -> list[str]:
+    """Cells of a CSV's line, else those that two spaces part."""
+    if "," in line and "  " not in line.strip():
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    return re.split(r"\s{2,}", line.strip())
 
 
 def _row(line: str, columns: Sequence[str]) -> ProfiledRow | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,11 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
+
+_XLA_CALL = re.compile(
+    r"(?:all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))(?:-start|-done)?[.\d]*"
+)
+"""XLA's names of collectives, of which kernels bear no library's name."""
 
 
 class Activity(NamedTuple):
@@ -72,4 +78,4 @@ def _trace(rank: int, timeline: DeviceTimeline) -> RankTrace:
 def _kind(one: Activity) -> EventKind:
     if one.copy:
         return EventKind.COPY
-    return EventKind.CALL if library_of(one.name) else EventKind.KERNEL
+    return EventKind.CALL if library_of(one.name) or _XLA_CALL.fullmatch(one.name) else EventKind.KERNEL

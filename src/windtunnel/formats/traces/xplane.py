@@ -111,11 +111,11 @@ def _timeline(plane: Plane, source: str) -> DeviceTimeline:
     own = next((word for word in OWN if any(name.startswith(word) for name in named)), "")
     for place, (name, line) in enumerate(zip(named, plane.lines, strict=True)):
         if name.startswith(own) and not name.startswith(DERIVED):
-            timeline.activities += _without_nested(list(_activities(line, place, plane)))
+            timeline.activities += without_nested(list(_activities(line, place, plane)))
     return timeline
 
 
-def _without_nested(activities: list[Activity]) -> Iterator[Activity]:
+def without_nested(activities: list[Activity]) -> Iterator[Activity]:
     """Activities of a line by their own time: a loop or a call of XLA encloses what runs in it."""
     open_ones: list[tuple[float, int]] = []
     own = [one.seconds for one in activities]

@@ -14,14 +14,22 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
+from windtunnel.base.units import show_size
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.formats.head import Head
+from windtunnel.formats.logs import unknown
+from windtunnel.formats.logs.failures import tracebacks
+from windtunnel.formats.logs.failures.out_of_memory import rank_before
+from windtunnel.formats.logs.failures.tracebacks import Tracebacks
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import WordLines
 
 _TABLE = re.compile(r"(?:^|\s)(Failures|Root Cause \(first observed failure\)):\s*$")
 _ENTRY = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s*: (.{1,300})")
-_XID = re.compile(r"NVRM: Xid \(PCI:(?P<place>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?P<more>[^\n]{0,200})")
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<place>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?P<more>[^\n]{0,200})")
+_PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,\s]{1,40}))?")
+_GPU = re.compile(r"NVRM: The NVIDIA GPU ([0-9A-Fa-f:.]{7,16})")
+_HOST = re.compile(r"(?:^|\s)(?=[\w.-]*[A-Za-z])([\w.-]{1,80}) kernel: ")
 _SEQUENCE = re.compile(
     r"(?:Collective sequence number: (\d+) has errors|Not all ranks joining collective, sequence number: (\d+)|"
     r"Input/output mismatch in the collective sequence number: (\d+))"
@@ -39,11 +47,13 @@ _MEGATRON = re.compile(r"\b(M[nx])(Rtt|Etpt)/Rnk: ([\d.]+)(?:ms|TF)/(\d{1,9})")
 _APART = 1.05
 """Ratio of the highest to the lowest throughput of a rank from which Megatron's report is of a straggler. Assumed."""
 _WORDS = (
-    "NVRM: Xid", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
-    "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ", "collective state: ",
-    "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank", "missed FR dumps",
-    "traggler", "Etpt/Rnk",
+    "NVRM: Xid", "NVRM: The NVIDIA GPU", "Failures:", "Root Cause (first", "time      :", "host      :", "rank      :",
+    "exitcode  :", "error_file:", "traceback :", "sequence number: ", "joining collective", "group info: ", "collective: ",
+    "collective state: ", "expected ranks: ", "missing ranks: ", "mismatch collective: ", "error ranks: ", "Culprit rank",
+    "missed FR dumps", "traggler", "Etpt/Rnk", *tracebacks.WORDS,
 )  # fmt: skip
+_KINDS = (("alone", True), ("ends", False), ("blames", False), ("weak", False))
+"""What a kind of words says of its lines, and the usual."""
 _MOST = 1000
 _REPORT = 400
 """Lines that a report of stragglers may have."""
@@ -58,22 +68,35 @@ class _Pattern:
     says: str
     alone: bool
     ends: bool
+    blames: bool
+    """Whether the rank before the line is to blame."""
+    weak: bool
+    """Whether a log with such lines may be one of steps all the same."""
+
+
+class _Said(str):
+    """A group of a pattern; `{0:bytes}` shows it with a unit."""
+
+    def __format__(self, spec: str) -> str:
+        return show_size(int(self)) if spec == "bytes" else str(self)
 
 
 def recognises(head: Head) -> bool:
     """A line of one of them."""
     text = head.text
-    return (
+    found = [word for word in _words() if word.alone and word.literal in text and word.pattern.search(text) is not None]
+    strong = (
         any(pattern.search(text) is not None for pattern in (_XID, _SEQUENCE, _STRAGGLERS, _MEGATRON))
-        or any(word.alone and word.literal in text and word.pattern.search(text) is not None for word in _words())
+        or any(not word.weak for word in found)
         or ("Root Cause (first observed failure)" in text and "exitcode" in text)
     )  # fmt: skip
+    return strong or ((bool(found) or tracebacks.recognises(text)) and not unknown.recognises(head))
 
 
 @cache
 def _words() -> tuple[_Pattern, ...]:
     return tuple(
-        _Pattern(literal, re.compile(pattern, re.MULTILINE), says, kind.get("alone", True), kind.get("ends", False))
+        _Pattern(literal, re.compile(pattern, re.MULTILINE), says, *(kind.get(name, usual) for name, usual in _KINDS))
         for kind in table_beside(__file__)["words"].values()
         for literal, pattern, says in kind["lines"]
     )
@@ -81,17 +104,18 @@ def _words() -> tuple[_Pattern, ...]:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """What the lines say of the job's end, and of which rank. FileError where no line says anything."""
-    ended, traced, slow, other = _Launcher(), _Traced(), _Slow(), _Other()
+    ended, traced, slow, other, raised = _Launcher(), _Traced(), _Slow(), _Other(), Tracebacks()
     broken: list[str] = []
     for path in files:
         lines = WordLines(path, tuple(dict.fromkeys((*_WORDS, *(word.literal for word in _words())))), context.progress)
         for text in lines:
-            for part in (ended, traced, slow, other):
+            for part in (ended, traced, slow):
                 part.line(text)
-            lines.following = slow.listens
+            raised.line(text, other.line(text))
+            lines.following = slow.listens or raised.listens
         broken.extend(lines.broken)
-    texts = [*ended.texts, *traced.texts, *other.texts, *slow.texts]
-    culprits = {**slow.culprits, **other.culprits, **traced.culprits, **ended.culprits}
+    texts = [*ended.texts, *traced.texts, *other.texts, *raised.texts, *slow.texts]
+    culprits = {**slow.culprits, **raised.culprits, **other.culprits, **traced.culprits, **ended.culprits}
     if not texts:
         raise FileError(str(files[0]), "last words that break off", "torchrun's table of failures, Xid lines, or the like, whole")
     hang = {
@@ -263,32 +287,53 @@ class _Slow:
 
 
 class _Other:
-    """Xid lines and words of other programs: what each means, once."""
+    """Xid lines and words of other programs: what each means, once, with the ranks or the machine that say it."""
 
     def __init__(self) -> None:
         self.culprits: dict[str, str] = {}
         self.ends = False
         self._said: dict[str, int] = {}
+        self._ranks: dict[str, set[int]] = {}
+        self._gpu = "?"
 
-    def line(self, text: str) -> None:
+    def line(self, text: str) -> bool:
+        """Takes one line; whether it means something here."""
+        known = len(self._said), sum(self._said.values())
+        host = _HOST.search(text)
+        on = f"{host[1]}: " if host is not None else ""
+        if (gpu := _GPU.search(text)) is not None:
+            self._gpu = gpu[1]
         if (xid := _XID.search(text)) is not None:
             means = table_beside(__file__)["xid"].get(xid["number"], f"see NVIDIA's list of Xid errors{xid['more'][:80]}")
-            self._count(f"the GPU at PCI {xid['place']} reports Xid {xid['number']}: {means}")
+            process = _PROCESS.search(xid["more"])
+            of = f" (of {process[2] or 'a process'}, pid {process[1]})" if process is not None else ""
+            self._count(f"{on}the GPU at PCI {xid['place']} reports Xid {xid['number']}{of}: {means}")
         for word in _words():
             if word.literal in text and (match := word.pattern.search(text)) is not None:
-                said = word.says.format(*(group or "" for group in match.groups())).rstrip()
-                self._count(said)
+                said = word.says.format(*(_Said(group or "") for group in match.groups()), gpu=self._gpu).rstrip()
                 self.ends = self.ends or word.ends
                 self.culprits.update(dict.fromkeys(_ranks_named(match), said))
+                rank = rank_before(text) if word.blames else None
+                self._count(on + said, rank)
+                if rank is not None:
+                    self.culprits[str(rank)] = said
+        return (len(self._said), sum(self._said.values())) != known
 
-    def _count(self, text: str) -> None:
+    def _count(self, text: str, rank: int | None = None) -> None:
         if text in self._said or len(self._said) < _MOST:
             self._said[text] = self._said.get(text, 0) + 1
+            if rank is not None:
+                self._ranks.setdefault(text, set()).add(rank)
 
     @property
     def texts(self) -> list[str]:
-        """Each once, with how often it was said."""
-        return [text if count == 1 else f"{text} ({count} times)" for text, count in self._said.items()]
+        """Each once, with the ranks that said it, or how often it was said."""
+        lines = []
+        for text, count in self._said.items():
+            ranks = sorted(self._ranks.get(text, ()))
+            who = f"{format_ranks(ranks)}: " if ranks else ""
+            lines.append(f"{who}{text}" + (f" ({count} times)" if count > max(1, len(ranks)) else ""))
+        return lines
 
 
 def _ranks_named(match: re.Match[str]) -> list[str]:

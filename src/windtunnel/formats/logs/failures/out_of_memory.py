@@ -28,9 +28,10 @@ _FIELDS = {
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
 _RANK = re.compile(r"\[rank(\d+)\]|\(rank (\d+)\)|^(\d+): ")
-_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
+_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF")
+_MAKER = re.compile(r"\b(HIP|NPU) out of memory")
 """The variable of the allocator's settings as the line names it: CUDA's, HIP's, or PyTorch 2.9's for both."""
-_DEVICE = re.compile(r"GPU (\d+)")
+_DEVICE = re.compile(r"(?:GPU|NPU|XPU) (\d+)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _FRAGMENTED = 0.5
 """Share of what was asked that unallocated reserved memory must reach for fragmentation to be named."""
@@ -69,16 +70,22 @@ def parse_line(text: str) -> dict[str, Any] | None:
     sizes = {name: size for name, pattern in _FIELDS.items() if (size := _bytes(pattern.search(text))) is not None}
     if "asked" not in sizes:
         return None
-    rank, device = _RANK.search(text), _DEVICE.search(text)
-    number = next((int(one) for one in rank.groups() if one), None) if rank else None
+    device = _DEVICE.search(text)
     if "unallocated" not in sizes and {"reserved", "allocated"} <= sizes.keys():
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
-    return {"rank": number, "gpu": int(device[1]) if device else None, "setting": _setting(text), **sizes}
+    return {"rank": rank_before(text), "gpu": int(device[1]) if device else None, "setting": _setting(text), **sizes}
+
+
+def rank_before(text: str) -> int | None:
+    """The job's rank that a line names: of `[rank3]:`, `(rank 3)`, or a label of srun; None where it names none."""
+    rank = _RANK.search(text)
+    return next((int(one) for one in rank.groups() if one), None) if rank else None
 
 
 def _setting(text: str) -> str:
     named = _SETTING.search(text)
-    return named[0] if named else "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in text else "PYTORCH_CUDA_ALLOC_CONF"
+    maker = _MAKER.search(text)
+    return named[0] if named else f"PYTORCH_{maker[1] if maker else 'CUDA'}_ALLOC_CONF"
 
 
 def _bytes(match: re.Match[str] | None) -> int | None:

@@ -1,8 +1,9 @@
 """Lines of PyTorch's NCCL watchdog: which call each rank waits in, and who is late.
 
-Forms of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and TraceUtils.h from 1.13 to 2.13:
+Forms of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and TraceUtils.h from 1.10 to 2.13:
 
-* a call that timed out: `WorkNCCL(SeqNum=…, OpType=…, TensorShape=[…]` (1.13, 2.0) or `NumelIn=…, NumelOut=…` (from 2.1);
+* a call that timed out: `WorkNCCL(SeqNum=…, OpType=…, Timeout(ms)=…` (1.10 to 2.0), with `TensorShape=[…]` between (1.13, 2.0) or
+  `NumelIn=…, NumelOut=…` (from 2.1);
 * the status of a group: `Timeout at NCCL work: …, last enqueued NCCL work: …` (2.2, 2.3), `Exception (either an error or timeout)
   detected by watchdog at work: …` (2.4, 2.5), `failure detected by watchdog at work sequence id: … PG status: …` (from 2.6), with
   `last started work` between in some builds; and what a rank says when another one calls it to dump: `Received a global timeout
@@ -39,7 +40,7 @@ from windtunnel.records.kernel_classes import comm_of
 WORDS = ("WorkNCCL(", "last enqueued", "Last enqueued", "watchdog got stuck", "] [PG ", "] [Rank ", *DESYNC_WORDS)
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<op>\w+), "
-    r"(?:TensorShape=\[(?P<shape>[\d, ]*)\]|NumelIn=(?P<sent>\d+), NumelOut=(?P<got>\d+)), Timeout\(ms\)=(?P<limit>\d+)\)"
+    r"(?:TensorShape=\[(?P<shape>[\d, ]*)\], |NumelIn=(?P<sent>\d+), NumelOut=(?P<got>\d+), )?Timeout\(ms\)=(?P<limit>\d+)\)"
     r"(?: ran for (?P<ran>\d+) milliseconds)?"
 )
 _STATUS = re.compile(
@@ -371,8 +372,10 @@ def facts_of(said: WatchdogLines) -> dict[str, Any]:
 
 
 def _reason(why: str, rank: _Rank | None) -> str:
-    """A reason for a rank whose watchdog hangs, in the watchdog's words: no line here knows of heartbeats."""
-    if rank is None or not rank.stuck:
+    """A reason in the watchdog's words: no line here knows of heartbeats or records, and a log may be pasted in part."""
+    if rank is None:
+        return why.replace("it wrote no record", "no line here is its own, so it is late or gone, or its lines are left out")
+    if not rank.stuck:
         return why
     stuck = f"its watchdog got stuck for {rank.stuck:.0f} s: a call of CUDA or NCCL, or Python's lock, blocks its process"
     return why.replace(f"its process has sent no heartbeat for {rank.stuck:.1f} s", stuck)
@@ -411,7 +414,9 @@ def _is_pair(call: PendingCall) -> bool:
 def _text(said: WatchdogLines, report: HangReport, waited: float, quiet: tuple[int, ...]) -> str:
     ranks = said.ranks
     lines = _disagreements(ranks)
-    if report.stuck:
+    if report.stuck and lines:
+        pass  # calls that never meet are the cause
+    elif report.stuck:
         within = f" within {waited:.0f} s" if waited > 0 else ""
         lines.append(
             f"all ranks that speak have begun {'; '.join(report.stuck)}, and none finishes{within}: a rank whose "
@@ -475,8 +480,9 @@ def _disagreements(ranks: dict[int, _Rank]) -> list[str]:
                 if kind != usual:
                     odd = sorted(rank for rank, one in said.items() if one == kind)
                     lines.append(
-                        f"in call {number} of {group}, {format_ranks(odd)} run {kind[0]} of {kind[1]:,} elements, "
-                        f"the others {usual[0]} of {usual[1]:,}: they never meet"
+                        f"in call {number} of {group}, {format_ranks(odd)} {'runs' if len(odd) == 1 else 'run'} {kind[0]}"
+                        f"{f' of {kind[1]:,} elements' if kind[1] else ''}, the others {usual[0]}"
+                        f"{f' of {usual[1]:,}' if usual[1] else ''}: they never meet"
                     )
     return lines
 

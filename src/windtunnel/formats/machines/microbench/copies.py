@@ -2,7 +2,7 @@
 
 `bandwidthTest-H2D-Pinned, Bandwidth = 12.3 GB/s, Time = …, Size = 67108864 bytes`; `H2D_Bandwidth_pinned 64kB GB/sec 2.4 …`;
 `gpu0_to_gpu1_write_by_sm 258.4`; `STREAM_COPY_double_gpu_0_buffer_4294967296_block_128 6711.67 81.93` (percent of the peak);
-`Copy: 342008.3 0.0188 …` (MB/s). Rates are 10^9 B/s throughout.
+`Copy: 342008.3 0.0188 …` (MB/s); Intel's Memory Latency Checker, `ALL Reads : 123456.7` (MB/s). Rates are 10^9 B/s throughout.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _HIP = re.compile(r"\s*([HDP]2[HDP]_(?:Bandwidth|BW)\w{0,40})\s+\+?(\d{1,12})([k
 _COPY = re.compile(r"((?:c|g)pu\d*_(?:to|and)_(?:c|g)pu\d*(?:_\w{1,40})?)\s+([\d.]{1,20})\s*")
 _STREAM = re.compile(r"(STREAM_[A-Z]+_\w+?)_gpu_\d+_buffer_(\d{1,18})_block_(\d+)\s+([\d.]{1,20})\s+[\d.]+\s*")
 _HOST = re.compile(r"(Copy|Scale|Add|Triad):\s+([\d.]{1,20})\s+[\d.]+\s+[\d.]+\s+[\d.]+\s*")
+_MLC = re.compile(r"((?:ALL|\d:1) Reads(?:-Writes)?|Stream-triad like)\s*:\s+([\d.]{1,20})\s*")
 _TABLE = re.compile(r"\s*((?:Host|Device) to (?:Host|Device)) Bandwidth, .*")
 _TABLE_UNIT = re.compile(r"\s*Transfer Size \(Bytes\)\s+Bandwidth\((G|M)B/s\)\s*")
 _TABLE_ROW = re.compile(r"\s*(\d{1,18})\s+([\d.]{1,20})\s*")
@@ -38,6 +39,7 @@ def recognises(head: Head) -> bool:
     """Three lines of one of the tools, or two of a table."""
     lines = head.lines[:2000]
     shown = sum(any(one.match(line) for one in (_SHMOO, _HIP, _COPY, _STREAM)) for line in lines)
+    shown += sum(_MLC.fullmatch(line) is not None for line in lines)
     return shown >= 2 or "STREAM version" in head.text[:4000] or any(map(_TABLE_UNIT.fullmatch, lines))
 
 
@@ -72,7 +74,7 @@ def _rows(lines: LogLines, devices: dict[str, None]) -> Iterator[_Row]:
             yield _NUMBERS.sub("", match[1]) + _same_gpu_label(match[1]), 0, _rate(match[2])
         elif match := _STREAM.fullmatch(text):
             yield match[1], int(match[2]), _rate(match[4])
-        elif match := _HOST.fullmatch(text):
+        elif match := _HOST.fullmatch(text) or _MLC.fullmatch(text):
             yield f"host {match[1].lower()}", 0, _rate(match[2]) * 1e-3
         elif match := _TABLE.fullmatch(text):
             title = match[1].lower()

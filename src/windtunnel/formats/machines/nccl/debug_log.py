@@ -15,11 +15,11 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import WordLines, add_facts
 from windtunnel.spec import load_cluster
 
-_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")
+_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ (?:\(\w+\) )?)?NCCL (?:INFO|WARN) |(?:^|\n)\W{0,4}NCCL WARN ")
 
 
 def recognises(head: Head) -> bool:
-    """Whether lines of NCCL with host, process and device are there."""
+    """Whether lines of NCCL with host, process and device are there, or its warnings without them."""
     return _LINE.search(head.data) is not None
 
 

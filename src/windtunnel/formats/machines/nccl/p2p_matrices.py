@@ -17,12 +17,16 @@ from windtunnel.formats.text.source import load_json
 _TITLE = re.compile(r"^(.*(?:Bandwidth|bandwidth|Latency).*\((?:GB/s|us)\))\s*$")
 _ROW = re.compile(r"^\s*\d{1,3}\s+((?:[\d.]+|N/A)(?:\s+(?:[\d.]+|N/A))*)\s*$")
 _DEVICE = re.compile(r"^Device:? (\d{1,3})[,:] (.+?)(?:, pciBusID| \()")
-_KNOWN_BY = re.compile(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|^nvbandwidth Version", re.MULTILINE)
+_KNOWN_BY = re.compile(
+    r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|^nvbandwidth Version|^\s*(?:Uni|Bi)directional P2P=\w+ .*Matrix \(GB/s\)|"
+    r"^\s*P2P=\w+ Latency .*Matrix \(us\)|^\s*memcpy (?:CE|SM) .*bandwidth \(GB/s\)",
+    re.MULTILINE,
+)
 _MOST = 1000
 
 
 def recognises(head: Head) -> bool:
-    """The title of either tool, or nvbandwidth's JSON (`-j`)."""
+    """The title of either tool or of one of its matrices, or nvbandwidth's JSON (`-j`)."""
     return _KNOWN_BY.search(head.text) is not None or head.starts_json("nvbandwidth", "testcases")
 
 
