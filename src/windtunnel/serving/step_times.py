@@ -335,11 +335,7 @@ class StepTimes:
         return np.array(engine.graphs or captured_sizes(engine.graph_tokens), np.int64)
 
     def _send(self, size: float) -> float:
-        link = (
-            self.server.job.cluster.node.scale_up.bandwidth
-            if self.server.plan.gpus <= self.server.job.cluster.domain
-            else None
-        )
+        link = self.server.job.cluster.node.scale_up.bandwidth if self.server.plan.gpus <= self.server.job.cluster.domain else None
         nic = self.server.job.cluster.node.nic
         rate = link if link is not None else nic.bandwidth if nic is not None else 12.5e9
         return 10e-6 + size / (self._reduce.two * rate)

@@ -63,9 +63,9 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
             "waits for its slowest GPU."
         )
-    if (taken := job.cluster.domain) < job.cluster.node.domain < job.cluster.gpus:
+    if (here := job.cluster.domain) < job.cluster.node.domain < job.cluster.gpus:
         notes.append(
-            f"The job takes {taken} GPUs of each scale-up domain of {job.cluster.node.domain}, as a scheduler does that fills "
+            f"The job takes {here} GPUs of each scale-up domain of {job.cluster.node.domain}, as a scheduler does that fills "
             "domains evenly (Slurm's --segment)."
         )
     if job.cluster.placement is not None and network == CLOSED:
