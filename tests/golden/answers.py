@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
+from drawn_fits import fitted_cases
+from drawn_runs import drawn_cases
 from folding import folded, folded_list
+from varied import varied_cases
 
 import windtunnel as wt
 from windtunnel.engine.routes import route
@@ -419,4 +422,4 @@ def cases() -> dict[str, Callable[[], Any]]:
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),
     }
-    return table
+    return table | drawn_cases() | varied_cases() | fitted_cases()

@@ -1,0 +1,414 @@
+"""Fits of made-up measurements, servers under varied loads, and stores whose numbers are watched. What was measured follows a known
+law, so that a fit has something to find; each takes less than half a second."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from asked import RL
+from folding import folded, folded_list
+from varied import or_refused, said, unit
+
+import windtunnel as wt
+from windtunnel.base.comm import Comm
+
+
+def _achieved(on: str, ranks: int, nodes: int, seed: int) -> Any:
+    """Calls of a cluster that is slower than its sheet, with noise; one table is of another library."""
+    from windtunnel.calibrate.achieved import fit_achieved
+    from windtunnel.network import collective, flat_group
+    from windtunnel.records.measured_calls import CallTable, MeasuredCall
+    from windtunnel.spec.machine import Achieved
+
+    draw, cluster = np.random.default_rng(seed), wt.load_cluster(on)
+    slow = cluster.model_copy(
+        update={"achieved": Achieved(launch=1.3, inside_rate=0.8, across_rate=0.6, across_hop=1.5, relative_error=None)}
+    )
+    group, tables = flat_group(slow, ranks, ranks // nodes), []
+    for comm in (Comm.ALL_REDUCE, Comm.ALL_GATHER):
+        seconds = [
+            collective(slow, comm, size, group).seconds * draw.lognormal(0.0, 0.03) for size in (2.0**9, 2.0**16, 2.0**24, 2.0**30)
+        ]
+        calls = [MeasuredCall(2.0**n, one) for n, one in zip((9, 16, 24, 30), seconds, strict=True)]
+        tables.append(CallTable(comm, ranks, nodes, (MeasuredCall(8.0, 1e-5), *calls, MeasuredCall(2.0**20, 1.0, wrong=3))))
+    tables += [
+        CallTable(Comm.ALL_REDUCE, 8, 1, tables[0].calls, "mpi"),
+        CallTable(Comm.NONE, 9, 2, ()),
+        CallTable(Comm.BROADCAST, 9, 2, ()),
+    ]
+    found = fit_achieved(cluster, tables)
+    factors = found.cluster.achieved
+    return _digits(
+        [
+            factors.model_dump(exclude={"source"}) if factors else 0,
+            found.errors,
+            found.before,
+            found.after,
+            found.left_out,
+            found.by_test,
+            len(found.skipped),
+            found.at_limit,
+        ]
+    )
+
+
+def _digits(value: Any, digits: int = 4) -> Any:
+    """Folded data whose numbers have the digits that solvers agree in."""
+    value = folded(value)
+    if isinstance(value, dict):
+        return {key: _digits(item, digits) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_digits(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def _host_and_factors() -> Any:
+    from windtunnel.calibrate import training as room
+    from windtunnel.calibrate.record import FitRecord, compare_errors
+    from windtunnel.compute.training import TrainingFactor
+
+    draw, answers = np.random.default_rng(2), []
+    jobs = {f"job {n}": draw.dirichlet((4.0, 2.0, 1.0)) for n in range(30)}
+    truth = {"throttle": 0.4, "matmul": 1.12, "memory": 1.2}
+
+    def seconds(values: dict[str, float]) -> Callable[[Any], float]:
+        return lambda job: float(jobs[job] @ (values["matmul"], values["memory"], 1.0 + values["throttle"]))
+
+    samples: Any = [(f"family {n % 3}", job, seconds(truth)(job) * draw.lognormal(0.0, 0.02), job) for n, job in enumerate(jobs)]
+    shares: list[float] = []
+    found = room.solve_factors(samples, seconds, shares.append)
+    start = {"throttle": 1.0, "matmul": 1.0, "memory": 1.0}
+    before, after = room.errors(samples, seconds(start)), room.errors(samples, seconds(found))
+    record = FitRecord("x", "y", {name: (1.0, found[name]) for name in found}, compare_errors(before, after), ("a",))
+    answers += [found, room.mean_error(samples, seconds(start)), shares[:3], record.as_dict(), said(record.lines())]
+    answers.append(room.search({"launch": 6e-6, "step": 8e-3, "layer": 3e-4},
+                               lambda v: 4e6 * abs(v["launch"] - 21e-6) + 900 * abs(v["step"] - 3e-3 - v["layer"])))  # fmt: skip
+    answers += [len(grid) for grid in room.GRIDS.values()]
+    text = room.written_factors("# head\nx = 1\n", {"hopper": TrainingFactor(throttle=0.51234, matmul=1.1, fitted_on=("a", "b"))})
+    host = '[a]\n[host]\nlaunch = "5us"\nstep = "2ms"\n'
+    answers += [said([text]), said([room.written_host(host, {"launch": 7e-6, "step": 3e-3})])]
+    return _digits(answers, 6)
+
+
+def _columns() -> Any:
+    from windtunnel.calibrate.engines import columns as room
+
+    draw = np.random.default_rng(4)
+    routed = [room.route_tokens(tokens, top_k, experts, ep, skew) for tokens, top_k, experts, ep in
+              ((1, 2, 8, 1), (64, 8, 256, 8), (5, 4, 16, 4), (4096, 6, 60, 2)) for skew in (0.0, 0.6, 1.2)]  # fmt: skip
+    filled = [
+        room.fill_up(draw.integers(0, 9, (3, 6)).astype(float), draw.integers(1, 30, 3).astype(float)).tolist() for _ in range(4)
+    ]
+    held = [int(room.held_out(*draw.integers(1, 9, (2, 60)).astype(float)).sum()) for _ in range(3)]
+    return folded([routed, filled, held])
+
+
+def _deepep() -> Any:
+    from types import SimpleNamespace
+
+    from windtunnel.calibrate.forward import deepep as room
+    from windtunnel.network.closed.cost import DispatchCurve
+
+    truth, calls = DispatchCurve(4e-5, 2e10, 4e-7, 0.7, 2.0), []
+    for way in ("dispatch", "combine"):
+        for tokens in (512, 1024, 4096, 16384):
+            for hidden, top_k, experts in (
+                (4096, 4, 64),
+                (7168, 8, 256),
+                (5120, 6, 160),
+                (2048, 2, 32),
+                (7168, 4, 128),
+                (6144, 8, 64),
+            ):
+                for sms, dtype in ((12, "bf16"), (24, "fp8")):
+                    what = f"DeepEP normal {way} hidden={hidden} top_k={top_k} experts={experts} sms={sms}"
+                    size = tokens * hidden * top_k * (1.0 if dtype == "fp8" else 2.0)
+                    calls.append(SimpleNamespace(what=what, bytes=size, dtype=dtype, seconds=1.0))
+    engine: Any = SimpleNamespace(gpu="h100-sxm-80gb", calls=calls, engine="sglang", release="1.0")
+    link = room.link_of(engine.gpu)
+    for way in ("dispatch", "combine"):
+        mine = [call for call in calls if call.what.split()[2] == way]
+        for call in mine:
+            one = room.dispatch_rows(SimpleNamespace(gpu=engine.gpu, calls=[call]), way)  # type: ignore[arg-type]
+            assert one is not None
+            call.seconds = float(room.predict_dispatch(truth, one, link)[0]) if len(one.sms) else 1.0
+    curves, errors = room.fit_dispatch([engine])
+    rows = room.dispatch_rows(engine, "combine")
+    return [folded(rows), _digits({way: vars(curve) for way, curve in curves.items()}, 3), [len(one) for one in errors.values()]]
+
+
+def _transfer() -> Any:
+    from windtunnel.calibrate.transfer.fit import attention_curves, foreign, gemm_curve, native
+    from windtunnel.calibrate.transfer.judge import METHODS, Known, Relative
+    from windtunnel.compute.transfer.law import sheet
+
+    world = unit("test_transfer_methods")
+    case, other = world.world("a100-sxm-80gb"), world.world("h100-sxm-80gb")
+    on = sheet(case.gpu)
+    answers: list[Any] = [len(native(case)), len(foreign(case))]
+    curve = gemm_curve(on, case.gemm)
+    ways = attention_curves(on, case.attention)
+    answers += [_digits(vars(curve), 3), _digits({way: vars(one) for way, one in ways.items()}, 3)]
+    known = Known([Relative(on, world.CURVE, world.FUSED)], world.TRUTH)
+    for kind, rows in (("gemm", other.gemm), ("attention", other.attention)):
+        for name, method in METHODS.items():
+            found = or_refused(lambda method=method, kind=kind, rows=rows: method(kind, rows, other.gpu, known))
+            answers.append([name, folded_list(np.asarray(found.seconds).tolist()) if hasattr(found, "seconds") else found])
+    return answers
+
+
+@cache
+def _small(**more: Any) -> Any:
+    return wt.serve_predict(
+        "llama3.1-8b", "h100-ib", 2, **{"isl": "300~1<900", "osl": "40~1<90", "requests": 24, "concurrency": 8} | more
+    )
+
+
+LOADS: dict[str, dict[str, Any]] = {
+    "turns": {"turns": "3", "think": 0.5, "shared_prefix": "200:0.5", "isl": "150~1<400", "requests": 30},
+    "bursts": {"rate": 20.0, "burstiness": 0.3, "concurrency": None, "ttft": 0.5, "tpot": 0.05},
+    "tier": {"turns": 4, "think": "2", "tier": ["host=20GB,bandwidth=20GB/s"], "memory": 0.35, "requests": 40, "isl": 2000},
+    "whole prompts": {"engine": "trtllm", "whole_prompts": True, "polls": 2, "running": 6},
+    "few tokens": {"engine": "sglang", "step_tokens": 256, "running": 4, "polls": 3, "memory": 0.6},
+    "eager": {"eager": True, "sync": True, "step_tokens": 512},
+    "graphs": {"graphs": "1,4,16", "release": "0.8.0"},
+    "no padding": {"engine": "trtllm", "graphs": "16+", "kv": "fp8", "weights": "fp8"},
+    "preempted": {"memory": 0.3, "osl": 600, "isl": 900, "requests": 60, "concurrency": 60},
+    "published drafts": {"speculate": "eagle,drafts=3"},
+    "looked up": {"speculate": "ngram,drafts=4,accepted=1.8", "engine": "sglang"},
+    "record": {"record": True},
+}
+
+
+def _loaded(name: str) -> Any:
+    answer = wt.as_dict(_small(**{key: tuple(item) if isinstance(item, list) else item for key, item in LOADS[name].items()}))
+    return folded({key: item for key, item in answer.items() if key not in ("job", "version")})
+
+
+def _pooled() -> Any:
+    asked = {"tp": 1, "dp": 8, "ep": 8, "weights": "fp8", "isl": 300, "osl": 16, "requests": 32, "concurrency": 16}
+    return folded(wt.as_dict(wt.serve_predict("deepseek-v3", "h200-ib", 8, experts="gpus=16,micro=2", engine="sglang", **asked)))
+
+
+def _copies(router: str) -> Any:
+    answer = wt.serve_fleet("llama3.1-8b", "h100-ib", tp=1, isl="300~1<900", osl=24, rate=90.0, requests=160, ttft=0.3, tpot=0.03,
+                            turns=2, think=0.2, shared_prefix="300:0.5", router=router, mtbf=0.02, cold_start=1.0)  # fmt: skip
+    return folded(wt.as_dict(answer))
+
+
+def _traces() -> Any:
+    from windtunnel.serving.sessions import read_sessions
+    from windtunnel.serving.traces import read_trace
+
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n2023-11-16 18:17:04.0319600,396,109\n"
+    moon = "".join(f'{{"timestamp": {t}, "input_length": {n}, "output_length": {o}, "hash_ids": [{h}]}}\n' for t, n, o, h in
+                   ((0, 675, 50, "0, 1"), (1500, 1700, 9, "0, 2, 3, 4"), (2000, 512, 1, "5")))  # fmt: skip
+    burst = (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,GPT-4,472,18,490,x\n45,ChatGPT,1087,230,1317,x\n"
+    )
+    turns = "session,new_isl,osl,wait\na,100,20,0\na,50,30,1.5\nb,70,10,0\na,10,5,2\n"
+    answers = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("a.csv", azure), ("m.jsonl", moon), ("b.csv", burst), ("s.csv", turns)):
+            path = Path(folder) / name
+            path.write_text(text, encoding="utf-8")
+            read = (
+                (read_sessions,)
+                if name == "s.csv"
+                else (read_trace, partial(read_trace, speed=2.5), partial(read_trace, concurrency=1))
+            )
+            found = [or_refused(lambda one=one, path=path: vars(one(path))) for one in read]
+            answers += [folded(one) if isinstance(one, dict) else one[0] for one in found]  # the numbers are of a drawn folder
+    return answers
+
+
+RL_MORE: dict[str, tuple[str, ...]] = {
+    "no room": ("cluster.gpus=8", "model=llama3-70b", "rl.mode=split", "rl.rollout.gpus=4", "rl.rollout.tp=4"),
+    "critic apart": ("rl.critic=true", "rl.mode=split", "rl.rollout.gpus=8", "rl.reference=true"),
+    "fp8 rollout": ("rl.rollout.weights=fp8", "rl.rollout.kv=fp8", "rl.pack_tokens=3000"),
+    "long tail": ("rl.response=2000~2<8000", "rl.samples=2"),
+}
+
+
+def _rl(name: str) -> Any:
+    return folded({key: item for key, item in wt.as_dict(wt.rl_predict(RL, None, list(RL_MORE[name]))).items() if key != "job"})
+
+
+def _autoscaled() -> Any:
+    answer = wt.serve_fleet(
+        "llama3.1-8b",
+        "h100-ib",
+        tp=1,
+        isl="300~1<900",
+        osl=24,
+        rate=40.0,
+        curve="swing=0.7",
+        hours=0.01,
+        ttft=0.3,
+        tpot=0.03,
+        autoscale="1-6",
+        target=8.0,
+        cold_start=2.0,
+    )
+    return folded(wt.as_dict(answer))
+
+
+def _queue() -> Any:
+    """Questions that two askers put, workers that come and go, and a clock that only this case moves."""
+    from windtunnel.service.store import queue as room
+    from windtunnel.service.store.blobs import Blobs
+    from windtunnel.service.store.database import Database
+    from windtunnel.service.store.shelf import AuditRow, Shelf
+
+    class Clocked(Database):
+        moment = 1e6
+
+        def now(self, connection: Any) -> float:
+            return self.moment
+
+    told: list[Any] = []
+
+    def tell(do: Callable[[], Any]) -> Any:
+        """What it does, in numbers; ids are drawn."""
+        try:
+            found = do()
+        except (room.QueueFull, room.QuotaSpent) as error:
+            found = type(error).__name__, getattr(error, "wait", 0.0)
+        told.append(found if isinstance(found, (int, float, str, tuple, dict)) else found is not None)
+        return found
+
+    with tempfile.TemporaryDirectory() as folder:
+        database = Clocked(Path(folder))
+        database.migrate()
+        queue = room.JobQueue(database, 10.0, room.QueueLimits(of_one=4, of_all=6, seconds_a_day=100.0))
+        shelf, ids = Shelf(database, Blobs(Path(folder) / "blobs")), list[str]()
+        body = shelf.blobs.put(b"body")
+        for number in range(8):
+            question = room.StoredQuestion(f"k{number % 7}", "predict", ("a",), {"f": body}, {}, True, "predict a")
+            found = tell(lambda question=question, number=number: (*queue.submit(question, f"asker{number % 2}", number % 3 == 0),))
+            told[-1] = [bool(found[0]), found[1]]
+            ids += [str(found[0])] if found[0] and found[0] not in ids and len(str(found[0])) == 24 else []
+        for turn in range(9):
+            claim = queue.claim(f"worker{turn % 2}", short_only=turn == 4)
+            told.append(None if claim is None else [ids.index(claim.job), claim.fence, claim.question.key])
+            if claim is None:
+                continue
+            database.moment += 7.0 * turn
+            tell(lambda claim=claim: queue.beat(claim, 0.5, "x", "log"))
+            kept = room.KeptAnswer(claim.question.key, "predict", "c", "1", body, "m", {}, "log", 3.0, 100 + turn)
+            if turn % 4 == 0:
+                tell(lambda claim=claim, kept=kept: queue.finish(claim, kept))
+            elif turn % 4 == 1:
+                tell(lambda claim=claim: queue.give_back(claim, crashed=True))
+            elif turn % 4 == 2:
+                tell(lambda claim=claim: queue.fail(claim, {"kind": "PlanError"}))
+            else:
+                database.moment += 20.0
+                tell(lambda turn=turn: queue.reap([f"worker{turn % 3}"]))
+        tell(lambda: queue.cancel(ids[-1]))
+        tell(lambda: queue.submit(room.StoredQuestion("more", "predict", (), {}, {}, False, ""), "asker0", True))
+        database.moment += 50000.0
+        shelf.note([AuditRow(1e6 + 9.0 * n, f"who{n % 2}", "POST /api/v1/serve/predict", "here", 200, 1.0) for n in range(5)])
+        rows = [
+            list(shelf.audit_rows(**asked))
+            for asked in ({}, {"who": "who1"}, {"verb": "serve predict"}, {"since": 1e6 + 9.0, "until": 1e6 + 27.0})
+        ]
+        told += [[len(one) for one in rows], shelf.counts(), [len(shelf.jobs(limit=n)[0]) for n in (2, 50)], shelf.jobs(limit=2)[1]]
+        for one in filter(None, map(shelf.job, ids)):
+            told.append([one.state, one.position, one.attempt, one.created, one.started, one.ended, one.progress])
+        told.append(
+            [
+                [one.state, one.kind, one.ended - one.created]
+                for one in sorted(shelf.ended_jobs(ids), key=lambda one: ids.index(one.id))
+            ]
+        )
+        for room_left in (150.0, 0.0):
+            told += [shelf.make_room(room_left, 60000.0, 1e4, 0.0), shelf.counts(), len(list(shelf.audit_rows()))]
+        database.close()
+    draw = np.random.default_rng(1)
+    for most in (10.0, 100.0, 900.0):
+        spans = [(float(begin), float(begin + length)) for begin, length in draw.uniform(0, 9e4, (6, 2)) / (1, 200)]
+        told.append([room.work_after(spans, 4e4), room.wait_for_quota(spans, 9e4 - 86400.0, most)])
+    return [folded(one) for one in told]
+
+
+def _tiers() -> Any:
+    """Prompts of four kinds, whose blocks two small tiers keep, and how caches of other blocks name them."""
+    from windtunnel.serving.cache import BlockNames, names_of
+    from windtunnel.serving.tiers import TierStore, tier_of
+
+    draw, told = np.random.default_rng(1), []
+    store = TierStore([tier_of("host=1MB,bandwidth=10GB/s"), tier_of("disk=4MB,bandwidth=1GB/s,latency=2ms")], 65536.0)
+    for request in range(60):
+        blocks, kind = int(draw.integers(1, 13)), int(draw.integers(0, 12))
+        names = BlockNames([kind * 10 + part for part in range(4)], 3, blocks)
+        told.append([*store.match(names, 1, blocks), *store.fetch(names, int(draw.integers(0, 2)), blocks, 0.001 * request)])
+        store.put(names, blocks)
+    named = [names_of(range(5), size, block, 1400) for size, block in ((512, 16), (16, 64), (16, 24), (64, 64))]
+    answers = [folded_list(told), store.hits, store.filled, store.links, store.waited, [[one.per, one.named] for one in named]]
+    return [
+        *answers,
+        *(
+            or_refused(lambda text=text: vars(tier_of(text)))
+            for text in ("a=1TB,bandwidth=2GB/s", "a=1TB", "host=x,bandwidth=1GB/s")
+        ),
+    ]
+
+
+def _passes() -> Any:
+    """The law of passes that took a known time, with gaps of the host behind them."""
+    from windtunnel.serving.lengths import Passing
+    from windtunnel.serving.measured_passes import fit_passes, read_passes
+
+    draw = np.random.default_rng(6)
+    sizes = np.column_stack([draw.integers(*ends, 60) for ends in ((0, 4000), (0, 4), (0, 10**6), (0, 90), (0, 10**5))]).astype(
+        float
+    )
+    seconds = 2e-3 + sizes @ (3e-6, 1e-5, 2e-10, 2e-5, 1e-8)
+    begins = np.cumsum(seconds + 1e-3) - seconds
+    answers: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for gaps in (False, True):
+            heads = ["seconds", "prompt", "chunks", "pairs", "decodes", "cached", *(["begin"] if gaps else [])]
+            rows = np.column_stack([seconds, sizes, *([begins] if gaps else [])])
+            path = Path(folder) / f"{gaps}.csv"
+            path.write_text("\n".join([",".join(heads), *(",".join(map(repr, row)) for row in rows.tolist())]), encoding="utf-8")
+            law = read_passes(path)
+            answers += [_digits(vars(law)), said([law.in_words()])]
+            answers.append(
+                [
+                    _digits(law.seconds(Passing(prompt=p, chunks=1, pairs=p * p, decodes=d, cached=9 * d)))
+                    for p, d in ((0, 5), (100, 0), (3000, 60))
+                ]
+            )
+        answers.append(_digits(vars(fit_passes(seconds[::-1], sizes[::-1], begins[::-1]))))
+    return answers
+
+
+def fitted_cases() -> dict[str, Callable[[], Any]]:
+    """Name → what computes its figures."""
+    table: dict[str, Callable[[], Any]] = {
+        f"achieved {on} {ranks}": partial(_achieved, on, ranks, nodes, seed)
+        for on, ranks, nodes, seed in (("h100-ib", 16, 2, 1), ("a100-ib", 8, 1, 2))
+    }
+    table |= {f"load {name}": partial(_loaded, name) for name in LOADS}
+    table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
+    table |= {f"copies by {router}": partial(_copies, router) for router in ("round-robin", "random", "least-tokens", "kv-aware")}
+    table |= {
+        "host and factors": _host_and_factors,
+        "columns": _columns,
+        "deepep": _deepep,
+        "transfer": _transfer,
+        "experts apart": _pooled,
+        "traces of requests": _traces,
+        "autoscaled copies": _autoscaled,
+        "queue": _queue,
+        "tiers": _tiers,
+        "passes": _passes,
+    }
+    return table

@@ -1,0 +1,457 @@
+"""Answers of rooms to tables of varied inputs whose numbers are watched: plans, fixes and advice, calls by every algorithm, fabrics
+with faults, servers, and fits of tables that known laws have made. Each takes less than half a second."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from asked import SMALL, TINY
+from folding import folded, folded_list
+
+import windtunnel as wt
+from windtunnel.base.comm import Comm
+
+UNIT = Path(__file__).parents[1] / "unit"
+
+
+def said(lines: Any) -> list[list[str]]:
+    """The numbers that sentences say."""
+    return [re.findall(r"\d[\d.,]*", str(line)) for line in lines]
+
+
+def unit(name: str) -> Any:
+    """A file of tests/unit, for what it builds."""
+    if str(UNIT) not in sys.path:
+        sys.path.insert(0, str(UNIT))
+    return import_module(name)
+
+
+def or_refused(do: Callable[[], Any]) -> Any:
+    """What it gives, or the numbers of the sentence with which it refuses."""
+    try:
+        return do()
+    except wt.WindtunnelError as error:
+        return [type(error).__name__, *said([error])]
+
+
+def _tiny(*changes: str) -> Any:
+    return wt.load(TINY[0], [*TINY[1:], *changes])
+
+
+def _fixes(*changes: str) -> Any:
+    from windtunnel.search import fixes
+
+    found = fixes(wt.load("llama3-8b-8xh100", list(changes)))
+    return [[*one.change.sets, one.spare, one.step_time_s, one.tokens_per_s, one.price] for one in found]
+
+
+def _advised(source: str, *changes: str) -> Any:
+    from windtunnel.search.levers.reasons import advise, sentences
+
+    prediction = wt.predict(wt.load(source, list(changes)))
+    found = advise(prediction)
+    return [[one.part, one.cost_s, *(one.change.sets if one.change else ()), one.step_time_s, one.gain] for one in found], said(
+        sentences(prediction, found)
+    )
+
+
+def _first_plans() -> Any:
+    """How many plans a first plan is chosen among, and what they are guessed to take."""
+    room, answers = import_module("windtunnel.search.start"), []
+    for model, on, framework, own in (
+        ("llama3-8b", "h100-ib", "megatron-core", {}),
+        ("mixtral-8x7b", "h200-ib", "megatron-core", {"seq": 65536}),
+        ("llama3-70b", "gb200-nvl72", "fsdp", {"micro_batch": 2}),
+        ("gpt3-175b", "a100-ib", "deepspeed", {"pp": 4, "global_batch": 512}),
+        ("llama3-8b", "tpu-v5p", "maxtext", {"dp": 8}),
+    ):
+        nouns = wt.load_model(model), wt.load_cluster(on)
+        plans = list(room._candidates(*nouns, own, framework, 64))
+        experts = bool(nouns[0].experts)
+        guesses = [room._guess(one, nouns[1], experts, room._micro_batches(one, 64)) for one in plans]
+        fits = [room._may_fit((8e9 * n, 2e9), nouns[1], one, 64) for n in (1, 9) for one in plans]
+        fields = sorted({key for one in plans for key, value in one.items() if isinstance(value, (int, float))})
+        splits = [len(part) for part in room._by_split(plans)]
+        answers.append(
+            [len(plans), folded_list(guesses), sum(fits), splits, room._sizes(nouns[1], own, nouns[0], framework)]
+            + [folded_list([float(one.get(key) or 0) for one in plans]) for key in fields]
+        )
+    return answers
+
+
+def _started(model: str, on: str, *overrides: str) -> Any:
+    from windtunnel.search.start import start
+
+    table = {"name": model, "model": model, "runtime": {"framework": "megatron-core"}, "cluster": on}
+    stated = frozenset(text.partition("=")[0] for text in overrides)
+    found = start(table, wt.load_model(model), overrides, stated)
+    return [found.fits, *found.assumed, folded(found.job.plan.model_dump(mode="json"))]
+
+
+def _searched(changes: Sequence[str], fields: dict[str, Any], objective: Any = "time", **more: Any) -> Any:
+    result = wt.search(_tiny(*changes), fields, objective, processes=1, **more)
+    return folded({key: item for key, item in wt.as_dict(result).items() if key not in ("job", "version")})
+
+
+OPEN = {"plan.tp": (1, 2), "plan.pp": (1, 2), "plan.micro_batch": (1, 2), "plan.recompute": ("none", "full")}
+SEARCHES: dict[str, tuple[Sequence[str], dict[str, Any], Any, dict[str, Any]]] = {
+    "gap": ((), OPEN, "time", {"limits": wt.SearchLimits(gap=0.2)}),
+    "few": ((), OPEN, "time", {"limits": wt.SearchLimits(predictions=3)}),
+    "top": ((), OPEN, "joules", {"top": 4}),
+    "margin": ((), OPEN, "gpus", {"margin": 0.1}),
+    "too little memory": (("model.layers=80", "cluster.node.gpu.memory=1GB"), OPEN, "time", {}),
+    "margin of too little memory": (("cluster.node.gpu.memory=400MB",), OPEN, "time", {"margin": 0.9}),
+    "too few days": ((), OPEN, "time", {"at_most": {"days": 1e-3}}),
+    "front": (("cluster.price_per_gpu_hour=2",), OPEN | {"plan.vpp": (1, 2)}, ["time", "dollars"], {}),
+    "slow nodes": (
+        ("unequal.slow=[{nodes=[1],factor=1.5}]",),
+        {"plan.pp": (2,), "plan.tp": (1, 2), "plan.stages": ("even", "by-speed", "light-last", "light-ends"), "plan.vpp": (1, 2)},
+        "time",
+        {},
+    ),
+    "own plan": (("plan.recompute=full", "plan.micro_batch=2"), {"plan.recompute": ("none", "full"), "plan.micro_batch": (1, 2)},
+                 "joules", {}),
+}  # fmt: skip
+
+
+def _machines() -> Any:
+    jobs = [_tiny(f"cluster={name}", "cluster.gpus=16") for name in ("h100-ib", "a100-ib")]
+    return folded(wt.as_dict(wt.search(jobs, OPEN, "bill", at_most={"days": 3000.0}, processes=1)))
+
+
+def _designed() -> Any:
+    from windtunnel.search.design import Premium, field_of
+
+    base, answers = _tiny("cluster.price_per_gpu_hour=2"), []
+    for path, text in (
+        ("cluster.node.gpu.memory_bandwidth", "2TB/s..8TB/s"),
+        ("cluster.node.gpu.memory", "40GB..160GB"),
+        ("plan.micro_batch", "1..8"),
+        ("plan.recompute", "none,full"),
+        ("cluster.node.gpu.memory_bandwidth", "8TB/s..2TB/s"),
+        ("plan.recompute", "1..2"),
+    ):
+        axis = or_refused(lambda path=path, text=text: field_of(base, path, text))
+        answers.append(folded(axis))
+        if not isinstance(axis, list) and axis.scale != 1.0:
+            answers.append(Premium(axis, 0.5).of(base, _tiny(f"{path}={axis.high * 2:g}{axis.unit}")))
+    return answers
+
+
+def _jobs(sources: Sequence[tuple[str, ...]]) -> Any:
+    def answer(source: str, *changes: str) -> Any:
+        p = wt.predict(wt.load(source, list(changes)))
+        sizes = [float(stage.total) for stage in p.memory]
+        return [p.step_time_s, *p.breakdown.values(), *p.overlapped.values(), sum(sizes), sizes[0], p.error_of_parts]
+
+    return [or_refused(partial(answer, *one)) for one in sources]
+
+
+PREDICTED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "offload": tuple(
+        (*TINY, "plan.sharding=" + sharding, *(f"plan.offload.{what}={place}" for what in kept), *more)
+        for sharding, kept, place, more in (
+            ("none", ("optimizer",), "host", ()),
+            ("fsdp", ("optimizer", "parameters"), "host", ("plan.tp=1", "plan.dp=16")),
+            ("zero1", ("optimizer", "gradients"), "host", ("plan.pp=2", "plan.dp=4")),
+            ("zero3", ("parameters",), "nvme", ("plan.tp=1", "plan.dp=16")),
+            ("zero2", ("optimizer", "gradients"), "nvme", ()),
+        )
+    )
+    + (
+        (*TINY, "plan.offload.activations=1"),
+        (*TINY, "plan.offload.activations=2", "plan.pp=2", "plan.dp=4", "plan.global_batch=32"),
+    ),
+    "schedules": tuple(
+        (
+            *TINY,
+            "model.layers=8",
+            "plan.pp=4",
+            "plan.dp=2",
+            f"plan.schedule={schedule}",
+            f"plan.vpp={vpp}",
+            f"runtime.overlap_p2p={p2p}",
+        )
+        for schedule, vpp in (
+            ("auto", 1),
+            ("auto", 2),
+            ("gpipe", 1),
+            ("breadth-first", 2),
+            ("zb-h1", 1),
+            ("zb-h2", 1),
+            ("interleaved-zb", 2),
+            ("zbv", 2),
+            ("dualpipe", 1),
+            ("dualpipev", 2),
+        )
+        for p2p in ("true", "false")
+    ),
+    "sharding": tuple(
+        (*TINY, "plan.tp=1", "plan.dp=16", "plan.global_batch=64", f"plan.sharding={sharding}", f"runtime.{switch}", *more)
+        for sharding, more in (
+            ("zero1", ()),
+            ("zero2", ()),
+            ("zero3", ()),
+            ("fsdp", ()),
+            ("hsdp", ("plan.shard_group=8",)),
+            ("none", ("runtime.reduce_with=all_reduce",)),
+        )
+        for switch in (
+            "overlap_grad_reduce=false",
+            "overlap_param_gather=false",
+            "reduce_every_micro_batch=true",
+            "launch=eager",
+            "bucket=1e6",
+        )
+    ),
+    "experts": tuple(
+        (
+            "mixtral-8x7b-64xh100",
+            "model.layers=2",
+            "plan.pp=1",
+            "plan.vpp=1",
+            "cluster.gpus=16",
+            "plan.dp=8",
+            "plan.tp=2",
+            "plan.global_batch=16",
+            "plan.sequence_parallel=true",
+            *more,
+        )
+        for more in (
+            ("plan.ep=8",),
+            ("plan.ep=4", "plan.etp=2"),
+            ("plan.ep=2", "runtime.moe_a2a_overlap=true"),
+            ("plan.ep=8", "runtime.moe_dispatch=deepep"),
+            ("plan.ep=8", "runtime.moe_imbalance=1.5"),
+            ("plan.ep=4", "runtime.moe_grouped_gemm=each"),
+            ("plan.cp=2", "plan.dp=4"),
+        )
+    ),
+    "unequal": tuple(
+        (*TINY, *more)
+        for more in (
+            ("unequal.slow=[{nodes=[0],factor=1.3}]",),
+            ("unequal.links=[{nodes=[1],rate=0.5}]",),
+            ("unequal.pauses=[{seconds=0.01,every=10}]",),
+            ("unequal.jitter.sigma=0.1", "unequal.draws=3"),
+            ("unequal.slow=[{share=0.5,factor=1.1}]", "plan.pp=2", "plan.dp=4"),
+            ("runtime.data.sample=0.02", "runtime.data.overlap=none"),
+            ("runtime.data.sample=0.05", "runtime.data.reader=node"),
+        )
+    ),
+}
+
+
+ALGORITHMS = ("ring", "tree", "nvls", "nvls_tree", "pat", "bruck", "direct", "halving_doubling", "hierarchical", "collnet_direct",
+              "collnet_chain", "p2p")  # fmt: skip
+
+
+def _algorithm(name: str, network: str) -> Any:
+    rows = []
+    for op, gpus, per_node in (
+        ("all_reduce", 16, 8),
+        ("all_gather", 12, 4),
+        ("reduce_scatter", 8, 2),
+        ("all_to_all", 6, 3),
+        ("broadcast", 16, 8),
+        ("send_recv", 16, 8),
+        ("all_reduce", 8, 8),
+        ("reduce_scatter", 5, 1),
+        ("all_gather", 8, 1),
+    ):
+        for settings in ({}, {"NCCL_COLLNET_ENABLE": 1, "NCCL_PROTO": "Simple", "NCCL_MAX_NCHANNELS": 4}):
+            asked = {"op": op, "gpus": gpus, "per_node": per_node, "sizes": [5e3, 3e6], "settings": settings, "network": network}
+            found = or_refused(lambda asked=asked: wt.collective("h100-ib", algorithm=name, **asked))
+            rows.append([len(found), *(float(row["time_us"]) for row in found if isinstance(row, dict))])
+    return rows
+
+
+def _lanes() -> Any:
+    """Lanes of every algorithm: when slices come, split into connections, and in steps."""
+    from windtunnel.network import flat_group
+    from windtunnel.network.algorithm import ALGORITHMS
+    from windtunnel.network.lanes.build import lanes_of
+    from windtunnel.network.lanes.timing import arrivals, split, transfers
+
+    cluster, answers = wt.load_cluster("h100-ib", ["gpus=16"]), {}
+    for name in ALGORITHMS:
+        for op, ranks, per_node in (
+            (Comm.ALL_REDUCE, 8, 4),
+            (Comm.ALL_GATHER, 6, 3),
+            (Comm.ALL_TO_ALL, 4, 2),
+            (Comm.REDUCE_SCATTER, 5, 1),
+        ):
+
+            def build(name: str = name, op: Comm = op, ranks: int = ranks, per_node: int = per_node) -> Any:
+                ends, switches = np.arange(ranks, dtype=np.int32), np.arange(100, 108, dtype=np.int32)
+                group = flat_group(cluster, ranks, per_node)
+                made = lanes_of(cluster, op, 7e5, ends, group, algorithm=name, switches=switches, leaves=[0, 1])
+                cut, old, part = split(made.lanes, made.lanes.src // per_node != made.lanes.dst // per_node, 3)
+                listed = transfers(cut, part, made.ends, 500)
+                times = [one for each in arrivals(made.lanes, np.full(len(made.lanes), 1e-6)) for one in each]
+                return [made.seconds, made.latency, folded_list(times), folded_list(old.tolist()), folded(vars(listed))]
+
+            answers[f"{name} {op.name}"] = or_refused(build)
+    return answers
+
+
+def _sends() -> Any:
+    from windtunnel.network import flat_group
+    from windtunnel.network.lanes.build import join, lanes_of_sends
+    from windtunnel.network.lanes.send_files import csv_of, from_rows, rows_of
+    from windtunnel.network.lanes.timing import transfers
+
+    rows = [
+        {"step": step, "src": (rank + hop) % 8, "dst": (rank + hop + 1) % 8, "bytes": 4096 * (1 + step % 2), "channel": rank % 2}
+        for step in range(6) for rank in range(0, 8, 2) for hop in range(2)
+    ]  # fmt: skip
+    cluster = wt.load_cluster("h100-ib", ["gpus=16"])
+    sends = from_rows(rows)
+    made = lanes_of_sends(cluster, Comm.ALL_GATHER, 2e6, sends, np.arange(8, dtype=np.int32), flat_group(cluster, 8, 4))
+    listed = transfers(made.lanes, np.arange(len(made.lanes), dtype=np.int32))
+    again = folded(rows_of(listed, 8))
+    return [
+        made.seconds,
+        made.latency,
+        len(csv_of(listed, 8)),
+        again,
+        folded(vars(made.lanes)),
+        folded(vars(join(sends.scale(9e5)))),
+    ]
+
+
+def _settings() -> Any:
+    from windtunnel.network.nccl.settings import parse_settings
+
+    return [
+        folded(or_refused(lambda table=table: parse_settings(table)))
+        for table in (
+            {"NCCL_ALGO": "^Ring,NVLS", "NCCL_PROTO": "LL,Simple"}, {"NCCL_MIN_NCHANNELS": 4, "NCCL_MAX_CTAS": 8},
+            {"NCCL_MIN_NCHANNELS": 9, "NCCL_MAX_NCHANNELS": 8}, {"NCCL_BUFFSIZE": 8388608, "NCCL_LL_BUFFSIZE": 2048},
+            {"NCCL_P2P_LEVEL": "LOC", "NCCL_SHM_DISABLE": 1}, {"NCCL_P2P_LEVEL": 5}, {"NCCL_CROSS_NIC": 0, "NCCL_NTHREADS": 256},
+            {"NCCL_IB_TIMEOUT": 18, "NCCL_IB_RETRY_CNT": 3, "NCCL_IB_QPS_PER_CONNECTION": 4}, {"NCCL_NTHREADS": 2048},
+            {"NCCL_PXN_DISABLE": 1, "NCCL_P2P_PXN_LEVEL": 0, "NCCL_NVLS_ENABLE": 0, "NCCL_PAT_ENABLE": 0},
+            {"NCCL_NVLS_ENABLE": "yes"}, {"NCCL_MAX_NCHANNELS": 16, "NCCL_MAX_CTAS": 8, "NCCL_NCHANNELS_PER_NET_PEER": 2},
+        )
+    ]  # fmt: skip
+
+
+def _dimensions() -> Any:
+    from windtunnel.network.closed.dimensions import Dimension, walk
+
+    kinds = ("ring", "both_ways", "line", "fully_connected", "switch")
+    shapes = [
+        tuple(Dimension(kinds[(at + k) % 5], 2 + (3 * at + k) % 6, 1e10 * (1 + at % 4) * 2**-k, 1e-6 / (1 + k)) for k in range(3))
+        for at in range(10)
+    ]
+    calls = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL)
+    return [
+        [found.seconds, *found.busy, *found.utilisation]
+        for shape in shapes for call in calls for schedule in ("plain", "themis")
+        for found in [walk(shape, call, 3e6, schedule, 5)]  # type: ignore[arg-type]
+    ]  # fmt: skip
+
+
+def _meshes() -> Any:
+    from windtunnel.network.nccl.search import mesh_rings
+
+    draw, answers = np.random.default_rng(5), []
+    for count in (2, 3, 4, 5, 6, 8):
+        for share in (1.0, 0.8, 0.6):
+            room = {
+                (a, b): int(draw.integers(1, 3)) for a in range(count) for b in range(count) if a != b and draw.random() < share
+            }
+            found = mesh_rings(count, room)
+            answers.append([found.rings, found.through])
+    return answers
+
+
+FAULTS = (
+    "tor*:down,share=50%,seed=3",
+    "tor0->agg0.1:slow=0.25",
+    "agg*--core*:slow=0.5,share=0.25",
+    "core1.0:down",
+    "tor0--agg0.0:down",
+)
+
+
+def _faulty() -> Any:
+    from windtunnel.network.fabrics import parse_fabric
+    from windtunnel.network.fabrics.faults import apply_faults, parse_errors, parse_fault, parse_flap
+
+    tree = parse_fabric("fat_tree:k=4,link=400Gb/s")
+    rates = [folded_list(apply_faults(tree, [parse_fault(text)]).link_rate.tolist()) for text in FAULTS]
+    texts = ("tor0--agg0.0:down=10us,up=2ms", "tor0:loss=1e-5", "agg*:ber=1e-12,share=10%", "tor0:down=1,up=0.5", "tor0:loss=2")
+    read = [
+        folded(or_refused(lambda text=text, parse=parse: parse(text))) for text in texts for parse in (parse_flap, parse_errors)
+    ]
+    flows = [
+        [float(row["time_us"]) for row in found] if isinstance(found[0], dict) else found
+        for network in ("flow", "packet")
+        for fault in (
+            "leaf*--spine*:slow=0.5",
+            "leaf*--spine*:down,share=20%,seed=2",
+            "leaf0--spine0:loss=1e-3",
+            "leaf*->spine*:ber=1e-9",
+        )
+        for found in [
+            or_refused(
+                lambda network=network, fault=fault: wt.collective(
+                    wt.load_cluster("h100-ib", ["gpus=32", "fabric.leaf_nodes=1", f"fabric.faults=['{fault}']"]),
+                    "all_reduce",
+                    gpus=32,
+                    sizes=[3e5],
+                    network=network,
+                )
+            )
+        ]
+    ]
+    return rates, read, flows
+
+
+def varied_cases() -> dict[str, Callable[[], Any]]:
+    """Name → what computes its figures."""
+    table: dict[str, Callable[[], Any]] = {f"fixes {' '.join(one)}": partial(_fixes, *one) for one in UNFIT}
+    table |= {f"advice {' '.join(one)}": partial(_advised, *one) for one in ADVISED}
+    table |= {f"start {' '.join(one)}": partial(_started, *one) for one in STARTED}
+    table |= {f"search {name}": partial(or_refused, partial(_searched, *one[:3], **one[3])) for name, one in SEARCHES.items()}
+    table |= {f"steps of {name}": partial(_jobs, sources) for name, sources in PREDICTED.items()}
+    table |= {f"{name} over {network}": partial(_algorithm, name, network) for name in ALGORITHMS for network in ("closed", "flow")}
+    table |= {
+        "first plans": _first_plans,
+        "search of machines": _machines,
+        "axes of a design": _designed,
+        "lanes": _lanes,
+        "sends": _sends,
+        "settings": _settings,
+        "dimensions": _dimensions,
+        "meshes": _meshes,
+        "faults": _faulty,
+    }
+    return table
+
+
+UNFIT = (
+    ("plan.seq=32768",),
+    ("plan.sharding=none", "plan.recompute=full"),
+    ("cluster.gpus=16", "plan.sharding=zero1", "plan.micro_batch=4", "plan.global_batch=64", "plan.dp=16"),
+    ("model=llama3-70b", "cluster.gpus=16", "plan.dp=4", "plan.tp=2", "plan.pp=2", "plan.global_batch=16", "plan.sharding=none"),
+)
+ADVISED = (
+    ("llama3-8b-8xh100", *SMALL),
+    ("llama3-8b-8xh100", *SMALL, "unequal.slow=[{nodes=[0],factor=1.3}]", "runtime.launch=eager"),
+    ("mixtral-8x7b-64xh100", "model.layers=4", "plan.global_batch=32", "plan.pp=4"),
+    ("gpt3-175b-64", "model.layers=16", "plan.global_batch=16", "plan.vpp=1", "runtime.overlap_grad_reduce=false"),
+)
+STARTED = (
+    ("llama3-8b", "h100-ib", "cluster.gpus=16"),
+    ("mixtral-8x7b", "h100-ib", "cluster.gpus=64"),
+    ("llama3-70b", "h200-ib", "plan.tp=8", "plan.dp=4"),
+)
