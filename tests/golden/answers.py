@@ -18,6 +18,7 @@ from drawn_fits import fitted_cases
 from drawn_runs import drawn_cases
 from folding import folded, folded_list
 from varied import varied_cases
+from varied_networks import network_cases
 
 import windtunnel as wt
 from windtunnel.engine.routes import route
@@ -422,4 +423,4 @@ def cases() -> dict[str, Callable[[], Any]]:
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),
     }
-    return table | drawn_cases() | varied_cases() | fitted_cases()
+    return table | drawn_cases() | varied_cases() | network_cases() | fitted_cases()

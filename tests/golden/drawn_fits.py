@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,6 @@ def _transfer() -> Any:
     return answers
 
 
-@cache
 def _small(**more: Any) -> Any:
     return wt.serve_predict(
         "llama3.1-8b", "h100-ib", 2, **{"isl": "300~1<900", "osl": "40~1<90", "requests": 24, "concurrency": 8} | more
@@ -188,6 +187,18 @@ LOADS: dict[str, dict[str, Any]] = {
 def _loaded(name: str) -> Any:
     answer = wt.as_dict(_small(**{key: tuple(item) if isinstance(item, list) else item for key, item in LOADS[name].items()}))
     return folded({key: item for key, item in answer.items() if key not in ("job", "version")})
+
+
+def _without_core(name: str) -> Any:
+    """The same, scheduled in Python."""
+    from windtunnel.serving import simulate
+
+    core = simulate.run_on_core
+    simulate.run_on_core = lambda *asked: None
+    try:
+        return _loaded(name)
+    finally:
+        simulate.run_on_core = core
 
 
 def _pooled() -> Any:
@@ -397,6 +408,7 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
         for on, ranks, nodes, seed in (("h100-ib", 16, 2, 1), ("a100-ib", 8, 1, 2))
     }
     table |= {f"load {name}": partial(_loaded, name) for name in LOADS}
+    table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
     table |= {f"copies by {router}": partial(_copies, router) for router in ("round-robin", "random", "least-tokens", "kv-aware")}
     table |= {

@@ -344,7 +344,6 @@ def drawn_cases() -> dict[str, Callable[[], Any]]:
 
 
 SUSPECTED: tuple[tuple[float, tuple[str, ...]], ...] = (
-    (1.02, ()),
     (1.5, ()),
     (0.9, ()),
     (1.2, ("cluster.gpus=8", "plan.dp=4", "runtime.launch=compile")),
