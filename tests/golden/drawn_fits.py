@@ -1,4 +1,4 @@
-"""Fits of made-up measurements, servers under varied loads, and stores whose numbers are watched. What was measured follows a known
+"""Fits of made-up measurements, and servers under varied loads, whose numbers are watched. What was measured follows a known
 law, so that a fit has something to find; each takes less than half a second."""
 
 from __future__ import annotations
@@ -269,85 +269,6 @@ def _autoscaled() -> Any:
     return folded(wt.as_dict(answer))
 
 
-def _queue() -> Any:
-    """Questions that two askers put, workers that come and go, and a clock that only this case moves."""
-    from windtunnel.service.store import queue as room
-    from windtunnel.service.store.blobs import Blobs
-    from windtunnel.service.store.database import Database
-    from windtunnel.service.store.shelf import AuditRow, Shelf
-
-    class Clocked(Database):
-        moment = 1e6
-
-        def now(self, connection: Any) -> float:
-            return self.moment
-
-    told: list[Any] = []
-
-    def tell(do: Callable[[], Any]) -> Any:
-        """What it does, in numbers; ids are drawn."""
-        try:
-            found = do()
-        except (room.QueueFull, room.QuotaSpent) as error:
-            found = type(error).__name__, getattr(error, "wait", 0.0)
-        told.append(found if isinstance(found, (int, float, str, tuple, dict)) else found is not None)
-        return found
-
-    with tempfile.TemporaryDirectory() as folder:
-        database = Clocked(Path(folder))
-        database.migrate()
-        queue = room.JobQueue(database, 10.0, room.QueueLimits(of_one=4, of_all=6, seconds_a_day=100.0))
-        shelf, ids = Shelf(database, Blobs(Path(folder) / "blobs")), list[str]()
-        body = shelf.blobs.put(b"body")
-        for number in range(8):
-            question = room.StoredQuestion(f"k{number % 7}", "predict", ("a",), {"f": body}, {}, True, "predict a")
-            found = tell(lambda question=question, number=number: (*queue.submit(question, f"asker{number % 2}", number % 3 == 0),))
-            told[-1] = [bool(found[0]), found[1]]
-            ids += [str(found[0])] if found[0] and found[0] not in ids and len(str(found[0])) == 24 else []
-        for turn in range(9):
-            claim = queue.claim(f"worker{turn % 2}", short_only=turn == 4)
-            told.append(None if claim is None else [ids.index(claim.job), claim.fence, claim.question.key])
-            if claim is None:
-                continue
-            database.moment += 7.0 * turn
-            tell(lambda claim=claim: queue.beat(claim, 0.5, "x", "log"))
-            kept = room.KeptAnswer(claim.question.key, "predict", "c", "1", body, "m", {}, "log", 3.0, 100 + turn)
-            if turn % 4 == 0:
-                tell(lambda claim=claim, kept=kept: queue.finish(claim, kept))
-            elif turn % 4 == 1:
-                tell(lambda claim=claim: queue.give_back(claim, crashed=True))
-            elif turn % 4 == 2:
-                tell(lambda claim=claim: queue.fail(claim, {"kind": "PlanError"}))
-            else:
-                database.moment += 20.0
-                tell(lambda turn=turn: queue.reap([f"worker{turn % 3}"]))
-        tell(lambda: queue.cancel(ids[-1]))
-        tell(lambda: queue.submit(room.StoredQuestion("more", "predict", (), {}, {}, False, ""), "asker0", True))
-        database.moment += 50000.0
-        shelf.note([AuditRow(1e6 + 9.0 * n, f"who{n % 2}", "POST /api/v1/serve/predict", "here", 200, 1.0) for n in range(5)])
-        rows = [
-            list(shelf.audit_rows(**asked))
-            for asked in ({}, {"who": "who1"}, {"verb": "serve predict"}, {"since": 1e6 + 9.0, "until": 1e6 + 27.0})
-        ]
-        told += [[len(one) for one in rows], shelf.counts(), [len(shelf.jobs(limit=n)[0]) for n in (2, 50)], shelf.jobs(limit=2)[1]]
-        for one in filter(None, map(shelf.job, ids)):
-            told.append([one.state, one.position, one.attempt, one.created, one.started, one.ended, one.progress])
-        told.append(
-            [
-                [one.state, one.kind, one.ended - one.created]
-                for one in sorted(shelf.ended_jobs(ids), key=lambda one: ids.index(one.id))
-            ]
-        )
-        for room_left in (150.0, 0.0):
-            told += [shelf.make_room(room_left, 60000.0, 1e4, 0.0), shelf.counts(), len(list(shelf.audit_rows()))]
-        database.close()
-    draw = np.random.default_rng(1)
-    for most in (10.0, 100.0, 900.0):
-        spans = [(float(begin), float(begin + length)) for begin, length in draw.uniform(0, 9e4, (6, 2)) / (1, 200)]
-        told.append([room.work_after(spans, 4e4), room.wait_for_quota(spans, 9e4 - 86400.0, most)])
-    return [folded(one) for one in told]
-
-
 def _tiers() -> Any:
     """Prompts of four kinds, whose blocks two small tiers keep, and how caches of other blocks name them."""
     from windtunnel.serving.cache import BlockNames, names_of
@@ -419,7 +340,6 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
         "experts apart": _pooled,
         "traces of requests": _traces,
         "autoscaled copies": _autoscaled,
-        "queue": _queue,
         "tiers": _tiers,
         "passes": _passes,
     }
