@@ -73,6 +73,38 @@ def _report(seed: int, ranks: int, steps: int) -> Any:
     return folded(wt.as_dict(wt.runs.show(run_of_events(seed, ranks, steps))))
 
 
+def _operators() -> Any:
+    """Operators of all kinds in a trace, beside what the GPU's kernels take for them."""
+    from windtunnel.records.run import OperatorCalls
+    from windtunnel.runs.operators import operators_of
+
+    half, draw = "c10::BFloat16", np.random.default_rng(8)
+    inputs: tuple[tuple[str, tuple[tuple[int, ...], ...], str], ...] = (
+        ("aten::mm", ((512, 256), (256, 1024)), half),
+        ("aten::bmm", ((8, 128, 64), (8, 64, 128)), half),
+        ("aten::addmm", ((1024,), (512, 256), (256, 1024)), "float"),
+        ("aten::linear", ((4, 512, 256), (1024, 256)), half),
+        ("aten::_scaled_dot_product_flash_attention", ((2, 8, 512, 64), (2, 8, 512, 64), (2, 8, 512, 64)), half),
+        ("aten::_flash_attention_backward", ((2, 512, 8, 64),) * 4, half),
+        ("aten::mul", ((512, 1024), (512, 1024)), half),
+        ("aten::_fused_rms_norm", ((512, 1024),), "float"),
+        ("aten::embedding", ((32000, 256), (512,)), half),
+        ("aten::copy_", ((512, 1024), (512, 1024)), half),
+        ("own::thing", (), ""),
+        ("aten::mm", ((512, 256), (256, 1024)), ""),
+    )
+    calls = tuple(
+        OperatorCalls(
+            op, "layers", "forward" if n % 2 else "backward", shapes, (form,) * len(shapes), n + 1, draw.uniform(1e-5, 1e-3)
+        )
+        for n, (op, shapes, form) in enumerate(inputs)
+    )
+    traces = [
+        RankTrace(0, _events(draw, 0, 1, 0.0), device=device, operators=calls) for device in ("NVIDIA H100 80GB HBM3", "", "x")
+    ]
+    return [[folded(row) for row in operators_of([one])] for one in traces]
+
+
 def _changed(seed: int, ranks: int) -> Any:
     from windtunnel.runs.whatif import TracedMachine, what_if
 
@@ -334,6 +366,7 @@ def drawn_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"log {seed}": partial(_logged, seed, count) for seed, count in ((1, 40), (2, 12), (3, 90), (4, 6), (5, 25))}
     table |= {f"factors {seed}": partial(_factors, seed, *changes) for seed, changes in enumerate(FACTORS)}
     table |= {f"replay {number}": partial(_replayed, **asked) for number, asked in enumerate(REPLAYED)}
+    table["operators"] = _operators
     table |= {f"watched {number}": partial(_compared, *changes, **asked) for number, (changes, asked) in enumerate(WATCHED)}
     table |= {f"judged {number}": partial(_judged, number, **asked) for number, asked in enumerate(JUDGED)}
     table |= {f"rare {seed}": partial(_rare, seed) for seed in (1, 2, 5)}
