@@ -70,7 +70,6 @@ def _graph(graph: Any) -> Any:
 
 
 def _bounds(name: str) -> Any:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
     from test_search_bounds import COMMON, PLANS, SPACES
 
     source, overrides, fields = SPACES[name]
@@ -81,16 +80,9 @@ def _bounds(name: str) -> Any:
 
 def bounds_of_spaces() -> dict[str, Callable[[], Any]]:
     """Bounds of the spaces that tests/laws compares with predictions."""
-    spaces = (
-        "dense",
-        "sharded",
-        "mixture",
-        "mixed GPUs",
-        "slow network",
-        "large caches",
-        "ranks of a micro batch apart",
-        "offload",
-    )
+    if str(UNIT.parent / "laws") not in sys.path:
+        sys.path.insert(0, str(UNIT.parent / "laws"))
+    spaces = import_module("test_search_bounds").SPACES
     return {f"bounds of {name}": partial(_bounds, name) for name in spaces}
 
 

@@ -164,7 +164,7 @@ def _transfer() -> Any:
 
 def _small(**more: Any) -> Any:
     return wt.serve_predict(
-        "llama3.1-8b", "h100-ib", 2, **{"isl": "300~1<900", "osl": "40~1<90", "requests": 24, "concurrency": 8} | more
+        "llama3.1-8b", "h100-ib", **{"gpus": 2, "isl": "300~1<900", "osl": "40~1<90", "requests": 24, "concurrency": 8} | more
     )
 
 
@@ -181,6 +181,18 @@ LOADS: dict[str, dict[str, Any]] = {
     "published drafts": {"speculate": "eagle,drafts=3"},
     "looked up": {"speculate": "ngram,drafts=4,accepted=1.8", "engine": "sglang"},
     "record": {"record": True},
+    "apart": {"prefill": "gpus=1,tp=1", "turns": 3, "think": 0.3, "shared_prefix": "200:0.5", "gpus": 3, "tp": 1},
+    "apart from many": {
+        "prefill": "gpus=2,tp=1",
+        "gpus": 4,
+        "tp": 1,
+        "speculate": "eagle,drafts=2,rate=0.6",
+        "rate": 30.0,
+        "concurrency": None,
+    },
+    "stages": {"gpus": 4, "tp": 2, "pp": 2, "turns": 2},
+    "one rank": {"tp": 1, "concurrency": 1, "requests": 5, "max_model_len": 2048, "running": 1},
+    "draft model": {"speculate": "draft=llama3.2-1b,drafts=4,accepted=2.5", "engine": "trtllm", "polls": 3},
 }
 
 
@@ -202,14 +214,33 @@ def _without_core(name: str) -> Any:
 
 
 def _pooled() -> Any:
-    asked = {"tp": 1, "dp": 8, "ep": 8, "weights": "fp8", "isl": 300, "osl": 16, "requests": 32, "concurrency": 16}
+    asked = {"tp": 1, "dp": 8, "ep": 8, "weights": "fp8", "isl": 300, "osl": 16, "requests": 150, "concurrency": 16}
     return folded(wt.as_dict(wt.serve_predict("deepseek-v3", "h200-ib", 8, experts="gpus=16,micro=2", engine="sglang", **asked)))
 
 
-def _copies(router: str) -> Any:
-    answer = wt.serve_fleet("llama3.1-8b", "h100-ib", tp=1, isl="300~1<900", osl=24, rate=90.0, requests=160, ttft=0.3, tpot=0.03,
-                            turns=2, think=0.2, shared_prefix="300:0.5", router=router, mtbf=0.02, cold_start=1.0)  # fmt: skip
-    return folded(wt.as_dict(answer))
+COPIES: dict[str, dict[str, Any]] = {
+    **{f"by {router}": {"router": router} for router in ("round-robin", "random", "least-tokens")},
+    "that fail": {"router": "kv-aware", "mtbf": 0.02, "cold_start": 0.5, "ttft": 0.12},
+    "with prompts sized": {"prefill": "tp=1", "shared_prefix": None, "turns": None, "think": "0"},
+    "that follow limits": {"autoscale": "1-5", "cold_start": 0.3, "rate": 60.0, "users": None, "requests": 32},
+    "of users": {"users": 9, "requests": 60},
+    "of two": {"tp": 2, "weights": "fp8", "kv": "fp8", "memory": 0.4},
+}
+
+
+def _copies(name: str) -> Any:
+    asked = {
+        "tp": 1,
+        "isl": "300~1<900",
+        "osl": 24,
+        "users": 60,
+        "requests": 150,
+        "ttft": 0.15,
+        "tpot": 0.02,
+        "turns": 2,
+        "think": 0.2,
+    }
+    return folded(wt.as_dict(wt.serve_fleet("llama3.1-8b", "h100-ib", **asked | {"shared_prefix": "300:0.5"} | COPIES[name])))
 
 
 def _traces() -> Any:
@@ -331,7 +362,7 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"load {name}": partial(_loaded, name) for name in LOADS}
     table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
-    table |= {f"copies by {router}": partial(_copies, router) for router in ("round-robin", "random", "least-tokens", "kv-aware")}
+    table |= {f"copies {name}": partial(or_refused, partial(_copies, name)) for name in COPIES}
     table |= {
         "host and factors": _host_and_factors,
         "columns": _columns,

@@ -94,7 +94,8 @@ def _started(model: str, on: str, *overrides: str) -> Any:
 
 
 def _searched(changes: Sequence[str], fields: dict[str, Any], objective: Any = "time", **more: Any) -> Any:
-    result = wt.search(_tiny(*changes), fields, objective, processes=1, **more)
+    job = wt.load(changes[0], list(changes[1:])) if changes and "=" not in changes[0] else _tiny(*changes)
+    result = wt.search(job, fields, objective, processes=1, **more)
     return folded({key: item for key, item in wt.as_dict(result).items() if key not in ("job", "version")})
 
 
@@ -111,6 +112,53 @@ SEARCHES: dict[str, tuple[Sequence[str], dict[str, Any], Any, dict[str, Any]]] =
     "slow nodes": (
         ("unequal.slow=[{nodes=[1],factor=1.5}]",),
         {"plan.pp": (2,), "plan.tp": (1, 2), "plan.stages": ("even", "by-speed", "light-last", "light-ends"), "plan.vpp": (1, 2)},
+        "time",
+        {},
+    ),
+    "experts": (
+        ("mixtral-8x7b-64xh100", "model.layers=4", "plan.pp=1", "plan.vpp=1", "cluster.gpus=16", "plan.dp=8", "plan.tp=2",
+         "plan.global_batch=32", "plan.sequence_parallel=true", "cluster.price_per_gpu_hour=2.5", "tokens=1e10"),
+        {"plan.ep": (1, 2, 4, 8), "plan.etp": (1, 2), "runtime.moe_a2a_overlap": (False, True), "plan.sharding": ("none", "zero1")},
+        "bill",
+        {"at_most": {"days": 100.0}},
+    ),
+    "contexts": (
+        ("plan.seq=8192", "plan.tp=1", "plan.dp=16"),
+        {"plan.cp": (1, 2, 4), "plan.tp": (1, 2), "plan.sharding": ("fsdp", "zero3", "hsdp"), "plan.shard_group": (None, 4, 8)},
+        "days",
+        {},
+    ),
+    "layers that are computed again": (
+        ("model.layers=8", "plan.global_batch=32", "cluster.node.gpu.memory=4GB"),
+        {"plan.recompute": ("none", "selective", "full"), "plan.recompute_layers": (None, 1, 2), "plan.pp": (1, 2, 4),
+         "plan.vpp": (1, 2)},
+        "joules",
+        {"margin": 0.05},
+    ),
+    "schedules": (
+        ("model.layers=8", "plan.global_batch=64", "runtime.framework=megatron-core"),
+        {"plan.pp": (2, 4), "plan.vpp": (1, 2), "plan.schedule": ("auto", "gpipe", "zb-h1", "zbv", "dualpipev"),
+         "runtime.overlap_p2p": (False, True)},
+        ["time", "joules"],
+        {},
+    ),
+    "places": (
+        ("model.layers=4", "cluster.gpus=32", "plan.global_batch=32", "plan.dp=none"),
+        {"plan.placement": (("tp", "cp", "ep", "dp", "pp"), ("dp", "tp", "cp", "ep", "pp"), ("pp", "tp", "cp", "ep", "dp")),
+         "plan.tp": (2, 4), "plan.pp": (1, 2), "runtime.overlap_grad_reduce": (False, True)},
+        "dollars",
+        {"limits": wt.SearchLimits(gap=0.05)},
+    ),
+    "state on the host": (
+        ("plan.offload.optimizer=host", "cluster.node.gpu.memory=3GB"),
+        {"plan.sharding": ("none", "zero1", "zero2"), "plan.tp": (1, 2), "plan.micro_batch": (1, 2)},
+        "time",
+        {},
+    ),
+    "mixed": (
+        ("cluster.gpus=32", "plan.global_batch=64", "plan.dp=none", "model.layers=8",
+         "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]"),
+        {"plan.pp": (1, 2, 4), "plan.stages": ("even", "by-speed"), "plan.tp": (1, 2), "plan.recompute": ("none", "full")},
         "time",
         {},
     ),
@@ -256,7 +304,7 @@ def varied_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {f"fixes {' '.join(one)}": partial(_fixes, *one) for one in UNFIT}
     table |= {f"advice {' '.join(one)}": partial(_advised, *one) for one in ADVISED}
-    table |= {f"start {' '.join(one)}": partial(_started, *one) for one in STARTED}
+    table |= {f"start {' '.join(one)}": partial(or_refused, partial(_started, *one)) for one in STARTED}
     table |= {f"search {name}": partial(or_refused, partial(_searched, *one[:3], **one[3])) for name, one in SEARCHES.items()}
     table |= {f"steps of {name}": partial(_jobs, sources) for name, sources in PREDICTED.items()}
     table |= {
@@ -272,6 +320,10 @@ UNFIT = (
     ("plan.seq=32768",),
     ("plan.sharding=none", "plan.recompute=full"),
     ("cluster.gpus=16", "plan.sharding=zero1", "plan.micro_batch=4", "plan.global_batch=64", "plan.dp=16"),
+    ("model=mixtral-8x7b", "cluster.gpus=16", "plan.dp=16", "plan.sharding=zero1", "plan.recompute=selective"),
+    ("model=qwen3-30b-a3b", "cluster=a100-ib", "cluster.gpus=16", "plan.dp=8", "plan.tp=2", "plan.ep=2", "plan.sharding=none"),
+    ("plan.recompute=none", "plan.micro_batch=2", "plan.seq=16384", "runtime.fused_cross_entropy=false"),
+    ("model=llama3-70b", "cluster.gpus=64", "plan.dp=8", "plan.tp=8", "plan.sharding=none", "plan.global_batch=64"),
     ("model=llama3-70b", "cluster.gpus=16", "plan.dp=4", "plan.tp=2", "plan.pp=2", "plan.global_batch=16", "plan.sharding=none"),
 )
 ADVISED = (
@@ -284,4 +336,9 @@ STARTED = (
     ("llama3-8b", "h100-ib", "cluster.gpus=16"),
     ("mixtral-8x7b", "h100-ib", "cluster.gpus=64"),
     ("llama3-70b", "h200-ib", "plan.tp=8", "plan.dp=4"),
+    ("llama3-8b", "a100-ib", "cluster.gpus=8", "plan.seq=65536", "plan.global_batch=16"),
+    ("qwen3-30b-a3b", "b200-ib", "cluster.gpus=16", "plan.ep=8"),
+    ("gpt3-175b", "h100-ib", "cluster.gpus=16"),
+    ("llama3-8b", "h100-ib", "plan.tp=3"),
+    ("llama3-8b", "h100-ib", "plan.dp=3", "cluster.gpus=16"),
 )
