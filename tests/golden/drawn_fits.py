@@ -213,6 +213,30 @@ def _without_core(name: str) -> Any:
         simulate.run_on_core = core
 
 
+def _calibrated(gap: float, kernels: float, client: float, printed: str) -> Any:
+    """A server calibrated by the result of one whose host, kernels and client take what is stated, and judged on another load."""
+    from dataclasses import replace
+
+    from windtunnel.formats.logs.served import MeasuredServer
+    from windtunnel.serving import ServePlan, serve, server_of
+    from windtunnel.serving.calibrated import calibrate_server
+    from windtunnel.serving.load import drawn_load
+
+    usual = server_of(wt.load_model("qwen3-8b"), "h100-ib", 1, "vllm", ServePlan(tp=1))
+    true = replace(usual, engine=replace(usual.engine, gap=gap, kernels=kernels, client=client))
+    measured = []
+    for users in (4, 12):
+        load = drawn_load(400, 60, concurrency=users, requests=3 * users)
+        answer = serve(true, load)
+        figures: dict[str, Any] = {"tokens_per_s": answer.tokens_per_s, "ttft": {printed: getattr(answer.ttft, printed or "mean")}}
+        if printed:
+            figures["tpot"] = {printed: getattr(answer.tpot, printed)}
+        measured.append((MeasuredServer(f"bench {users}", figures), usual, load))
+    found = calibrate_server(measured)
+    answers = [folded(serve(found.calibration.apply(usual), load).as_dict()) for _, _, load in measured]
+    return [folded(found.as_dict()), said([found.calibration.in_words()]), *answers]
+
+
 def _pooled() -> Any:
     asked = {"tp": 1, "dp": 8, "ep": 8, "weights": "fp8", "isl": 300, "osl": 16, "requests": 150, "concurrency": 16}
     return folded(wt.as_dict(wt.serve_predict("deepseek-v3", "h200-ib", 8, experts="gpus=16,micro=2", engine="sglang", **asked)))
@@ -361,6 +385,7 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
     }
     table |= {f"load {name}": partial(_loaded, name) for name in LOADS}
     table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
+    table |= {f"calibrated server {number}": partial(_calibrated, *asked) for number, asked in enumerate(CALIBRATED)}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
     table |= {f"copies {name}": partial(or_refused, partial(_copies, name)) for name in COPIES}
     table |= {
@@ -375,3 +400,6 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
         "passes": _passes,
     }
     return table
+
+
+CALIBRATED = ((4e-3, 1.0, 0.0, "mean"), (0.0, 1.2, 0.05, "p50"), (2e-3, 1.0, 0.01, ""), (0.0, 0.8, 0.0, "mean"))

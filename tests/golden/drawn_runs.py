@@ -249,6 +249,16 @@ def _compared(*changes: str, blocking: bool = True, **faults: Any) -> Any:
     ]
 
 
+def _unexpected(*changes: str, blocking: bool = True, **faults: Any) -> Any:
+    from tests.helpers.fleet_expected import watched
+    from windtunnel.runs.fleet.comparison import compare_sections
+    from windtunnel.runs.fleet.watching import unexpected_findings
+
+    job = wt.load("llama3-8b-8xh100", ["plan.sharding=none", "model.layers=2", *changes])
+    found = unexpected_findings(compare_sections(watched(job, **faults), job, blocking=blocking, last=12))
+    return [[one.part, one.size, one.cost, *_numbers([one.evidence])] for one in found]
+
+
 def _judged(seed: int, **faults: Any) -> Any:
     from tests.helpers.fleet_synthetic import job
     from windtunnel.fleet.findings.clocks import clocks_of
@@ -372,6 +382,7 @@ def drawn_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"replay {number}": partial(_replayed, **asked) for number, asked in enumerate(REPLAYED)}
     table["operators"] = _operators
     table |= {f"watched {number}": partial(_compared, *changes, **asked) for number, (changes, asked) in enumerate(WATCHED)}
+    table |= {f"unexpected {number}": partial(_unexpected, *changes, **asked) for number, (changes, asked) in enumerate(WATCHED)}
     table |= {f"judged {number}": partial(_judged, number, **asked) for number, asked in enumerate(JUDGED)}
     table |= {f"rare {seed}": partial(_rare, seed) for seed in (1, 2, 5)}
     table |= {f"kept {saves} {step}": partial(_kept, saves, step) for saves, step in ((30, None), (12, 2.0))}

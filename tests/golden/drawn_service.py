@@ -147,6 +147,18 @@ def _askers() -> Any:
     return told
 
 
+def _many_askers() -> Any:
+    """Of more askers than are remembered the one that asked first is forgotten."""
+    from windtunnel.service.web import guard
+
+    most, guard._MOST_ASKERS = guard._MOST_ASKERS, 3
+    try:
+        limit = guard.RateLimit(60, lambda: 0.0)
+        return [round(limit.wait(f"asker{number % some}"), 9) for some in (3, 4) for number in range(50)]
+    finally:
+        guard._MOST_ASKERS = most
+
+
 def _written() -> Any:
     """Audit rows, moments and files that a question wrote."""
     from windtunnel.service.store.shelf import AuditRow, read_moment, verb_of, write_audit
@@ -185,4 +197,4 @@ def _written() -> Any:
 
 def service_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
-    return {"queue": _queue, "askers": _askers, "files of a service": _written}
+    return {"queue": _queue, "askers": _askers, "files of a service": _written, "many askers": _many_askers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -172,6 +173,25 @@ def _machines() -> Any:
     return folded(wt.as_dict(wt.search(jobs, OPEN, "bill", at_most={"days": 3000.0}, processes=1)))
 
 
+def _kept() -> Any:
+    """A search that finds what an earlier one kept."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for fields in (OPEN | {"plan.recompute": ("full",)}, OPEN):
+            result = wt.search(_tiny(), fields, processes=1, out=str(Path(folder) / "plans.parquet"))
+            found.append([folded(result.certificate), [list(one.values) for one in result.ranked[:4]]])
+    return found
+
+
+def _wrong_axes() -> Any:
+    """Ranges that are none."""
+    from windtunnel.search.design import field_of
+
+    texts = ("x..4GB", "1GB..y", "1..4GB", "1GB..4GB", "4GB..1GB", "2MB..4GB", "1GB,2GB")
+    found = [or_refused(lambda text=text: field_of(_tiny(), "cluster.node.gpu.memory", text)) for text in texts]
+    return [one[0] if isinstance(one, list) else folded(one) for one in found]
+
+
 def _designed() -> Any:
     from windtunnel.search.design import Premium, field_of
 
@@ -311,6 +331,8 @@ def varied_cases() -> dict[str, Callable[[], Any]]:
         "first plans": _first_plans,
         "search of machines": _machines,
         "axes of a design": _designed,
+        "wrong axes": _wrong_axes,
+        "kept plans": _kept,
         "sensitivity of a pipeline": partial(_sensed, "plan.pp=2", "plan.dp=4", "runtime.precision=fp8"),
     }
     return table
