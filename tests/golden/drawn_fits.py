@@ -237,6 +237,101 @@ def _calibrated(gap: float, kernels: float, client: float, printed: str) -> Any:
     return [folded(found.as_dict()), said([found.calibration.in_words()]), *answers]
 
 
+def _published() -> Any:
+    """Errors of made-up servers: lines of figures, spreads of first tokens, and what stands in for a kind."""
+    from windtunnel.serving import published as room
+
+    draw = np.random.default_rng(11)
+    firsts = [
+        room.FirstToken(*draw.uniform(0.01, 0.5, 3), cold=n % 4 * 0.1 * (n > 20), engine="vllm" if n % 3 else "sglang")
+        for n in range(40)
+    ]
+    errors = [0.0, *(draw.normal(0.0, 0.3, 39)).tolist()]
+    spreads = room.fit_spreads(firsts, errors)
+    line = room.errors_of_figure(errors)
+    kinds = [(kind, one) for kind, one in list(room.catalogue_servers().items())[:6]]
+    answers: list[Any] = [_digits(vars(spreads), 3), folded(line), said([line.as_text()]), line.leans, line.band(0.5)]
+    stated = room.FirstSpreads(0.05, 0.2, 0.4, {"vllm": 0.3})
+    answers += [stated.of(firsts[0]), stated.of(firsts[31]), stated.spread(firsts[25]), room.first_widening(stated, firsts, errors)]
+    for kind, one in kinds:
+        wide = one.state_first(firsts[3]).widen_errors()
+        answers.append([folded(wide.as_dict()), one.first_error(firsts[2], stated), len(room.kinds_around(kind))])
+        found = [room.servers_like(type(kind)("x", kind.engine, trained, kind.sides)) for trained in ("x", kind.trained)]
+        answers.append([None if near is None else [near.rows, near.users] for near in found])
+    return answers
+
+
+def _drafts() -> Any:
+    """What texts say of drafts, for models of families with published figures and without."""
+    from windtunnel.serving.speculation import speculation_of
+
+    found = []
+    for model in ("llama3.1-8b", "deepseek-v3", "qwen3-30b-a3b", "llama3-70b"):
+        for method in ("eagle", "mtp", "ngram", "draft=llama3.2-1b"):
+            for rest in (
+                "drafts=1",
+                "drafts=3",
+                "drafts=7",
+                "drafts=2,rate=0.5",
+                "drafts=4,accepted=2.5",
+                "drafts=2,accepted=4",
+                "drafts=0",
+            ):
+                one = or_refused(
+                    lambda text=f"{method},{rest}", model=model: speculation_of(text, wt.load_model(model), wt.load_model)
+                )
+                found.append(
+                    0.0 if one is None else -1.0 if isinstance(one, list) else one.accepted + 10 * one.rate + int(one.sums[77])
+                )
+    return found
+
+
+def _curves() -> Any:
+    """Rates over time from files and swings, at several means, over longer times, and arrivals with them."""
+    from windtunnel.serving.replicas.curve import read_curve
+
+    answers = []
+    with tempfile.TemporaryDirectory() as folder:
+        texts = ("hour,rate\n0,5\n1,20\n2.5,1\n", "0,5\n60,9\n600,0\n", "s,r\n0,1\n0,2\n", "s,r\n0,0\n5,0\n", "s,r\n0,-1\n5,1\n")
+        for number, text in enumerate(texts):
+            path = Path(folder) / f"{number}.csv"
+            path.write_text(text, encoding="utf-8")
+            for mean in (None, 3.0):
+                one = or_refused(lambda path=path, mean=mean: read_curve(str(path), mean))
+                if isinstance(one, list):
+                    answers.append(one[0])
+                    continue
+                longer = one.over_seconds(2.3 * one.span)
+                came = [longer.arrivals(np.random.default_rng(1), burst) for burst in (1.0, 0.4)]
+                answers.append([one.mean, one.peak, one.span, longer.mean, *(folded_list(each.tolist()) for each in came)])
+    swings = [
+        or_refused(lambda text=text, mean=mean: read_curve(text, mean))
+        for text, mean in (("swing=0.6", 9.0), ("swing=2", 9.0), ("swing=1", None))
+    ]
+    return answers + [one[0] if isinstance(one, list) else [one.mean, one.peak] for one in swings]
+
+
+def _whole(**load: Any) -> Any:
+    asked = {"isl": 300, "osl": 32, "users": [1, 8, 32], "ttft": 0.2, "tpot": 0.02, "engines": ["vllm", "trtllm"], "processes": 1}
+    answer = wt.as_dict(wt.serve_search("llama3.1-8b", "h100-ib", 2, **asked | load))
+    names = (
+        "users",
+        "throughput",
+        "interactivity",
+        "busy",
+        "ttft",
+        "tpot",
+        "gpus",
+        "copies",
+        "plan",
+        "engine",
+        "dollars_per_million_tokens",
+    )
+    rows = {key: item for key, item in answer.items() if key in ("front", "fleets", "nearest")}
+    brief = {key: [{name: row[name] for name in names if name in row} for row in item] for key, item in rows.items()}
+    return {**folded({key: item for key, item in answer.items() if key not in rows}), **folded(brief)}
+
+
 def _pooled() -> Any:
     asked = {"tp": 1, "dp": 8, "ep": 8, "weights": "fp8", "isl": 300, "osl": 16, "requests": 150, "concurrency": 16}
     return folded(wt.as_dict(wt.serve_predict("deepseek-v3", "h200-ib", 8, experts="gpus=16,micro=2", engine="sglang", **asked)))
@@ -386,6 +481,8 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"load {name}": partial(_loaded, name) for name in LOADS}
     table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
     table |= {f"calibrated server {number}": partial(_calibrated, *asked) for number, asked in enumerate(CALIBRATED)}
+    table |= {f"whole load {number}": partial(or_refused, partial(_whole, **load)) for number, load in enumerate(WHOLE)}
+    table |= {"published servers": _published, "drafts": _drafts, "rates over time": _curves}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
     table |= {f"copies {name}": partial(or_refused, partial(_copies, name)) for name in COPIES}
     table |= {
@@ -403,3 +500,9 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
 
 
 CALIBRATED = ((4e-3, 1.0, 0.0, "mean"), (0.0, 1.2, 0.05, "p50"), (2e-3, 1.0, 0.01, ""), (0.0, 0.8, 0.0, "mean"))
+WHOLE: tuple[dict[str, Any], ...] = (
+    {"rate": 40.0},
+    {"all_users": 100},
+    {"ttft": 1e-4},
+    {"weights": ["fp8", "bf16"], "kv": ["fp8"], "tpot": None},
+)
