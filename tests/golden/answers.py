@@ -16,6 +16,7 @@ import numpy as np
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
 from drawn_fits import fitted_cases
 from drawn_runs import drawn_cases
+from drawn_servers import served_cases
 from drawn_service import service_cases
 from folding import folded, folded_list
 from varied import varied_cases
@@ -416,4 +417,4 @@ def cases() -> dict[str, Callable[[], Any]]:
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),
     }
-    return table | drawn_cases() | varied_cases() | network_cases() | fitted_cases() | service_cases()
+    return table | drawn_cases() | varied_cases() | network_cases() | fitted_cases() | served_cases() | service_cases()
