@@ -325,6 +325,13 @@ def cases() -> dict[str, Callable[[], Any]]:
         "search by money until a day": partial(_reasons, "bill", {"days": 40.0}),
         "levers": partial(_levers, "llama3-8b-8xh100", "plan.global_batch=32"),
         "levers of a pipeline": partial(_levers, "gpt3-175b-64"),
+        "levers of a pipeline that computes again": partial(
+            _levers, "gpt3-175b-64", "plan.recompute=full", "plan.vpp=1", "plan.recompute_layers=4", "plan.global_batch=32"
+        ),
+        "levers of fsdp": partial(_levers, "llama3-8b-8xh100", *SMALL, "runtime.launch=eager", "plan.recompute=full"),
+        "levers of a machine": partial(
+            _levers, "llama2-70b-64xh100", "plan.global_batch=64", "model.layers=16", "unequal.slow=[{nodes=[1],factor=1.4}]"
+        ),
         "levers of a mixture": partial(_levers, "mixtral-8x7b-64xh100"),
         "plan in days": partial(_plan, days=10.0),
         "plan for a loss": partial(_plan, ["cluster.economics.mode=buy"], loss=2.3, days=5.0),

@@ -54,14 +54,14 @@ def _achieved(on: str, ranks: int, nodes: int, seed: int) -> Any:
     )
 
 
-def digits(value: Any, digits: int = 4) -> Any:
+def digits(value: Any, count: int = 4) -> Any:
     """Folded data whose numbers have the digits that solvers agree in."""
     value = folded(value)
     if isinstance(value, dict):
-        return {key: digits(item, digits) for key, item in value.items()}
+        return {key: digits(item, count) for key, item in value.items()}
     if isinstance(value, list):
-        return [digits(item, digits) for item in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+        return [digits(item, count) for item in value]
+    return float(f"{value:.{count}g}") * (abs(value) > 1e-9) if isinstance(value, float) else value
 
 
 def _host_and_factors() -> Any:
@@ -159,6 +159,22 @@ def _transfer() -> Any:
     return answers
 
 
+def _studied(*gpus: str) -> Any:
+    """Errors of GPUs left out: of the published ones, or of those whose rows follow one law."""
+    from windtunnel.calibrate.transfer import published_cases
+    from windtunnel.calibrate.transfer.errors import errors
+    from windtunnel.calibrate.transfer.study import study_transfer
+
+    world = unit("test_transfer_methods").world
+    study = study_transfer([world(name) for name in gpus] if gpus else published_cases())
+    rows = [
+        digits([one.gpu, one.kind, one.method, one.n, one.median, one.p90, one.bias], 3)
+        for one in (*study.results, *study.together)
+    ]
+    bests = [digits(list(one), 3) for one in study.bests]
+    return [rows, bests, digits(dict(errors(study.results, study.bests)), 3) if len(gpus) > 1 else 0]
+
+
 def fitted_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {
@@ -166,4 +182,8 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
         for on, ranks, nodes, seed in (("h100-ib", 16, 2, 1), ("a100-ib", 8, 1, 2))
     }
     table |= {"host and factors": _host_and_factors, "columns": _columns, "deepep": _deepep, "transfer": _transfer}
+    table |= {f"study of {len(gpus)} GPUs": partial(_studied, *gpus) for gpus in ((), ("a100-sxm-80gb", "h100-sxm-80gb"), WORLDS)}
     return table
+
+
+WORLDS = ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb")

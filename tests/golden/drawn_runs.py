@@ -31,7 +31,7 @@ def _events(draw: np.random.Generator, rank: int, ranks: int, late: float) -> Ev
         lane, size, pick, group = (int(same.integers(*ends)) for ends in ((7, 10), (2**10, 2**24), (0, 7), (0, 2)))
         now += float(draw.exponential(3e-5))
         took, launch = float(draw.lognormal(-10.0, 0.8)), number if draw.random() > 0.05 else -1
-        rows.append((EventKind.LAUNCH, 10, 1, now, 5e-6, number, number // 4, 0, np.nan, -1, -1, -1))
+        rows.append((EventKind.LAUNCH, 10, 2 if number % 7 == 3 else 1, now, 5e-6, number, number // 4, 0, np.nan, -1, -1, -1))
         if what == "sync":
             rows.append((EventKind.SYNC, 11, 1, now + 6e-6, took, number, -1, 0, np.nan, -1, -1, -1))
             now += took
@@ -242,7 +242,17 @@ def _compared(*changes: str, blocking: bool = True, **faults: Any) -> Any:
         folded(usual),
         folded(heat_layers(table)),
         folded(flows_of(run, 5)),
-        folded(mesh_of([], list(range(8)), run)),
+        *(
+            folded(mesh_of(meshes, list(range(8)), run))
+            for meshes in (
+                [],
+                [
+                    {"names": ["dp", "tp"], "shape": [2, 4], "ranks": list(range(8))},
+                    {"names": ["x"], "shape": [9], "ranks": list(range(9))},
+                    {"names": ["a", "b", "c"], "shape": [1, 2, 2], "ranks": list(range(4))},
+                ],
+            )
+        ),
         len(tracks),
         folded_list([span.start for track in tracks for span in track.spans]),
         folded_list([span.end for track in tracks for span in track.spans]),
@@ -255,8 +265,9 @@ def _unexpected(*changes: str, blocking: bool = True, **faults: Any) -> Any:
     from windtunnel.runs.fleet.watching import unexpected_findings
 
     job = wt.load("llama3-8b-8xh100", ["plan.sharding=none", "model.layers=2", *changes])
-    found = unexpected_findings(compare_sections(watched(job, **faults), job, blocking=blocking, last=12))
-    return [[one.part, one.size, one.cost, *_numbers([one.evidence])] for one in found]
+    compared = compare_sections(watched(job, **faults), job, blocking=blocking, last=12, priced=False)
+    found = unexpected_findings(compared)
+    return [[len(compared.causes)]] + [[one.part, one.size, one.cost, *_numbers([one.evidence])] for one in found]
 
 
 def _judged(seed: int, **faults: Any) -> Any:

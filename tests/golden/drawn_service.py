@@ -88,7 +88,7 @@ def _queue() -> Any:
             told += [shelf.make_room(room_left, 60000.0, 1e4, 0.0), shelf.counts(), len(list(shelf.audit_rows()))]
         database.close()
     draw = np.random.default_rng(1)
-    for most in (10.0, 100.0, 900.0):
+    for most in (10.0, 100.0, 900.0, 1e9):
         spans = [(float(begin), float(begin + length)) for begin, length in draw.uniform(0, 9e4, (6, 2)) / (1, 200)]
         told.append([room.work_after(spans, 4e4), room.wait_for_quota(spans, 9e4 - 86400.0, most)])
     return [folded(one) for one in told]

@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -95,9 +96,17 @@ def _started(model: str, on: str, *overrides: str) -> Any:
 
 
 def _searched(changes: Sequence[str], fields: dict[str, Any], objective: Any = "time", **more: Any) -> Any:
+    from windtunnel.search.reasons import certificate_lines, front_lines, reason_lines
+
     job = wt.load(changes[0], list(changes[1:])) if changes and "=" not in changes[0] else _tiny(*changes)
     result = wt.search(job, fields, objective, processes=1, **more)
-    return folded({key: item for key, item in wt.as_dict(result).items() if key not in ("job", "version")})
+    lines = [
+        *certificate_lines(replace(result.certificate, bound_s=1.0, predict_s=2.0), result),
+        *front_lines(result),
+        *(line for why in result.explanations for line in reason_lines(result, why)),
+    ]
+    answer = folded({key: item for key, item in wt.as_dict(result).items() if key not in ("job", "version")})
+    return {**answer, "said": said(lines)}
 
 
 OPEN = {"plan.tp": (1, 2), "plan.pp": (1, 2), "plan.micro_batch": (1, 2), "plan.recompute": ("none", "full")}
