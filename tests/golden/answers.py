@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
+from drawn_fits import fitted_cases
+from drawn_runs import drawn_cases
+from drawn_servers import served_cases
+from drawn_service import service_cases
 from folding import folded, folded_list
+from varied import varied_cases
+from varied_networks import network_cases
 
 import windtunnel as wt
 from windtunnel.engine.routes import route
@@ -65,7 +71,6 @@ def _graph(graph: Any) -> Any:
 
 
 def _bounds(name: str) -> Any:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
     from test_search_bounds import COMMON, PLANS, SPACES
 
     source, overrides, fields = SPACES[name]
@@ -76,16 +81,9 @@ def _bounds(name: str) -> Any:
 
 def bounds_of_spaces() -> dict[str, Callable[[], Any]]:
     """Bounds of the spaces that tests/laws compares with predictions."""
-    spaces = (
-        "dense",
-        "sharded",
-        "mixture",
-        "mixed GPUs",
-        "slow network",
-        "large caches",
-        "ranks of a micro batch apart",
-        "offload",
-    )
+    if str(UNIT.parent / "laws") not in sys.path:
+        sys.path.insert(0, str(UNIT.parent / "laws"))
+    spaces = import_module("test_search_bounds").SPACES
     return {f"bounds of {name}": partial(_bounds, name) for name in spaces}
 
 
@@ -327,6 +325,13 @@ def cases() -> dict[str, Callable[[], Any]]:
         "search by money until a day": partial(_reasons, "bill", {"days": 40.0}),
         "levers": partial(_levers, "llama3-8b-8xh100", "plan.global_batch=32"),
         "levers of a pipeline": partial(_levers, "gpt3-175b-64"),
+        "levers of a pipeline that computes again": partial(
+            _levers, "gpt3-175b-64", "plan.recompute=full", "plan.vpp=1", "plan.recompute_layers=4", "plan.global_batch=32"
+        ),
+        "levers of fsdp": partial(_levers, "llama3-8b-8xh100", *SMALL, "runtime.launch=eager", "plan.recompute=full"),
+        "levers of a machine": partial(
+            _levers, "llama2-70b-64xh100", "plan.global_batch=64", "model.layers=16", "unequal.slow=[{nodes=[1],factor=1.4}]"
+        ),
         "levers of a mixture": partial(_levers, "mixtral-8x7b-64xh100"),
         "plan in days": partial(_plan, days=10.0),
         "plan for a loss": partial(_plan, ["cluster.economics.mode=buy"], loss=2.3, days=5.0),
@@ -419,4 +424,4 @@ def cases() -> dict[str, Callable[[], Any]]:
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),
     }
-    return table
+    return table | drawn_cases() | varied_cases() | network_cases() | fitted_cases() | served_cases() | service_cases()

@@ -34,7 +34,9 @@ MOST_SECONDS = 60.0
 WATCHED = 300.0
 """CPU seconds for the calls of a file of tests to be written down; its tests behind that are left out."""
 TESTED = 60.0
-"""The same for one test, which fails then: some wait for processes that a fork cannot have."""
+"""The same for one test, which fails then."""
+WAITED = 60.0
+"""Seconds of a clock for one test: some wait for processes, which see no mutant, or which a fork cannot have."""
 MEMORY = 6 << 30
 """Bytes that a test may map beyond what the process has."""
 
@@ -200,12 +202,16 @@ def _watching(runner: Runner, tests: list[str]) -> Callable[[], Any]:
                 seen.add(frame.f_code)
 
         def too_long(number: int, frame: FrameType | None) -> None:
-            raise TimeoutError(f"more than {TESTED:g} s of a processor")
+            raise TimeoutError(f"more than {TESTED:g} s of a processor, or {WAITED:g} s")
+
+        def limit(processor: float, clock: float) -> None:
+            signal.setitimer(signal.ITIMER_PROF, processor)
+            signal.setitimer(signal.ITIMER_REAL, clock)
 
         def after(test: str, spent: float) -> None:
             nonlocal failed
             sys.setprofile(None)
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            limit(0.0, 0.0)
             if runner.session.testsfailed > failed:
                 failing.append(test)
             else:  # threads of the test that still run may add to `seen`
@@ -217,15 +223,16 @@ def _watching(runner: Runner, tests: list[str]) -> Callable[[], Any]:
             for one in remembering:  # what the next test would not call because this one has
                 one.cache_clear()
             threading.setprofile(called)
-            signal.setitimer(signal.ITIMER_PROF, TESTED)
+            limit(TESTED, WAITED)
             sys.setprofile(called)
 
         signal.signal(signal.SIGPROF, too_long)
-        signal.setitimer(signal.ITIMER_PROF, TESTED)
+        signal.signal(signal.SIGALRM, too_long)
+        limit(TESTED, WAITED)
         sys.setprofile(called)
         runner.run(tests, after)
         sys.setprofile(None)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        limit(0.0, 0.0)
         return calls
 
     return watch

@@ -178,8 +178,6 @@ def _launch_spacing(trace: RankTrace) -> float:
 def _waiting(run: Run, matches: MatchedCalls, steps: int) -> Floats:
     from windtunnel.runs.breakdown import waits_of
 
-    if len(run.ranks) < 2 or not len(matches):
-        return np.zeros((len(run.ranks), len(run.ranks)))
     return waits_of(run, matches).matrix / max(1, steps)
 
 

@@ -227,5 +227,4 @@ def rank(wish: Wish, one: Alternative) -> tuple[float, ...]:
     first = ways if wish.work_is_fixed else (round(one.loss, 4), cost)
     limits = {"budget": wish.budget, "deadline": wish.days}
     shares = [value / limit for part, value in one.beyond.items() if (limit := limits.get(part))]
-    missed = 0.0 if one.good else max(shares, default=0.0)
-    return (float(not one.good), float(not one.prediction.fits), missed, *first, one.days)
+    return (float(not one.good), float(not one.prediction.fits), max(shares, default=0.0), *first, one.days)
