@@ -17,6 +17,7 @@ from windtunnel.formats.jobs.imported import Stated
 from windtunnel.formats.jobs.python_trainer import table_of_script
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob
+from windtunnel.spec import Model
 
 TUNE = """model:
   _component_: torchtune.models.llama3_1.lora_llama3_1_70b
@@ -256,3 +257,19 @@ def test_what_maxtext_cannot_make_of_a_batch_or_a_name(tmp_path: Path) -> None:
         (tmp_path / "run.sh").write_text(f"python3 {line}\n", encoding="utf-8")
         with pytest.raises(SpecError, match=said):
             import_job(tmp_path / "run.sh", None, Stated(gpus=64))
+
+
+def test_a_trainer_that_is_told_by_its_flags(tmp_path: Path) -> None:
+    """Its program has a name that many have: the flags beside it are its own."""
+    (tmp_path / "train.sbatch").write_text(
+        "#SBATCH --nodes=4\n"
+        "srun torchrun --nproc_per_node=8 --nnodes=4 ./src/train.py --max_context_width=8192 --num_key_value_heads=8 "
+        "--num_layers=80 --intermediate_size=28672 --hidden_width=8192 --num_heads=64 --model_type=llama_v3 --train_batch_size=1 "
+        "--activation_checkpointing=0\n",
+        encoding="utf-8",
+    )
+    imported = import_job(tmp_path / "train.sbatch")
+    model, plan = imported.model, imported.plan
+    assert isinstance(model, Model) and plan is not None
+    assert (model.layers, model.hidden, model.groups, model.vocab) == (80, 8192, 8, 50432)
+    assert (plan.dp, plan.sharding, plan.micro_batch, plan.seq, plan.recompute) == (32, "fsdp", 1, 8192, "none")

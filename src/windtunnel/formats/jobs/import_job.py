@@ -47,7 +47,7 @@ _MEGATRON = re.compile(
 _TRAINER = re.compile(
     r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt|rlhf)\b|swift[/.]cli[/.](?:sft|pt|rlhf|main)\b|\btrl\s+(?:sft|grpo)\b|axolotl|openrlhf\.cli\.train_ppo|trl[/.]scripts|-m\s+trl\.cli|-m\s+llamafactory|llamafactory[/.]launcher|"
     r"\btune\s+run\b|\blitgpt[\s/.]+(?:finetune|pretrain)|[Mm]ax[Tt]ext|benchmark_runner|torchtitan|nemo_automodel|\bautomodel\s|prime_rl|\bsft\s+@|levanter|(?:verl|recipe)\.[\w.]*(?:main|trainer)|per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch|"
-    r"--config_name|\ballocation_mode=|\bareal[./]|\bskyrl[._]|\btrainer\.(?:policy|placement)\.|\bactor\.(?:path|backend)=|\b\w{0,80}(?:rl|grpo|ppo)\w{0,80}\.py[\s\\]+--config\b"
+    r"--config_name|\ballocation_mode=|\bareal[./]|\bskyrl[._]|--max_context_width|\btrainer\.(?:policy|placement)\.|\bactor\.(?:path|backend)=|\b\w{0,80}(?:rl|grpo|ppo)\w{0,80}\.py[\s\\]+--config\b"
 )
 """What a script has somewhere that starts a trainer."""
 _FIRST_KEY = re.compile(r"---\s*$|[A-Za-z_][\w.-]*:(?:\s|$)")

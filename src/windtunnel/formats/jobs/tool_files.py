@@ -53,6 +53,7 @@ class ToolFile:
     switches: Mapping[str, str] = field(default_factory=dict)
     first: str = ""
     by_device: bool = False
+    flags: frozenset[str] = frozenset()
 
     def value(self, keys: Keys, field: str) -> Any:
         """What the file says of a field; None where it says nothing."""
@@ -77,6 +78,7 @@ def _tool(name: str, said: Mapping[str, Any]) -> ToolFile:
     return ToolFile(
         name, said["title"], marks, program, said["entry"], said["states"], read, said.get("meaning", {}), said.get("taken", {}),
         starts, said.get("switches", {}), said.get("first", ""), said.get("by_device", False),
+        frozenset(said.get("flags", ())),
     )  # fmt: skip
 
 
@@ -97,9 +99,11 @@ def recognises_table(table: Mapping[str, Any]) -> bool:
 
 def table_of_command(words: Sequence[str], environment: Mapping[str, str], folder: Path | None) -> Mapping[str, Any] | None:
     """The configuration of a command that starts one of the tools; None for another command. `folder`: where its files lie."""
+    flags = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     for place, word in enumerate(words):
         for tool in tools():
             named = tool.program is not None and tool.program.search(word) is not None
+            named = named or bool(tool.flags) and tool.flags <= flags and word.endswith(".py")
             verb = (word.rpartition("/")[2], *words[place + 1 : place + 2])
             if not named and verb not in tool.starts:
                 continue
@@ -239,7 +243,7 @@ def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Mo
         if isinstance(beside := keys.get("config"), str):
             hint = f"{beside[:80]} is not beside the command. {hint}"
         raise SpecError(where, Nothing(), f"a model's name, or its sizes, in a file of {tool.title}", hint)
-    vocab = sizes["vocab"]
+    vocab = sizes["vocab"] or tool.taken.get("vocab")
     if vocab is None:
         named = str(tool.value(keys, "tokenizer") or "")
         vocab = vocabulary_of_name(named) if named else None
