@@ -58,11 +58,6 @@ def test_an_error_names_no_other_tool(tool: str, ending: str, text: str, tmp_pat
         ("b.yaml", TEXTS["Oumi"]["yaml"], "Oumi"),
         ("c.sh", TEXTS["RL2"]["sh"], "RL2"),
         ("d.sh", "python go.py --plugin 3 # colossalai\n", "ColossalAI"),
-        (
-            "e.yaml",
-            "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\nrun: |\n  torchrun -m torchtitan.train --job.config_file a.toml\n",
-            "torchtitan",
-        ),
         ("e.toml", TEXTS["cosmos-rl"]["toml"], "cosmos-rl"),
         ("f.sh", TEXTS["SkyRL"]["sh"], "SkyRL"),
     ],

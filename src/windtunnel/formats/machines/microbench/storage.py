@@ -19,12 +19,14 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines
 
-_FIO = re.compile(r"^\s*(READ|WRITE|TRIM): (?:bw=([\d.]+)([KMGT]?i?B)/s|io=\S+ aggrb=([\d.]+)([KMG]?B)/s)", re.MULTILINE)
-_FIO_JOB = re.compile(r"^\s*(read|write|trim)\s*: (?:IOPS=([\d.]+[kM]?), BW=([\d.]+)([KMGT]?i?B)/s|io=\S+ bw=([\d.]+)([KMG]?B)/s)")
-_IOR = re.compile(r"^\s*Max (Write|Read):\s+([\d.]+) MiB/sec", re.MULTILINE)
-_IOR_ABOUT = re.compile(r"^\s*(tasks|nodes|api|xfersize|blocksize|aggregate filesize)\s*: (\S.{0,60}?)\s*$")
+_FIO = re.compile(r"^[ \t]*(READ|WRITE|TRIM): (?:bw=([\d.]+)([KMGT]?i?B)/s|io=\S+ aggrb=([\d.]+)([KMG]?B)/s)", re.MULTILINE)
+_FIO_JOB = re.compile(
+    r"^[ \t]*(read|write|trim)\s*: (?:IOPS=([\d.]+[kM]?), BW=([\d.]+)([KMGT]?i?B)/s|io=\S+ bw=([\d.]+)([KMG]?B)/s)"
+)
+_IOR = re.compile(r"^[ \t]*Max (Write|Read):\s+([\d.]+) MiB/sec", re.MULTILINE)
+_IOR_ABOUT = re.compile(r"^[ \t]*(tasks|nodes|api|xfersize|blocksize|aggregate filesize)\s*: (\S.{0,60}?)\s*$")
 _MDTEST = re.compile(
-    r"^\s*((?:File|Directory|Tree) (?:creation|stat|read|removal|rename))\s+:?\s*([\d.]+)\s+([\d.]+)\s+([\d.]+)", re.MULTILINE
+    r"^[ \t]*((?:File|Directory|Tree) (?:creation|stat|read|removal|rename))\s+:?\s*([\d.]+)\s+([\d.]+)\s+([\d.]+)", re.MULTILINE
 )
 _DD = re.compile(r"^\d+ bytes (?:\(.{1,40}\) )?copied, [\d.]+ s(?:econds)?, ([\d.]+) ([kMGT]?B)/s", re.MULTILINE)
 _FACTORS = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -18,8 +18,8 @@ _TITLE = re.compile(r"^(.*(?:Bandwidth|bandwidth|Latency).*\((?:GB/s|us)\))\s*$"
 _ROW = re.compile(r"^\s*\d{1,3}\s+((?:[\d.]+|N/A)(?:\s+(?:[\d.]+|N/A))*)\s*$")
 _DEVICE = re.compile(r"^Device:? (\d{1,3})[,:] (.+?)(?:, pciBusID| \()")
 _KNOWN_BY = re.compile(
-    r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|^nvbandwidth Version|^\s*(?:Uni|Bi)directional P2P=\w+ .*Matrix \(GB/s\)|"
-    r"^\s*P2P=\w+ Latency .*Matrix \(us\)|^\s*memcpy (?:CE|SM) .*bandwidth \(GB/s\)",
+    r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|^nvbandwidth Version|^[ \t]*(?:Uni|Bi)directional P2P=\w+ .*Matrix \(GB/s\)|"
+    r"^[ \t]*P2P=\w+ Latency .*Matrix \(us\)|^[ \t]*memcpy (?:CE|SM) .*bandwidth \(GB/s\)",
     re.MULTILINE,
 )
 _MOST = 1000
