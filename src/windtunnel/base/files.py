@@ -111,9 +111,11 @@ def _kind(mode: int) -> str:
 
 
 @cache
-def table_beside(module: str) -> dict[str, Any]:
-    """Facts that a module reads: the TOML file of its name beside it. `module`: its `__file__`. No caller may change them."""
-    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
+def table_beside(module: str, name: str | None = None) -> dict[str, Any]:
+    """Facts that a module reads: the TOML file beside it of its own name, or of another `name`. `module`: its `__file__`. No caller
+    may change them."""
+    path = Path(module).with_suffix(".toml") if name is None else Path(module).with_name(f"{name}.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def words_by_meaning(table: dict[str, list[str]]) -> dict[str, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -147,15 +146,11 @@ def _table_of_words(words: Sequence[str], folder: Path | None) -> dict[str, Any]
     return table
 
 
-@cache
-def _recipes() -> dict[str, dict[str, Any]]:
-    """tool_recipes.toml."""
-    return tomllib.loads(Path(__file__).with_name("tool_recipes.toml").read_text(encoding="utf-8"))
-
-
 def _named_recipe(tool: ToolFile, name: str) -> str:
     """What one of the tool's benchmarks sets. UnknownName for a name that it does not have."""
-    recipes = {re.sub(r"[-.]", "_", known): str(line) for known, line in _recipes().get(tool.name, {}).items()}
+    recipes = {
+        re.sub(r"[-.]", "_", known): str(line) for known, line in table_beside(__file__, "tool_recipes").get(tool.name, {}).items()
+    }
     if (wanted := re.sub(r"[-.]", "_", name)) not in recipes:
         raise UnknownName("--model_name", name, sorted(recipes))
     return recipes[wanted]
@@ -165,9 +160,9 @@ def _count_slices(words: Sequence[str]) -> dict[str, Any]:
     """The chips of the TPU slices that a command asks for, `--device-type=v6e-256 --num-slices=2`, and their devices."""
     said = {head.lstrip("-").replace("_", "-"): value for head, _, value in (word.partition("=") for word in words)}
     match = re.fullmatch(r"([a-z]+\d*\w*?)-(\d{1,5}(?:x\d{1,4})*)", said.get("device-type", ""))
-    if match is None or match[1] not in _recipes()["slices"]:
+    if match is None or match[1] not in table_beside(__file__, "tool_recipes")["slices"]:
         return {}
-    chips, devices = _recipes()["slices"][match[1]]
+    chips, devices = table_beside(__file__, "tool_recipes")["slices"][match[1]]
     slices = int(said["num-slices"]) if said.get("num-slices", "").isdecimal() else 1
     return {"num_processes": max(1, int(math.prod(map(int, match[2].split("x"))) * chips) * slices), DEVICES: devices}
 
@@ -231,7 +226,7 @@ def _model(tool: ToolFile, keys: Keys, stated: Stated, assumed: list[str]) -> Mo
     if isinstance(name, str) and name not in ("default", "None", ""):
         bare = name.rpartition(".")[2] if name.startswith("torchtune.") else name
         bare = re.sub(r"^(?:q?lora|dora|full)_|_(?:lora|qlora|dora|full)(?:_single_device|_multi_node)?$", "", bare)
-        found = find_named(_recipes()["models"].get(tool.name, {}).get(bare, bare))
+        found = find_named(table_beside(__file__, "tool_recipes")["models"].get(tool.name, {}).get(bare, bare))
         if found is None and missing is not None:
             raise unknown_model(tool.read["model"][0], bare)
         if found is not None:

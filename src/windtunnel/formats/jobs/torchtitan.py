@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
@@ -79,11 +80,10 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
     keys, assumed = Keys(config), list[str]()
     stated = stated or Stated()
     model = stated.model or _model(keys, assumed)
-    started = Launched.of_table(config)
-    launched = first_count(keys, ("num_processes",)) or started.total
+    started = replace(Launched.of_table(config), processes=first_count(keys, ("num_processes",)))
     keys.get(KEY)
-    gpus = stated.own_gpus or _written_out(keys, stated, assumed) or launched
-    gpus = gpus or stated.gpus_on(on, assumed, _model_ranks(keys, stated))
+    gpus = stated.own_gpus or _written_out(keys, stated, assumed)
+    gpus = gpus or stated.gpus_of(started, on, assumed, _model_ranks(keys, stated))
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
     job = None

@@ -158,16 +158,17 @@ def _literals(overrides: Mapping[str, str]) -> dict[str, Any]:
     return {path: literal(said) for path, said in overrides.items()}
 
 
-def _scale_batch(fields: dict[str, Any], asked: Mapping[str, Any], gpus: int) -> Iterator[str]:
-    """The recipe's global batch for as many data-parallel ranks as the line's GPUs make; says so where they differ."""
+def _scale_batch(fields: dict[str, Any], asked: Mapping[str, Any], gpus: int) -> list[str]:
+    """Sets the recipe's global batch for as many data-parallel ranks as the line's GPUs make; what it says where they differ."""
     batch, wanted = fields.get("train.global_batch_size"), asked.get("dist.world_size", gpus)
     cut = [f"model.{one}_parallel_size" for one in ("tensor_model", "pipeline_model", "context")]
     before, now = (_product(table.get(one, fields.get(one, 1)) for one in cut) for table in (fields, asked))
-    if isinstance(batch, int) and isinstance(wanted, int) and batch * wanted * before % (gpus * now) == 0:
-        scaled = batch * wanted * before // (gpus * now)
-        if scaled != batch:
-            fields["train.global_batch_size"] = scaled
-            yield f"a global batch of {scaled:,}: the recipe's {batch:,} for as many data-parallel ranks as there are"
+    if not (isinstance(batch, int) and isinstance(wanted, int)) or batch * wanted * before % (gpus * now):
+        return []
+    scaled = fields["train.global_batch_size"] = batch * wanted * before // (gpus * now)
+    if scaled == batch:
+        return []
+    return [f"a global batch of {scaled:,}: the recipe's {batch:,} for as many data-parallel ranks as there are"]
 
 
 def _product(values: Iterator[Any]) -> int:

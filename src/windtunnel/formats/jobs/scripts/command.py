@@ -235,7 +235,8 @@ class _Script:
             case "redirected_statement" if (body := heredoc_of(node)) is not None and self.keep_lines(node, body):
                 return
             case "redirected_statement" if (named := printed_file(node)) is not None:
-                self.keep_printed(node, named)
+                words = [word for part in node.named_children[0].named_children[1:] for word in self.values.words(part)]
+                self.keep_file(node, named, " ".join(words))
             case "list":
                 self.outcome(node)
             case kind if kind in _BLOCKS:
@@ -262,17 +263,14 @@ class _Script:
             return True
         named = written_file(node)
         if named is not None:
-            name = self.values.text(named, keep=True).rpartition("/")[2]
-            before = self.written.get(name, "") + "\n" if ">>" in node_text(node).partition("\n")[0] else ""
-            self.written[name] = before + self.values.heredoc(body)
+            self.keep_file(node, named, self.values.heredoc(body))
         return named is not None
 
-    def keep_printed(self, node: Node, named: Node) -> None:
-        """Keeps what `echo` prints in the file that it goes to."""
+    def keep_file(self, node: Node, named: Node, text: str) -> None:
+        """Keeps the text that a statement writes to a file, behind what is there where it appends."""
         name = self.values.text(named, keep=True).rpartition("/")[2]
-        words = [word for part in node.named_children[0].named_children[1:] for word in self.values.words(part)]
         before = self.written.get(name, "") + "\n" if ">>" in node_text(node).partition("\n")[0] else ""
-        self.written[name] = before + " ".join(words)
+        self.written[name] = before + text
 
     def command(self, node: Node) -> None:
         with self.values.own_variables(node) as own:  # X=1 command
