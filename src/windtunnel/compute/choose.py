@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from windtunnel.compute.curves import Choice, KernelCurves, Provenance
 from windtunnel.compute.forward import with_sustained
-from windtunnel.compute.kernel_file import available, is_path, load
+from windtunnel.compute.kernel_file import available, is_path, load, measured_attention
 from windtunnel.compute.processor import is_processor, neutral
-from windtunnel.compute.transfer.law import carry_curves, has_same_figures
+from windtunnel.compute.transfer.law import carried_basis, carry_attention, carry_curves, has_same_figures
 from windtunnel.spec import load_gpu
 from windtunnel.spec.loading.files import names
 from windtunnel.spec.machine import GPU
@@ -38,6 +39,11 @@ def choose(gpu: GPU) -> Choice:
     name without constants counts as none. A GPU whose data sheet was changed by a job is treated as another GPU. Raises FileError
     for a path that is not such a file.
     """
+    return _with_attention(_choose_kernels(gpu), gpu)
+
+
+def _choose_kernels(gpu: GPU) -> Choice:
+    """The same without the attention kernels that stand in `kernel_file.ATTENTION`."""
     own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else _load_sustained(gpu.id) if gpu.id in available() else None
     if own is not None and own.id == gpu.id and has_same_figures(gpu, own):
         return Choice(own, Provenance.MODELLED)
@@ -53,6 +59,28 @@ def choose(gpu: GPU) -> Choice:
         return carried
     kernels = with_sustained(carried.kernels, gpu.id)
     return carried if kernels is carried.kernels else replace(carried, kernels=kernels, own=("gemm",))
+
+
+def _with_attention(choice: Choice, gpu: GPU) -> Choice:
+    """`choice` with the attention kernels that were measured on `gpu`, or carried from the nearest GPU of its architecture: the one
+    with its compute capability, else the first. A kernel that the GPU's own file has stays."""
+    near = _with_measured_attention(gpu.architecture)
+    if not near or is_path(gpu.kernels_from):
+        return choice
+    base = min(near, key=lambda each: each.capability != gpu.capability)
+    own = base.id == gpu.id and _has_listed_sheet(gpu)
+    kept = choice.kernels.attention if choice.provenance is Provenance.MODELLED else {}
+    found = {library: each for library, each in measured_attention()[base.id].items() if library not in kept}
+    curves = {library: ways if own else carry_attention(ways, base, gpu) for library, (ways, _) in found.items()}
+    tables = {f"attention.{library}": basis if own else carried_basis(basis, base.id) for library, (_, basis) in found.items()}
+    kernels = replace(choice.kernels, attention=choice.kernels.attention | curves, tables={**choice.kernels.tables, **tables})
+    return replace(choice, kernels=kernels, own=(*choice.own, *tables))
+
+
+@lru_cache
+def _with_measured_attention(architecture: str) -> tuple[GPU, ...]:
+    """The GPUs of an architecture that `kernel_file.ATTENTION` has."""
+    return tuple(gpu for gpu in map(load_gpu, measured_attention()) if gpu.architecture == architecture)
 
 
 def _load_sustained(name: str) -> KernelCurves:

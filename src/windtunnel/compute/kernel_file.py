@@ -11,12 +11,13 @@ class was not fitted on this GPU. Attention's constants and statistics are given
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import CATALOG, MIB, read_text
@@ -70,6 +71,10 @@ class _Directions(Strict):
 class _AttentionClass(_Class):
     constants: _Directions
 
+    @property
+    def curves(self) -> dict[str, AttentionCurve]:
+        return {"forward": self.constants.forward, "backward": self.constants.backward}
+
 
 class _Reference(Strict):
     """The GPU that the constants were fitted on: fields of `KernelCurves`."""
@@ -99,6 +104,29 @@ class _KernelFile(Strict):
 def is_path(name: str | None) -> bool:
     """Whether `kernels_from` is a user's file and not a name of the catalogue."""
     return name is not None and name.endswith(".json")
+
+
+AttentionTables = dict[str, tuple[dict[str, AttentionCurve], Basis]]
+"""Attention kernels by library: their curves by direction, and what those rest on."""
+
+ATTENTION = FOLDER / "attention" / "curves.json"
+"""Attention kernels that were measured on GPUs without a file of their own, by GPU and library."""
+
+
+@lru_cache(maxsize=1)
+def measured_attention() -> dict[str, AttentionTables]:
+    """The content of `ATTENTION`, which `windtunnel fit published` writes. FileError as `read_kernels`."""
+    content = read_text(ATTENTION, LARGEST_FILE, WANTED)
+    try:
+        gpus = TypeAdapter(dict[str, dict[str, _AttentionClass]]).validate_json(content)
+    except ValidationError as error:
+        raise FileError(str(ATTENTION), first_mistake(error), WANTED) from None
+    return {gpu: {library: (section.curves, section.basis) for library, section in found.items()} for gpu, found in gpus.items()}
+
+
+def attention_text(fitted: Iterable[KernelCurves]) -> str:
+    """The text of `ATTENTION` for fits of several GPUs."""
+    return _indent_value({kernels.id: document(kernels)["attention"] for kernels in fitted}, 0) + "\n"
 
 
 @lru_cache(maxsize=1)
@@ -136,10 +164,7 @@ def parse(content: str, path: str = "kernels") -> KernelCurves:
         gemm=file.gemm.constants,
         grouped=None if file.grouped_gemm is None else file.grouped_gemm.constants,
         memory={name: section.constants for name, section in file.memory.items()},
-        attention={
-            library: {"forward": section.constants.forward, "backward": section.constants.backward}
-            for library, section in file.attention.items()
-        },
+        attention={library: section.curves for library, section in file.attention.items()},
         tables=tables,
         datasheet=file.datasheet,
         about=file.about,

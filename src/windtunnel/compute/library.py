@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.compute.curves import KernelCurves
+from windtunnel.compute.device import NARROW
 from windtunnel.spec.runtime import Runtime
 
 PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3")}
@@ -33,6 +34,11 @@ def attention_library(runtime: Runtime, kernels: KernelCurves) -> str:
         if name in kernels.attention:
             return name
     return next(iter(kernels.attention))
+
+
+def in_format(library: str, dtype: str) -> str:
+    """Key of a library's attention kernels in 8 bits, such as "cudnn mxfp8"; `library` itself for 16 bits or more."""
+    return f"{library} {dtype}" if dtype in NARROW else library
 
 
 def missing_library(runtime: Runtime, kernels: KernelCurves) -> tuple[str, str] | None:

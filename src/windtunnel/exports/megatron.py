@@ -273,6 +273,8 @@ def _precision_flags(runtime: Runtime) -> list[str]:
         return []
     if runtime.fp8_param_gather and runtime.precision != "nvfp4":
         flags.append("--fp8-param-gather")
+    if runtime.fp8_attention:
+        flags.append("--fp8-dot-product-attention")
     if runtime.fp8_amax_reduce == "tp":
         flags.append("--tp-only-amax-red")
     if any(runtime.bf16_layers):
@@ -308,6 +310,7 @@ def _dispatch_flags(runtime: Runtime) -> list[str]:
         "--moe-use-legacy-grouped-gemm": runtime.moe_grouped_gemm == "one",
         "--moe-router-dtype fp32": runtime.moe_router_dtype == "fp32",
         "--moe-pad-expert-input-to-capacity": runtime.moe_pad_to_capacity,
+        "--use-transformer-engine-op-fuser --moe-mlp-glu-interleave-size 32": runtime.moe_fused_mlp,
     }
     flags += [flag for flag, on in switches.items() if on]
     return flags + ([f"--moe-expert-capacity-factor {runtime.moe_capacity}"] if runtime.moe_capacity else [])

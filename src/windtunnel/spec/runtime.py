@@ -110,6 +110,11 @@ class Runtime(Noun):
         "none", description="delayed scaling: group whose ranks reduce the amax after every pass; dp: the ranks of dp and cp"
     )
     fp8_param_gather: Flag = Field(False, description="linear weights are stored in FP8 and gathered over dp in FP8")
+    fp8_attention: Flag = Field(
+        False,
+        description="fused attention multiplies in 8 bits: mxfp8 under mxfp8, else fp8; its inputs are quantised first (Transformer "
+        "Engine's fp8_dpa)",
+    )
     fp8_weight_cache: Flag = Field(True, description="weights are quantised once per step, not once per micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
         "norm",
@@ -380,6 +385,11 @@ class Runtime(Noun):
         """Whether the fp32 copy of the logits, or the loss's result of that size, stays for backward: a compiled loss over parts
         reads the 16-bit ones again."""
         return self.fp32_logits and not (self.loss_parts > 1 and self.fused_cross_entropy)
+
+    @property
+    def attention_precision(self) -> str | None:
+        """The format of fused attention's products where it has one of its own, mxfp8 or fp8; None: that of other operators."""
+        return None if not self.fp8_attention else "mxfp8" if self.precision == "mxfp8" else "fp8"
 
     @property
     def recipe(self) -> str:

@@ -82,6 +82,12 @@ def without_phase(rows: list[Op], phase: Phase) -> list[Op]:
     ]
 
 
+def join_rows(rows: list[Op], more: list[Op]) -> list[Op]:
+    """Rows of a unit and those of another one behind them, with the indices of their waits moved accordingly."""
+    base = len(rows)
+    return rows + [op._replace(waits=tuple(w + base if w >= 0 else w for w in op.waits)) for op in more]
+
+
 def with_copies(rows: list[Op], one: bool) -> list[Op]:
     """Rows of a unit with a copy behind each gather and before each reduce-scatter over tp, with the indices of waits renumbered.
 

@@ -17,8 +17,10 @@ import numpy as np
 from windtunnel.calibrate.kernels.fit import Fit, fit, starting_curves
 from windtunnel.calibrate.kernels.memory_classes import MemoryClass
 from windtunnel.calibrate.kernels.solve import statistics
+from windtunnel.compute.attention import FULL
 from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
-from windtunnel.compute.kernel_file import FOLDER
+from windtunnel.compute.kernel_file import FOLDER, load
+from windtunnel.compute.library import in_format
 from windtunnel.formats.machines.kernels.measurements import import_measurements
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu
@@ -27,6 +29,8 @@ VIDUR = "microsoft/vidur 7d47513 data/profiling/compute/{}, medians"
 SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json"
 LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps"
 PUBLISHED = "catalog/kernels/published/attention.toml"
+RELATIVE = "b200-sxm-180gb"
+"""Whose kernels fill what published attention of other Blackwell GPUs leaves open."""
 
 STATED = {
     "a100_pcie": {
@@ -56,28 +60,45 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
         for library in ("fa2", "cudnn", "fa3"):
             for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
                 batch = data["tokens"] // seq * data["width"] // head
-                flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * (0.5 if series["causal"] else 1.0)
-                rows.append(
-                    {
-                        "level": "kernel",
-                        "op": "attention",
-                        "name": "attention",
-                        "phase": way,
-                        "dtype": "fp16",
-                        "mode": "eager",
-                        "library": library,
-                        "batch": batch,
-                        "m": seq,
-                        "n": seq,
-                        "k": head,
-                        "causal": bool(series["causal"]),
-                        "flops": flops,
-                        "seconds": flops / (rate * 1e12),
-                        "status": "ok",
-                        "source": series["source"],
-                    }
-                )
+                row = _attention_row(library, way, batch, seq, head, bool(series["causal"]))
+                rows.append(row | {"seconds": row["flops"] / (rate * 1e12), "source": series["source"]})
     return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
+
+
+def attention_fits(path: Path = FOLDER / "published" / "blackwell.toml") -> list[Fit]:
+    """The fits of attention kernels alone: a GPU and number format each, from published milliseconds."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for series in data["series"]:
+        if "window" in series:
+            continue  # the curve's work is that of the keys that a query sees; what a window costs beyond is in MASKED_ERROR
+        way, head = series["way"], (series["head"] + series["value"]) // 2
+        for seq, milliseconds in zip(data["lengths"], series["ms"], strict=True):
+            batch = series["batch"] * series["heads"]
+            row = _attention_row(in_format("cudnn", series["dtype"]), way, batch, seq, head, series["causal"])
+            row |= {"dtype": series["dtype"], "seconds": 1e-3 * milliseconds, "source": data["source"]}
+            rows.setdefault(series["gpu"], []).append(row)
+    return [fit([dataset(About(gpu=gpu, source=data["source"]), found)], load(RELATIVE)) for gpu, found in rows.items()]
+
+
+def _attention_row(library: str, way: str, batch: int, seq: int, head: int, causal: bool) -> dict[str, Any]:
+    """A row of a dataset without its seconds and its source; half precision."""
+    return {
+        "level": "kernel",
+        "op": "attention",
+        "name": "attention",
+        "phase": way,
+        "dtype": "fp16",
+        "mode": "eager",
+        "library": library,
+        "batch": batch,
+        "m": seq,
+        "n": seq,
+        "k": head,
+        "causal": causal,
+        "flops": FULL[way] * batch * seq * seq * head * (0.5 if causal else 1.0),
+        "status": "ok",
+    }
 
 
 def stated_classes(name: str, base: KernelCurves) -> dict[str, MemoryClass]:

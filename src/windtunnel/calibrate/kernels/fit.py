@@ -301,13 +301,16 @@ class _FitSteps:
         library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
         backward = np.isin(rows.phase, BACKWARD)
         for name in sorted(set(library)):
-            lent = self.relative.attention.get(name) or next(iter(self.relative.attention.values()))
+            wide = name.partition(" ")[0]  # a kernel in 8 bits begins where the same library's in 16 bits ended
+            lent = self.relative.attention.get(name) or curves.get(wide) or next(iter(self.relative.attention.values()))
             ways: dict[str, AttentionCurve] = {}
             errors: dict[str, tuple[Floats, Floats]] = {}
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
                 tall = lent[way].rows if self.cpu else QUERY_ROWS.get((self.gpu.architecture, way), 128)
-                start = replace(lent[way], rows=tall, fraction=self._scale_fraction(lent[way].fraction))
+                start = lent[way]
+                if lent is not curves.get(wide):
+                    start = replace(start, rows=tall, fraction=self._scale_fraction(start.fraction))
                 if len(part) >= least:
                     ways[way], errors[way] = self._attention(start, part)
                     self.use(f"attention {name} {way}", len(part), least)

@@ -225,6 +225,17 @@ def attention_for(
     return {way: attention_moved(curves[way], way, there, on, joint.exposed) for way in WAYS}
 
 
+def carry_attention(ways: Mapping[str, AttentionCurve], base: GPU, gpu: GPU) -> dict[str, AttentionCurve]:
+    """The attention curves of `base`, by direction, on another GPU of its architecture."""
+    return attention_for(gpu, stored_curves().every, (ways, sheet(base)))
+
+
+def carried_basis(basis: Basis, base: str) -> Basis:
+    """What such curves rest on."""
+    error = max(basis.error, stored_curves().error["attention same"])
+    return Basis(error, Provenance.TRANSFERRED, f"{basis.source}, carried from {base}")
+
+
 SHARED = "shared"
 """Key of the attention curves shared by all measured GPUs; not a library's name, so every framework uses it."""
 

@@ -15,6 +15,7 @@ _SWITCHES = {
     "fp8_recipe": None,
     "fp8_amax_reduce": "none",
     "fp8_param_gather": False,
+    "fp8_attention": False,
     "save_original_input": False,
     "fused_hadamard": False,
     "bf16_layers": (0, 0),
@@ -81,6 +82,13 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None
             True,
             f"false under {precision}: only nvfp4 rotates what it quantises",
             "Write --set runtime.precision=nvfp4, or leave it out.",
+        )
+    if runtime.fp8_attention and runtime.attention != "flash":
+        raise PlanError(
+            "runtime.fp8_attention",
+            True,
+            f"false with runtime.attention={runtime.attention}: only fused attention multiplies in 8 bits",
+            "Write --set runtime.attention=flash.",
         )
     if plan.quantised_gather and runtime.fp8_param_gather:
         raise PlanError(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from windtunnel.workload.blocks.core import CoreHeads, flash, fused_attention, fused_unit, kernel, unfused_attention, visible
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
-from windtunnel.workload.tape import Tape, Unit
+from windtunnel.workload.tape import Tape, Unit, join_rows
 
 Rows = tuple[list[Op], list[Op]]
 """Forward and backward rows of one unit; waits are row indices within the unit."""
@@ -157,12 +157,8 @@ def _add_exchanges(
     after: tuple[tuple[str, float], ...],
     axis: Axis,
 ) -> list[Op]:
-    rows = _exchange(tape, phase, what, before, axis)
-    rows += [op._replace(waits=tuple(w + len(rows) if w >= 0 else w for w in op.waits)) for op in core]
-    start = len(rows)
-    return rows + [
-        op._replace(waits=tuple(w + start if w >= 0 else w for w in op.waits)) for op in _exchange(tape, phase, what, after, axis)
-    ]
+    rows = join_rows(_exchange(tape, phase, what, before, axis), core)
+    return join_rows(rows, _exchange(tape, phase, what, after, axis))
 
 
 def _exchange(tape: Tape, phase: Phase, what: str, tensors: tuple[tuple[str, float], ...], axis: Axis) -> list[Op]:
@@ -216,9 +212,7 @@ def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> N
         rows = _gathered_attention(tape, part)
     if swap > 1:
         rows = swap_heads(tape, core_heads, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
-    unit = fused_unit(tape, core_heads)
-    unit.forward, unit.backward = rows
-    tape.add(unit)
+    tape.add(fused_unit(tape, core_heads, rows))
 
 
 def _gathered_attention(tape: Tape, heads: CoreHeads) -> Rows:

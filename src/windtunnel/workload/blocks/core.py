@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from windtunnel.workload.blocks import quantise
 from windtunnel.workload.identity import Role
-from windtunnel.workload.ops import Kind, Op, Phase
-from windtunnel.workload.tape import Tape, Unit
+from windtunnel.workload.ops import DTYPES, Kind, Op, Phase
+from windtunnel.workload.tape import Tape, Unit, join_rows
 
 
 class CoreHeads(NamedTuple):
@@ -40,17 +41,20 @@ def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int
     """The fused forward and backward kernels over `queries` x `keys` tokens of each of `sequences`; a query attends to `seen` keys
     on average. Backward computes the scores again: 5 products instead of 2 (Dao 2022, 2023).
 
-    The kernel's head size is the mean of key and value width, which gives the right FLOPs.
+    The kernel's head size is the mean of key and value width, which gives the right FLOPs. In 8 bits the backward kernel skips no
+    block that lies beyond a window: cuDNN 9.22 takes as long for a window of 128 as for none (NVIDIA/cudnn-frontend's benchmark).
     """
     batch, wide = sequences * heads.queries, heads.dim + heads.value
     forward = 2.0 * batch * queries * seen * wide
     moved = tape.width * (sequences * queries * heads.queries * wide + sequences * keys * heads.groups * wide)
+    narrow = quantise.attention_precision(tape)
+    behind = 1.0 if narrow is None or tape.window is None else max(1.0, min(keys, (keys + 1) / 2) / seen)
     core = Op(
         "attention",
         Kind.ATTENTION,
         Phase.FORWARD,
         tape.module,
-        tape.activation_dtype,
+        tape.activation_dtype if narrow is None else DTYPES.index(narrow),
         batch,
         queries,
         keys,
@@ -60,24 +64,31 @@ def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int
         moved,
     )
     return core, core._replace(
-        name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward, bytes=2.5 * moved, launches=3
+        name="attention grad",
+        kind=Kind.ATTENTION_BACKWARD,
+        phase=Phase.DGRAD,
+        flops=2.5 * forward * behind,
+        bytes=2.5 * moved,
+        launches=3,
     )
 
 
-def fused_unit(tape: Tape, heads: CoreHeads) -> Unit:
-    """A unit without rows. It keeps the tensors that a fused core saves for this GPU's tokens: query, key, value, context and
-    log-sum-exp."""
+def fused_unit(tape: Tape, heads: CoreHeads, rows: tuple[list[Op], list[Op]]) -> Unit:
+    """A unit of `rows`, forward and backward, behind the kernels that quantise what they read in 8 bits. It keeps the tensors that a
+    fused core saves for this GPU's tokens: query, key, value, context and log-sum-exp."""
     tokens, wide = tape.tokens, heads.dim + heads.value
     groups = heads.queries if tape.job.runtime.repeats_keys else heads.groups
-    pieces = (tokens * heads.queries * heads.dim, tokens * groups * wide, tokens * heads.queries * heads.value)
-    saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
-    return Unit(
-        "attention core",
-        Role.ATTENTION_CORE,
-        core=True,
-        saved=saved,
-        tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries),
-    )
+    query, key, context = tokens * heads.queries * heads.dim, tokens * groups * wide, tokens * heads.queries * heads.value
+    kept = tape.width
+    if quantise.attention_precision(tape) is not None:
+        scaling = quantise.attention_recipe(tape)
+        kept = scaling.width * (2 if scaling.blocks else 1)
+    tensors = (kept * float(query), kept * float(key), tape.width * float(context), 4.0 * tokens * heads.queries)
+    inputs = quantise.attention_inputs(tape, "attention inputs", Phase.FORWARD, float(query + key), 3)
+    gradient = quantise.attention_inputs(tape, "attention context grad", Phase.DGRAD, float(context), 1)
+    unit = Unit("attention core", Role.ATTENTION_CORE, core=True, saved=sum(tensors), tensors=tensors)
+    unit.forward, unit.backward = join_rows(inputs, rows[0]), join_rows(gradient, rows[1])
+    return unit
 
 
 def fused_attention(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
@@ -89,11 +100,8 @@ def fused_attention(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
 
 def flash(tape: Tape, heads: CoreHeads) -> None:
     """Fused attention over sequences that are not split over GPUs."""
-    unit = fused_unit(tape, heads)
     forward, backward = fused_attention(tape, heads)
-    unit.forward.append(forward)
-    unit.backward.append(backward)
-    tape.add(unit)
+    tape.add(fused_unit(tape, heads, ([forward], [backward])))
 
 
 def unfused_attention(tape: Tape, heads: CoreHeads, queries: int) -> None:

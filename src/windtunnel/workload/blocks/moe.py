@@ -18,7 +18,7 @@ from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
-from windtunnel.workload.tape import Tape, Unit
+from windtunnel.workload.tape import Tape, Unit, join_rows
 
 
 def gather(tape: Tape, copies: float, tokens: float) -> None:
@@ -205,16 +205,10 @@ def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhi
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
     for other in meanwhile:
-        _join(unit.forward, other.forward)
+        unit.forward = join_rows(unit.forward, other.forward)
     for other in reversed(meanwhile):
-        _join(unit.backward, other.backward)
+        unit.backward = join_rows(unit.backward, other.backward)
     tape.add(unit)
-
-
-def _join(rows: list[Op], more: list[Op]) -> None:
-    """Appends the rows of another unit, with the indices of their waits moved accordingly."""
-    base = len(rows)
-    rows += [op._replace(waits=tuple(w + base if w >= 0 else w for w in op.waits)) for op in more]
 
 
 def _cut(tape: Tape, name: str, elements: float, ahead: Comm, back: Comm) -> None:

@@ -159,6 +159,32 @@ def operand(
     return rows
 
 
+def attention_precision(tape: Tape) -> str | None:
+    """The format of fused attention's products in the tape's layer where it has one of its own."""
+    return None if tape.wide else tape.job.runtime.attention_precision
+
+
+def attention_recipe(tape: Tape) -> QuantisationRecipe:
+    """The recipe of what attention in 8 bits reads: blocks of 32 under MXFP8, else one scale per tensor, from a history of largest
+    values only under delayed scaling (Transformer Engine's DotProductAttention)."""
+    runtime = tape.job.runtime
+    return RECIPES["mxfp8" if runtime.attention_precision == "mxfp8" else "delayed" if runtime.recipe == "delayed" else "current"]
+
+
+def attention_inputs(tape: Tape, name: str, phase: Phase, elements: float, tensors: int) -> list[Op]:
+    """Kernels that quantise `elements` 16-bit numbers of so many `tensors` for attention in 8 bits: along both axes under MXFP8, as
+    backward sums over other axes than forward. None where it multiplies in 16 bits."""
+    if attention_precision(tape) is None:
+        return []
+    scaling, rows = attention_recipe(tape), list[Op]()
+    if scaling.amax:
+        moved, launches = elements * tape.width, AMAX_LAUNCHES * tensors
+        rows.append(Op(f"{name} amax", Kind.REDUCE, phase, tape.module, tape.activation_dtype, bytes=moved, launches=launches))
+    moved = elements * (tape.width + (2 if scaling.blocks else 1) * scaling.width)
+    rows.append(Op(f"{name} quantise", Kind.ELEMENTWISE, phase, tape.module, tape.activation_dtype, bytes=moved, launches=tensors))
+    return rows
+
+
 def quantise_again(tape: Tape, name: str, elements: float, source: Source = "", gathered: bool = False) -> list[Op]:
     """Kernels that make the columnwise copy of an input kept in 16 bits; a compiled backward pass reuses the scale."""
     reuses_scale = tape.job.runtime.launch == "compile" and _fusion(tape, source) == "amax"

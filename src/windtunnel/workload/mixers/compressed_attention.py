@@ -63,11 +63,8 @@ class CompressedAttention(LayerMixer):
         core = CoreHeads(heads, 1, dim, dim)
         plan = tape.job.plan
         seq = plan.document or plan.seq
-        unit = fused_unit(tape, core)
         ahead, back = kernel(tape, core, plan.micro_batch * (plan.seq // seq), seq, seq, self._count_seen(model, seq, True))
-        unit.forward.append(ahead)
-        unit.backward.append(back)
-        tape.add(unit)
+        tape.add(fused_unit(tape, core, ([ahead], [back])))
         _write_groups(tape, model.heads * dim // model.o_groups, model.o_lora_rank, model.o_groups // tape.tp)
         row(tape, "attention out", model.o_groups * model.o_lora_rank, model.hidden, again=1.0, role=Role.ATTENTION_OUT)
 

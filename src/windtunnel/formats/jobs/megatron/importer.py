@@ -17,7 +17,7 @@ from windtunnel.formats.jobs.hub_names import (
 )
 from windtunnel.formats.jobs.imported import NO_GPUS, Imported, Stated
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
-from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
+from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, is_mixture, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS, NOT_A_DECODER, OF_A_CHECKPOINT
 from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import cuts_of, hybrid_of, layers_of, pattern_of
@@ -426,6 +426,8 @@ def _runtime(args: Arguments) -> Runtime:
     if args.text("cross-entropy-fusion-impl") == "te" and fields["fused_cross_entropy"]:
         fields["fp32_logits"] = False
     fields |= _kernels(args) | dispatch_of(args)
+    # Transformer Engine fuses experts' linear layers with what lies between them in MXFP8, and keeps other formats as they are.
+    fields["moe_fused_mlp"] = args.switch("use-transformer-engine-op-fuser") and fields["precision"] == "mxfp8" and is_mixture(args)
     if args.integer("make-vocab-size-divisible-by"):
         fields["pad_vocab"] = args.integer("make-vocab-size-divisible-by")
     if args.integer("ddp-bucket-size"):

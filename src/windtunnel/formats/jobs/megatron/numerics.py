@@ -91,7 +91,7 @@ def precision_of(args: Arguments, half: str) -> dict[str, Any]:
     if args.switch("first-last-layers-bf16"):
         ends = (args.integer(f"num-layers-at-{end}-in-bf16") for end in ("start", "end"))
         fields["bf16_layers"] = [1 if count is None else count for count in ends]
-    return fields
+    return fields | {"fp8_attention": args.switch("fp8-dot-product-attention")}
 
 
 KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")

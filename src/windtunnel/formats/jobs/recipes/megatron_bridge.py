@@ -132,8 +132,9 @@ def _precision(value: Made, args: Arguments) -> None:
             break
     if "current_scaling" in name and made.fields.get("first_last_layers_bf16") is not False:
         args.given["first-last-layers-bf16"] = []
-    if made.fields.get("fp8_param_gather") is True:
-        args.given["fp8-param-gather"] = []
+    for field in ("fp8_param_gather", "fp8_dot_product_attention"):
+        if made.fields.get(field) is True:
+            args.given[field.replace("_", "-")] = []
 
 
 def _model(recipe: Recipe, args: Arguments) -> Model:
