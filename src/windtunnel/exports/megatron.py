@@ -273,8 +273,8 @@ def _precision_flags(runtime: Runtime) -> list[str]:
         return []
     if runtime.fp8_param_gather and runtime.precision != "nvfp4":
         flags.append("--fp8-param-gather")
-    if runtime.fp8_attention:
-        flags.append("--fp8-dot-product-attention")
+    flags += ["--fp8-dot-product-attention"] if runtime.fp8_attention else []
+    flags += ["--fp8-output-proj"] if runtime.fp8_output_layer else []
     if runtime.fp8_amax_reduce == "tp":
         flags.append("--tp-only-amax-red")
     if any(runtime.bf16_layers):

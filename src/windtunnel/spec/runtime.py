@@ -115,6 +115,11 @@ class Runtime(Noun):
         description="fused attention multiplies in 8 bits: mxfp8 under mxfp8, else fp8; its inputs are quantised first (Transformer "
         "Engine's fp8_dpa)",
     )
+    fp8_output_layer: Flag = Field(
+        False,
+        description="the output layer multiplies in the low precision as other linear layers do (Megatron-Core's fp8_output_proj); "
+        "frameworks keep it in 16 bits by default",
+    )
     fp8_weight_cache: Flag = Field(True, description="weights are quantised once per step, not once per micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
         "norm",

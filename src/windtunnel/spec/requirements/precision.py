@@ -16,6 +16,7 @@ _SWITCHES = {
     "fp8_amax_reduce": "none",
     "fp8_param_gather": False,
     "fp8_attention": False,
+    "fp8_output_layer": False,
     "save_original_input": False,
     "fused_hadamard": False,
     "bf16_layers": (0, 0),
@@ -89,6 +90,13 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None
             True,
             f"false with runtime.attention={runtime.attention}: only fused attention multiplies in 8 bits",
             "Write --set runtime.attention=flash.",
+        )
+    if runtime.fp8_output_layer and runtime.cross_entropy not in ("vocab_parallel", "gathered"):
+        raise PlanError(
+            "runtime.fp8_output_layer",
+            True,
+            f"false with runtime.cross_entropy={runtime.cross_entropy}: that kernel multiplies in 16 bits",
+            "Write --set runtime.cross_entropy=vocab_parallel.",
         )
     if plan.quantised_gather and runtime.fp8_param_gather:
         raise PlanError(

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from windtunnel.workload.blocks import quantise
 from windtunnel.workload.identity import Role
-from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 IN_BLOCKS = "logits in blocks"
@@ -115,19 +116,28 @@ def _backward(tape: Tape, classes: int, before: int = 0, gathered: bool = False)
     """Both gradients of the product, after `before` rows of the unit. Ranks that keep their own tokens' input gather it again for
     that of the weights, unless it is `gathered` already or the framework keeps it (Megatron-Core's tensor_parallel/layers.py,
     LinearWithGradAccumulationAndAsyncCommunication)."""
-    t, h, act = tape.tokens, tape.job.model.hidden, tape.activation_dtype
+    t, h, dtype = tape.tokens, tape.job.model.hidden, _dtype(tape)
     size, blocking, waits = t * h * tape.width, not tape.job.runtime.overlap_tp_dgrad, tuple[int, ...]()
-    rows: list[Op] = []
+    rows = quantise.operand(tape, "logits grad", Phase.DGRAD, float(t * classes)) if _is_narrow(tape) else []
     if tape.sp and not gathered and not tape.job.runtime.keeps_gathered:
         rows.append(tape.comm("logits input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking, (-1,)))
-        waits = () if blocking else (before,)
-    rows.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
+        waits = () if blocking else (before + len(rows) - 1,)
+    rows.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=dtype))
     if tape.tp > 1:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
         rows.append(
             tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP, blocking, (before + len(rows) - 1,))
         )
-    return [*rows, tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act, waits=waits)]
+    return [*rows, tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=dtype, waits=waits)]
+
+
+def _is_narrow(tape: Tape) -> bool:
+    """Whether the output layer multiplies in the low precision."""
+    return tape.job.runtime.fp8_output_layer and quantise.recipe(tape.job.runtime) is not None
+
+
+def _dtype(tape: Tape) -> int:
+    return DTYPES.index(tape.job.runtime.precision) if _is_narrow(tape) else tape.activation_dtype
 
 
 def _logits(tape: Tape, own_weights: bool, classes: int) -> None:
@@ -136,7 +146,11 @@ def _logits(tape: Tape, own_weights: bool, classes: int) -> None:
     if tape.job.runtime.keeps_logits:
         kept = (*kept, t * classes * tape.width)
     unit = Unit("logits", saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
-    unit.forward += [*_gather(tape), tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=tape.activation_dtype)]
+    unit.forward += _gather(tape)
+    if _is_narrow(tape):
+        unit.quantised = unit.parameters
+        unit.forward += quantise.operand(tape, "logits", Phase.FORWARD, float(t * h))
+    unit.forward.append(tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=_dtype(tape)))
     unit.backward += _backward(tape, classes)
     tape.add(unit)
 

@@ -91,7 +91,8 @@ def precision_of(args: Arguments, half: str) -> dict[str, Any]:
     if args.switch("first-last-layers-bf16"):
         ends = (args.integer(f"num-layers-at-{end}-in-bf16") for end in ("start", "end"))
         fields["bf16_layers"] = [1 if count is None else count for count in ends]
-    return fields | {"fp8_attention": args.switch("fp8-dot-product-attention")}
+    switches = {"fp8_attention": "fp8-dot-product-attention", "fp8_output_layer": "fp8-output-proj"}
+    return fields | {field: args.switch(flag) for field, flag in switches.items()}
 
 
 KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")
