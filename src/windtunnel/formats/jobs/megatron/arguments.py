@@ -32,7 +32,8 @@ MOST_SUGGESTIONS = 50
 @dataclass
 class Arguments:
     """Flags by today's name without dashes in front; every getter marks its flag as used. `program`: the file that takes them;
-    `written`, `stated` and `spelled`: as `CommandLine` has them."""
+    `written`, `stated` and `spelled`: as `CommandLine` has them; `software`: the catalogue's framework and its version where another
+    tool's defaults hold, else Megatron's."""
 
     given: dict[str, list[str]]
     launcher: Launched = field(default_factory=Launched)
@@ -44,6 +45,7 @@ class Arguments:
     written: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
+    software: tuple[str, str] | None = None
 
     def command_line(self) -> CommandLine | None:
         """The flags as they were typed; None where another reader wrote them."""

@@ -111,10 +111,12 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         "moe_permute_fusion": args.switch("moe-permute-fusion"),
         "moe_fused_router": args.switch("moe-router-fusion"),
         "moe_shared_overlap": args.switch("moe-shared-expert-overlap"),
-        "moe_router_dtype": "fp32" if args.text("moe-router-dtype") in ("fp32", "fp64") else "bf16",
         "moe_a2a_overlap": args.switch("overlap-moe-expert-parallel-comm"),
         "moe_grouped_gemm": "one" if args.switch("moe-use-legacy-grouped-gemm") else "each",
     }
+    wide = args.text("moe-router-dtype") in ("fp32", "fp64")
+    if not wide or args.software is None:  # else the software says how it multiplies them
+        fields["moe_router_dtype"] = "fp32" if wide else "bf16"
     if not args.switch("moe-grouped-gemm"):
         fields["moe_grouped_gemm"] = "modules"
         args.assumed.append("experts run one after the other, a launch each (--moe-grouped-gemm left out)")

@@ -433,6 +433,10 @@ def _runtime(args: Arguments) -> Runtime:
     if args.integer("ddp-bucket-size"):
         fields["bucket"] = float((args.integer("ddp-bucket-size") or 0) * (4 if fields["reduce_dtype"] == "fp32" else 2))
     fields |= optimizer_of(args)
+    if args.software is not None:
+        name, version = args.software
+        args.assumed.append(f"software {name} {version}")
+        return load_runtime(name, version=version, **fields)
     name = "megatron-deepspeed" if args.switch("deepspeed") else "megatron-lm" if args.old_names else "megatron-core"
     old = ", ".join(f"--{flag}" for flag in args.old_names)
     args.assumed.append(f"software {name}" + (f" ({old} is its spelling)" if old else ""))

@@ -39,7 +39,7 @@ _USUAL = {"llama3": 8192, "llama31": 8192, "nemotronh": 8192}
 def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None) -> Imported:
     """Model (of the catalogue, by the recipe's name or its provider), plan and runtime; with `on`, also a job."""
     stated = stated or Stated()
-    args = Arguments({})
+    args = Arguments({}, software=tuple(table_beside(__file__)["software"]))
     ignored = _fill(recipe, args)
     _defaults(recipe, args, stated)
     args.state(stated)
@@ -91,6 +91,8 @@ def _defaults(recipe: Recipe, args: Arguments, stated: Stated) -> None:
         layout = value.get(path)
         if isinstance(layout, str):
             args.given[flag] = [layout]
+        elif flag not in args.given and (built := _built_layout(recipe.name, args)) is not None:
+            args.given[flag] = [built]
     batch = value.fields.get("call:_with_global_batch_size")
     if isinstance(batch, int):
         args.given["global-batch-size"] = [str(batch)]
@@ -116,6 +118,16 @@ def _defaults(recipe: Recipe, args: Arguments, stated: Stated) -> None:
         args.assumed.append("micro batch 1 (train.micro_batch_size left out)")
 
 
+def _built_layout(name: str, args: Arguments) -> str | None:
+    """The layout that the recipe's own builder makes for its number of virtual stages; None where it has none for it."""
+    stages = [args.integer(flag) or 1 for flag in ("pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank")]
+    for model, layouts in table_beside(__file__)["layouts"].items():
+        if name.startswith(model):
+            layout: str | None = layouts.get(str(stages[0] * stages[1]))
+            return layout
+    return None
+
+
 def _precision(value: Made, args: Arguments) -> None:
     """Megatron-Bridge's names of mixed-precision recipes."""
     mixed = value.fields.get("mixed_precision", "bf16_mixed")
@@ -132,8 +144,9 @@ def _precision(value: Made, args: Arguments) -> None:
             break
     if "current_scaling" in name and made.fields.get("first_last_layers_bf16") is not False:
         args.given["first-last-layers-bf16"] = []
-    for field in ("fp8_param_gather", "fp8_dot_product_attention"):
-        if made.fields.get(field) is True:
+    gathers = args.text("fp8-recipe") in ("mxfp8", "delayed", "tensorwise")  # bf16_with_fp8_*_mixed but for blocks
+    for field, usual in (("fp8_param_gather", gathers), ("fp8_dot_product_attention", False)):
+        if made.fields.get(field, usual) is True:
             args.given[field.replace("_", "-")] = []
 
 

@@ -61,7 +61,6 @@ def from_command(words: Sequence[str], on: Job | None, stated: Stated | None) ->
     if any(f"model.{one}" in asked and asked[f"model.{one}"] != fields.get(f"model.{one}") for one in _CUT):
         for one in _OF_A_LAYOUT:
             fields.pop(f"model.{one}", None)
-        fields |= _layout(name, fields | asked)
     if key and "global_batch_size" not in options:
         assumed += _scale_batch(fields, asked, int(key.partition("gpu")[0]))
     fields |= asked
@@ -78,14 +77,6 @@ def from_command(words: Sequence[str], on: Job | None, stated: Stated | None) ->
     known = table_beside(__file__)["options"]
     idle = [f"--{option} {said}".rstrip() for option, said in options.items() if option not in known]
     return imported.with_notes(idle, assumed)
-
-
-def _layout(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The layout that the recipe's own builder makes for another number of stages; empty where it has none for it."""
-    virtual = [fields.get(f"model.{one}") or 1 for one in _CUT]
-    known = table_beside(__file__)["layouts"].get(name, {})
-    stages = str(virtual[0] * virtual[1]) if all(isinstance(one, int) for one in virtual) else ""
-    return {f"model.{_OF_A_LAYOUT[0]}": known[stages]} if stages in known else {}
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
