@@ -149,7 +149,7 @@ def _fields(options: Mapping[str, str]) -> dict[str, Any]:
         _, *sets = table.get(option, [""])
         if option == "moe_flex_dispatcher_backend" and said.lower() in _OFF:
             fields |= {"model.moe_token_dispatcher_type": "alltoall", "model.moe_flex_dispatcher_backend": None}
-        elif said.lower() not in _OFF or option in _CUT:
+        elif said.lower() not in _OFF or option in (*_CUT, "cuda_graph_impl"):
             fields |= dict(pair_of(one.replace("{}", said)) for one in sets)
     return fields
 
