@@ -31,10 +31,9 @@ from typing import Any
 import numpy as np
 
 from windtunnel.calibrate.achieved import fit_achieved
+from windtunnel.compute.bench import bench, gpu_under, on_host
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
 from windtunnel.formats.door import read_files
-from windtunnel.reality.jobs.bench import bench, on_host
-from windtunnel.reality.score.kernel_rows import gpu_under
 from windtunnel.records import read_any
 from windtunnel.records.sections import Section
 from windtunnel.runs.fleet.comparison import FleetComparison, compare_sections

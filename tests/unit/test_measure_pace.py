@@ -130,9 +130,9 @@ def test_a_step_of_two_ranks_is_that_of_one_with_the_buffer_and_the_call(tmp_pat
 def test_an_operator_in_the_cache_is_faster_than_memory() -> None:
     """Copies at three times the memory's rate, all inside the last level: predicted as measured there, and beyond it as memory."""
     from windtunnel.calibrate.kernels.fit import fit
+    from windtunnel.compute.bench import gpu_of
     from windtunnel.compute.device import device
     from windtunnel.compute.memory import memory_seconds
-    from windtunnel.reality.score.kernel_rows import gpu_of
 
     sizes = [2**power for power in range(17, 24)]
     rows = [

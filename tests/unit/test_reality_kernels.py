@@ -9,11 +9,12 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.compute import estimate
+from windtunnel.compute.bench import gpu_of
 from windtunnel.draw.page.sheet import page
 from windtunnel.reality import validate
 from windtunnel.reality.page.labels import label, shared_gpu
 from windtunnel.reality.page.sheet import validation_sheet
-from windtunnel.reality.score.kernel_rows import gpu_of, score_rows
+from windtunnel.reality.score.kernel_rows import score_rows
 from windtunnel.reality.score.kernel_tables import NCCL
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score

@@ -194,27 +194,8 @@ def _modelled_seconds(
                     mask = np.zeros(rows, np.bool_)
                     mask[np.nonzero(part)[0][chosen]] = True
                     put(mask, took[chosen], key, narrow)
-    library = attention_library(runtime, kernels)
-    for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
-        for dtype in np.unique(ops.dtype[ops.kind == kind]):
-            mask = (ops.kind == kind) & (ops.dtype == dtype)
-            batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
-            name, format_ = in_format(library, DTYPES[dtype]), ops.dtype[mask]
-            unknown = name not in kernels.attention  # in 8 bits: then it takes the time of 16 bits
-            if unknown:
-                name, format_ = library, np.full(len(batch), DTYPES.index("bf16"), np.int8)
-            curve = kernels.attention[name][way]
-            # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
-            around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
-            core = attention_seconds(curve, dev, way, batch, m, n, k, format_, ops.flops[mask])
-            took = in_training.attention * attention_factor(runtime) * core + around
-            took = took * clock.stretch(ops.flops[mask], took, format_, others=True)
-            low = (ops.flops[mask] > 0.0) & (ops.flops[mask] < MASKED * FULL[way] * batch * m * n * k)
-            for masked in (False, True):
-                if (chosen := low == masked).any():
-                    part = np.zeros(rows, np.bool_)
-                    part[np.nonzero(mask)[0][chosen]] = True
-                    put(part, took[chosen], f"attention.{name}", masked=masked, unknown=unknown)
+    for part, took, key, flags in _attentions(ops, kernels, dev, runtime, in_training, clock):
+        put(part, took, key, **flags)
     for moving, values, name in _moves(ops, kernels, dev, runtime, in_training.memory * np.maximum(launches, 1.0)):
         put(moving, values, name)
     for mask, values, name, basis in _recurrences(ops, dev, is_processor(kernels.architecture)):
@@ -237,6 +218,31 @@ def _modelled_seconds(
             put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _attentions(
+    ops: OpTable, kernels: KernelCurves, dev: Device, runtime: Runtime, in_training: TrainingFactor, clock: ProductClock
+) -> Iterator[tuple[Int64s, Floats, str, dict[str, bool]]]:
+    """(rows, seconds, class, what is special) of fused attention, by direction, number format, and whether a window hides keys."""
+    library = attention_library(runtime, kernels)
+    for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
+        for dtype in np.unique(ops.dtype[ops.kind == kind]):
+            mask = (ops.kind == kind) & (ops.dtype == dtype)
+            batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
+            name, code = in_format(library, DTYPES[dtype]), dtype
+            unknown = name not in kernels.attention  # in 8 bits: then it takes the time of 16 bits
+            if unknown:
+                name, code = library, np.int8(DTYPES.index("bf16"))
+            curve, codes = kernels.attention[name][way], np.full(len(batch), code, np.int8)
+            # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
+            around = np.maximum(ops.launches[mask].astype(np.float64) - 1.0, 0.0) * curve.latency
+            core = attention_seconds(curve, dev, way, batch, m, n, k, codes, ops.flops[mask])
+            took = in_training.attention * attention_factor(runtime) * core + around
+            took = took * clock.stretch(ops.flops[mask], took, codes, others=True)
+            low = (ops.flops[mask] > 0.0) & (ops.flops[mask] < MASKED * FULL[way] * batch * m * n * k)
+            for masked in (False, True):
+                if (chosen := low == masked).any():
+                    yield np.nonzero(mask)[0][chosen], took[chosen], f"attention.{name}", {"masked": masked, "unknown": unknown}
 
 
 def _moves(

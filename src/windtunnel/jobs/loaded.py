@@ -79,9 +79,8 @@ def load_own(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
         job = load_job(source)
         table = {**tomllib.loads(dump_job(job)), "cluster": {**cluster_table(on), "gpus": job.cluster.gpus}}
         return LoadedJob(check(load_job(table, overrides, changes)), changed=tuple(changes))
+    from windtunnel.compute.bench import gpu_of, gpu_under, on_bench
     from windtunnel.compute.kernel_file import is_path
-    from windtunnel.reality.jobs.bench import on_bench
-    from windtunnel.reality.score.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any
 
     about, job = read_any(on).about, load_job(source, overrides)

@@ -36,8 +36,7 @@ def cluster_table(base: str) -> Any:
     if base in names("clusters"):
         return base
     if is_dataset_file(base):
-        from windtunnel.reality.jobs.bench import bench
-        from windtunnel.reality.score.kernel_rows import gpu_of
+        from windtunnel.compute.bench import bench, gpu_of
         from windtunnel.records import read_any
 
         return tables_of(cluster=bench(gpu_of(read_any(base).about)))["cluster"]

@@ -154,7 +154,7 @@ def use_cell(folder: Path, anyway: bool) -> UsedCell:
 
 def job_with_curves(job: Job, curves: str, data: Dataset) -> Job:
     """The job with the curves of a file; a device that the catalogue lacks is described by that file."""
-    from windtunnel.reality.score.kernel_rows import gpu_under
+    from windtunnel.compute.bench import gpu_under
 
     gpu = gpu_under(data.about, curves)
     node = job.cluster.node.model_copy(update={"gpu": gpu})

@@ -105,8 +105,7 @@ def on_machine(job: Job, gpu: str, described: About | None) -> Job:
         return job.model_copy(update={"cluster": job.cluster.model_copy(update={"node": node})})
     if described is None:
         raise SpecError("--gpu", gpu, "a GPU of the catalogue, or auto")
-    from windtunnel.reality.jobs.bench import on_bench
-    from windtunnel.reality.score.kernel_rows import gpu_of
+    from windtunnel.compute.bench import gpu_of, on_bench
 
     there = on_bench(job, gpu_of(described), described)
     # a library of CUDA has no kernels there: its own curves answer

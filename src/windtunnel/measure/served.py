@@ -96,7 +96,7 @@ def _options(plan: Mapping[str, Any], gpu: str, sets: Sequence[str]) -> ServeOpt
 
 def bare_cluster(gpu: str, count: int, memory: float | None = None) -> Cluster:
     """A cluster of `count` GPUs of the catalogue, or of ones that nobody stated; `memory`: bytes of each."""
-    from windtunnel.reality.jobs.bench import bench
+    from windtunnel.compute.bench import bench
     from windtunnel.spec.loading.files import names
 
     card = load_gpu(gpu) if gpu in names("gpus") else load_gpu(STAND_IN).model_copy(update={"id": gpu, "name": gpu})

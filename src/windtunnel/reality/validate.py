@@ -32,6 +32,7 @@ from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, Training
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside
 from windtunnel.reality.score.collectives import score_collective
+from windtunnel.reality.score.commands import command_scores, is_command_table
 from windtunnel.reality.score.energy import energy_scores, is_energy_table
 from windtunnel.reality.score.goodput import goodput_scores
 from windtunnel.reality.score.kernel_tables import kernel_scores
@@ -169,8 +170,10 @@ def _read_or_score(path: Path) -> MeasuredTable | tuple[bool, list[Score]]:
 
 
 def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
-    """Scores of a table of layers, power caps or energy; None for another table."""
+    """Scores of a table of launch lines, layers, power caps or energy; None for another table."""
     header = header_of(text)
+    if is_command_table(header):
+        return [replace(score, table="commands") for score in command_scores(text, predict, fitted)]
     if is_layer_table(header):
         return [replace(score, table="layers") for score in layer_scores(text, fitted)]
     if is_cap_table(header):

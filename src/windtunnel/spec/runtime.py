@@ -112,8 +112,8 @@ class Runtime(Noun):
     fp8_param_gather: Flag = Field(False, description="linear weights are stored in FP8 and gathered over dp in FP8")
     fp8_attention: Flag = Field(
         False,
-        description="fused attention multiplies in 8 bits: mxfp8 under mxfp8, else fp8; its inputs are quantised first (Transformer "
-        "Engine's fp8_dpa)",
+        description="fused attention multiplies in 8 bits: mxfp8 under mxfp8, else fp8; its inputs are quantised first "
+        "(Transformer Engine's fp8_dpa)",
     )
     fp8_output_layer: Flag = Field(
         False,

@@ -12,9 +12,9 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.calibrate.transfer.errors import Best, best_matmuls, errors
 from windtunnel.calibrate.transfer.judge import Result, background, leave_out, pool_results
 from windtunnel.calibrate.transfer.rows import MeasuredGpu, case, merge_cases, published_cases
+from windtunnel.compute.bench import gpu_of
 from windtunnel.compute.transfer.joint import JointCurves, Stored, text
 from windtunnel.formats.machines.kernels.measurements import import_all
-from windtunnel.reality.score.kernel_rows import gpu_of
 
 
 @dataclass(frozen=True)

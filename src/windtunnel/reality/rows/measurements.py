@@ -22,7 +22,10 @@ ENERGY = FOLDER / "energy.csv"
 POWER_CAPS = FOLDER / "power_caps.csv"
 """Runs under power caps; see `power_caps.py`."""
 
-OTHERS = (LAYERS, ENERGY, POWER_CAPS)
+COMMANDS = FOLDER / "commands.csv"
+"""Runs by their launch lines; see `commands.py`."""
+
+OTHERS = (LAYERS, ENERGY, POWER_CAPS, COMMANDS)
 """Tables with columns of their own."""
 
 

@@ -12,19 +12,16 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
-from windtunnel.compute.fitted_gpu import gpu_of as fitted_gpu
-from windtunnel.compute.kernel_file import load
+from windtunnel.compute.bench import gpu_of, gpu_under
 from windtunnel.compute.memory_classes import key_of
 from windtunnel.compute.row_names import KINDS, PHASES
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.module_rows import module_score
 from windtunnel.reality.score.scores import Score
-from windtunnel.records import About, Dataset, describe
+from windtunnel.records import Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
-from windtunnel.spec import GPU, load_gpu, load_runtime
-from windtunnel.spec.loading.files import names
+from windtunnel.spec import GPU, load_runtime
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 
@@ -65,45 +62,6 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
                 100.0 * float(estimated.relative_error[place]),
             )
     return [score for score in scores if score is not None]
-
-
-def gpu_of(about: About) -> GPU:
-    """The catalogue's GPU of that name, or one made from the dataset's own data sheet."""
-    if about.gpu in names("gpus"):
-        return load_gpu(about.gpu)
-    sheet = about.datasheet
-    peak = {key.removeprefix("peak."): f"{value!r}FLOP/s" for key, value in sheet.items() if key.startswith("peak.")}
-    if not peak or not sheet.get("memory_bandwidth") or not sheet.get("memory"):
-        raise SpecError(
-            "about.gpu",
-            about.gpu,
-            "a GPU of `windtunnel catalog gpus`, or a dataset whose about.datasheet has peaks, memory_bandwidth and memory",
-            "Add the GPU to the catalogue, or import with --gpu FILE.toml.",
-        )
-    table: dict[str, Any] = {
-        "id": about.gpu,
-        "name": about.device or about.gpu,
-        "architecture": about.architecture or "unknown",
-        "vendor": "other",
-        "peak": peak,
-        "memory": int(sheet["memory"]),
-        "memory_bandwidth": f"{sheet['memory_bandwidth']!r}B/s",
-        "source": "the dataset's own data sheet",
-    }
-    for name in ("l2", "sms"):
-        if sheet.get(name):
-            table[name] = int(sheet[name])
-    try:
-        return load_gpu(table)
-    except WindtunnelError as error:
-        raise SpecError("about.datasheet", dict(sheet), "figures of a GPU", f"{error}.") from error
-
-
-def gpu_under(about: About, kernels: str) -> GPU:
-    """The dataset's GPU with the curves of a file; that file describes it where it was fitted on it."""
-    if load(kernels).id == about.gpu:
-        return fitted_gpu(load(kernels), kernels)
-    return gpu_of(about).model_copy(update={"kernels_from": kernels})
 
 
 def _op(row: Row) -> Op | str:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.compute import Measured, Modules, Profile
+from windtunnel.compute.bench import bench, on_host
 from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.isolated import run_alone
-from windtunnel.reality.jobs.bench import bench, on_host
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.scores import Score

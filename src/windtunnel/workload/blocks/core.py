@@ -74,8 +74,8 @@ def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int
 
 
 def fused_unit(tape: Tape, heads: CoreHeads, rows: tuple[list[Op], list[Op]]) -> Unit:
-    """A unit of `rows`, forward and backward, behind the kernels that quantise what they read in 8 bits. It keeps the tensors that a
-    fused core saves for this GPU's tokens: query, key, value, context and log-sum-exp."""
+    """A unit of `rows`, forward and backward, behind the kernels that quantise what they read in 8 bits. It keeps the tensors that
+    a fused core saves for this GPU's tokens: query, key, value, context and log-sum-exp."""
     tokens, wide = tape.tokens, heads.dim + heads.value
     groups = heads.queries if tape.job.runtime.repeats_keys else heads.groups
     query, key, context = tokens * heads.queries * heads.dim, tokens * groups * wide, tokens * heads.queries * heads.value

@@ -32,8 +32,8 @@ MOST_SUGGESTIONS = 50
 @dataclass
 class Arguments:
     """Flags by today's name without dashes in front; every getter marks its flag as used. `program`: the file that takes them;
-    `written`, `stated` and `spelled`: as `CommandLine` has them; `software`: the catalogue's framework and its version where another
-    tool's defaults hold, else Megatron's."""
+    `written`, `stated` and `spelled`: as `CommandLine` has them; `software`: the catalogue's framework and its version where
+    another tool's defaults hold, else Megatron's."""
 
     given: dict[str, list[str]]
     launcher: Launched = field(default_factory=Launched)

@@ -1,0 +1,90 @@
+"""Published throughput of runs that are given as a user has them: by a launch line, read as `windtunnel predict FILE --on` reads it.
+
+Columns: `command`, a line of a launch script; `on`, the machine; `tokens_s_gpu`, tokens a second and GPU, or `iter_time_s`, seconds
+of a step. The error is the prediction's and the reader's together.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.jobs.load import load_described_job
+from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.published import kind_of_run
+from windtunnel.reality.jobs.blanks import Predict
+from windtunnel.reality.rows.measurements import Fitted
+from windtunnel.reality.score.scores import Score
+
+COLUMNS = ("id", "family", "command", "on")
+MEASURED = ("tokens_s_gpu", "iter_time_s")
+STEP = "step_time_s"
+
+
+def is_command_table(header: Sequence[str]) -> bool:
+    """Whether the columns are those of such a table."""
+    return all(name in header for name in COLUMNS) and any(name in header for name in MEASURED)
+
+
+def command_scores(text: str, predict: Predict, fitted: Fitted = frozenset()) -> list[Score]:
+    """A score of the step time for every row; a row that is refused is skipped with the refusal."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "launch.sh"
+        return [_score(row, script, predict, fitted) for row in csv.DictReader(io.StringIO(text))]
+
+
+def _score(row: Mapping[str, str], script: Path, predict: Predict, fitted: Fitted) -> Score:
+    name, family = row["id"] or "", row["family"] or ""
+    script.write_text(f"{row['command'] or ''}\n", encoding="utf-8")
+    try:
+        loaded = load_described_job(str(script), None, row["on"] or None)
+        prediction = predict(loaded.job)
+    except WindtunnelError as error:
+        return Score(name, family, STEP, skipped=str(error).replace(f"{script}: ", "").splitlines()[0])
+    measured = _measured_seconds(row, prediction)
+    if measured is None:
+        return Score(name, family, STEP, skipped=f"no positive {' or '.join(MEASURED)}")
+    return Score(
+        name,
+        family,
+        STEP,
+        measured,
+        prediction.step_time_s,
+        assumptions=loaded.assumed,
+        source_seen=row.get("verified", "source seen") != "memory",
+        fitted=(family, STEP) in fitted,
+        complete=True,
+        claimed_pct=100.0 * prediction.relative_error,
+        job=_describe_job(prediction),
+        precision=prediction.job.runtime.precision,
+        framework=prediction.job.runtime.framework,
+        kind=kind_of_run(prediction.job),
+        implied_pct=100.0 * prediction.error_of_parts,
+        longest=prediction.longest_s,
+    )
+
+
+def _measured_seconds(row: Mapping[str, str], prediction: Prediction) -> float | None:
+    """Seconds of the measured step; None where neither column has a positive number."""
+    for name in MEASURED:
+        try:
+            value = float(row.get(name) or 0.0)
+        except ValueError:
+            return None
+        if math.isfinite(value) and value > 0.0:
+            job = prediction.job
+            return value if name == "iter_time_s" else job.plan.global_batch * job.plan.seq / (value * job.cluster.gpus)
+    return None
+
+
+def _describe_job(prediction: Prediction) -> str:
+    job, plan = prediction.job, prediction.job.plan
+    return (
+        f"{job.model.name} on {job.cluster.gpus} {job.cluster.gpu.id}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {job.dp} "
+        f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
+    )
