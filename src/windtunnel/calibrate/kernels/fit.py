@@ -297,7 +297,8 @@ class _FitSteps:
 
     def attention(self) -> None:
         """Both directions of each library; constants that no row determines are taken from the relative."""
-        rows, curves, least = self.rows.of(op="attention"), {}, self.least("attention")
+        rows, least = self.rows.of(op="attention"), self.least("attention")
+        curves: dict[str, dict[str, AttentionCurve]] = {}
         library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
         backward = np.isin(rows.phase, BACKWARD)
         for name in sorted(set(library)):

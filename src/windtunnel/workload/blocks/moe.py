@@ -87,6 +87,8 @@ def moe(tape: Tape) -> None:
         gather(tape, flow.taken * h, tape.local_tokens * h)
     elif before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
+    if runtime.moe_dispatch == "hybridep" and plan.ep > 1:
+        _routing_map(tape)
     _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
     if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a separate call, as fp32
         _travel(tape, "dispatch of weights", False, 4.0 * flow.sent, 4.0 * flow.sent, [])
@@ -157,11 +159,23 @@ def _counts(tape: Tape) -> None:
     plan, experts = tape.job.plan, tape.job.model.experts or 1
     unit = Unit(COUNTS, Role.TOKEN_COUNTS)
     summed = tape.local_tokens * experts / tape.width
-    unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
-    if plan.ep * plan.etp > 1:
+    scanned = tape.job.runtime.moe_dispatch == "hybridep" and plan.ep > 1  # the scan of the routing map counts them
+    if not scanned:
+        unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
+    if plan.ep * plan.etp > 1 and not scanned:
         size = 8.0 * experts * plan.ep
         unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, size, Stream.EP))
     unit.forward.append(_copy(tape, f"{COUNTS} to host", Phase.FORWARD, 8.0 * experts / tape.width, 1)._replace(sync=True))
+    tape.add(unit)
+
+
+def _routing_map(tape: Tape) -> None:
+    """HybridEP's ranks write a byte for every token and expert to each other, and scan all of them for the places of tokens (DeepEP's
+    hybrid-ep branch, csrc/hybrid_ep: allgather_routing_map, metadata_preprocessing). Backward reuses the places."""
+    size = float(tape.local_tokens * (tape.job.model.experts or 1) * tape.job.plan.ep)
+    unit = Unit("routing map")
+    unit.forward.append(tape.comm("routing map gather", Phase.FORWARD, Comm.ALL_TO_ALL, Axis.EP, size, Stream.EP))
+    unit.forward.append(_copy(tape, "routing map scan", Phase.FORWARD, size / tape.width, 1))
     tape.add(unit)
 
 
