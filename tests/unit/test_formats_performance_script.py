@@ -124,3 +124,35 @@ def test_a_script_that_starts_a_recipe_through_nemo_run(tmp_path: Path) -> None:
     script.write_text(text, encoding="utf-8")
     imported = import_job(script)
     assert imported.plan is not None and (imported.plan.dp, imported.plan.global_batch) == (16, 256)
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ("", (4,) * 15 + (1,)),  # pp 4 and vpp 4, as the recipe
+        (
+            "-pp 16 model.virtual_pipeline_model_parallel_size=null comm_overlap.overlap_moe_expert_parallel_comm=False",
+            (4,) * 15 + (1,),
+        ),
+        (
+            "-pp 8 model.virtual_pipeline_model_parallel_size=null comm_overlap.overlap_moe_expert_parallel_comm=False",
+            (8,) * 7 + (5,),
+        ),
+        ("-pp 4 -vp 2", (8,) * 7 + (5,)),
+        ("-pp 4 -vp 4 --pipeline_model_parallel_layout 'Et*3|(t*4|)*14ttmL'", (3,) + (4,) * 14 + (2,)),
+    ],
+)
+def test_the_recipes_builder_lays_its_layers_out(options: str, stages: tuple[int, ...]) -> None:
+    imported = import_job(f"{PERFORMANCE} -ng 256 {options}")
+    assert imported.plan is not None and imported.plan.stages == stages
+
+
+def test_a_line_turns_graphs_off_and_says_what_multiplies_in_8_bits() -> None:
+    usual = import_job("python run_script.py -mr qwen3_30b_a3b -g h100 -c fp8_cs -ng 16").runtime
+    off = import_job("python run_script.py -mr qwen3_30b_a3b -g h100 -c fp8_cs -ng 16 --cuda_graph_impl none").runtime
+    assert usual is not None and usual.graph_scope and off is not None and not off.graph_scope and off.launch == "eager"
+    assert usual.framework == "nemo" and usual.fp8_param_gather and not usual.fp32_logits
+    line = "python run_script.py -mr deepseek_v3 -g gb300 -c fp8_mx -ng 256"
+    narrow, wide = (import_job(f"{line} {said}").runtime for said in ("", "mixed_precision.fp8_dot_product_attention=False"))
+    assert narrow is not None and narrow.fp8_attention and narrow.fp8_output_layer and narrow.moe_fused_mlp
+    assert wide is not None and not wide.fp8_attention and wide.fp8_output_layer

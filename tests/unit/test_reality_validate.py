@@ -9,6 +9,7 @@ import pytest
 from row_columns import TRAINING
 
 from windtunnel.base.errors import EngineError, FileError, SpecError
+from windtunnel.jobs.load import load_described_job
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction, StageMemory
 from windtunnel.reality.jobs.blanks import choose, memory_alone
@@ -265,3 +266,26 @@ def test_every_fitted_family_has_rows_in_the_catalogue() -> None:
     known |= {row.family for row in read_caps(measurements.POWER_CAPS.read_text(encoding="utf-8"))[0]}
     kernels = {name for name, _ in measurements.fitted_families() if "-kernels-" in name or ", " in name}
     assert {name for name, _ in measurements.fitted_families()} - kernels <= known
+
+
+COMMANDS = """id,family,command,on,tokens_s_gpu,iter_time_s,verified
+a,mine,python run_script.py -mr llama3_8b -g gb200 -c bf16 -ng 8,gb200-nvl72,20000,,source seen
+b,mine,python run_script.py -mr llama3_8b -g gb200 -c bf16 -ng 8,gb200-nvl72,,2.5,memory
+c,mine,python run_script.py -mr llama3_8b -g gb200 -c bf16 -ng 8,gb200-nvl72,,,source seen
+d,mine,python run_script.py -mr llama3_8b -g gb200 -c int3 -ng 8,gb200-nvl72,20000,,source seen
+e,mine,python run_script.py -mr llama3_8b -g gb200 -c bf16 -ng 8,,20000,,source seen
+"""
+
+
+def test_launch_lines_are_scored_as_a_user_predicts_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(COMMANDS, encoding="utf-8")
+    (tmp_path / "launch.sh").write_text(COMMANDS.splitlines()[1].split(",")[2] + "\n", encoding="utf-8")
+    predicted = predict(load_described_job(str(tmp_path / "launch.sh"), None, "gb200-nvl72").job)
+    plan = predicted.job.plan
+    scores = {score.id: score for score in validate([tmp_path / "mine.csv"]).rows}
+    assert scores["a"].predicted == scores["b"].predicted == predicted.step_time_s
+    assert scores["a"].measured == plan.global_batch * plan.seq / (20000 * 8) and scores["b"].measured == 2.5
+    assert scores["a"].source_seen and not scores["b"].source_seen and scores["a"].claimed_pct == 100.0 * predicted.relative_error
+    assert "tokens_s_gpu or iter_time_s" in str(scores["c"].skipped)
+    assert "int3" in str(scores["d"].skipped) and str(tmp_path) not in str(scores["d"].skipped)
+    assert scores["e"].skipped is not None  # no machine

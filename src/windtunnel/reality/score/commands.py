@@ -1,4 +1,4 @@
-"""Published throughput of runs that are given as a user has them: by a launch line, read as `windtunnel predict FILE --on` reads it.
+"""Published throughput of runs that are given as a user has them: by a launch line, read as `windtunnel predict FILE --on` does.
 
 Columns: `command`, a line of a launch script; `on`, the machine; `tokens_s_gpu`, tokens a second and GPU, or `iter_time_s`, seconds
 of a step. The error is the prediction's and the reader's together.

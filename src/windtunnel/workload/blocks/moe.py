@@ -170,8 +170,8 @@ def _counts(tape: Tape) -> None:
 
 
 def _routing_map(tape: Tape) -> None:
-    """HybridEP's ranks write a byte for every token and expert to each other, and scan all of them for the places of tokens (DeepEP's
-    hybrid-ep branch, csrc/hybrid_ep: allgather_routing_map, metadata_preprocessing). Backward reuses the places."""
+    """HybridEP's ranks write a byte for every token and expert to each other, and scan all of them for the places of tokens
+    (DeepEP's hybrid-ep branch, csrc/hybrid_ep: allgather_routing_map, metadata_preprocessing). Backward reuses the places."""
     size = float(tape.local_tokens * (tape.job.model.experts or 1) * tape.job.plan.ep)
     unit = Unit("routing map")
     unit.forward.append(tape.comm("routing map gather", Phase.FORWARD, Comm.ALL_TO_ALL, Axis.EP, size, Stream.EP))
