@@ -141,7 +141,7 @@ def test_the_first_plan_of_a_mixture_is_near_the_best_without_other_switches(
 @pytest.mark.parametrize(
     ("cluster", "overrides", "dispatch"),
     [
-        ("h100-ib", [], "hybridep"),
+        ("h100-ib", [], "deepep"),
         ("h100-ib", ["runtime.moe_dispatch=alltoall"], "alltoall"),
         ("h100-ib", ["plan.ep=1", "cluster.gpus=16"], "alltoall"),
         ("mi300x-roce", [], "alltoall"),

@@ -226,13 +226,13 @@ def _attentions(
     """(rows, seconds, class, what is special) of fused attention, by direction, number format, and whether a window hides keys."""
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
-        for dtype in np.unique(ops.dtype[ops.kind == kind]):
+        for dtype in sorted(set(ops.dtype[ops.kind == kind].tolist())):
             mask = (ops.kind == kind) & (ops.dtype == dtype)
             batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
             name, code = in_format(library, DTYPES[dtype]), dtype
             unknown = name not in kernels.attention  # in 8 bits: then it takes the time of 16 bits
             if unknown:
-                name, code = library, np.int8(DTYPES.index("bf16"))
+                name, code = library, DTYPES.index("bf16")
             curve, codes = kernels.attention[name][way], np.full(len(batch), code, np.int8)
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(ops.launches[mask].astype(np.float64) - 1.0, 0.0) * curve.latency
