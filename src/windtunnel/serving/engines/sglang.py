@@ -35,9 +35,9 @@ LOOK = 16
 
 
 INDEXED = 14e-12
-"""Seconds in which PyTorch copies a number of a state by index: it gathers all of them, then scatters them. 8.4 million of 128 states
-in 16 bits take 117 us on an MI308X, where a kernel that moves bytes takes 28 (sgl-project/sglang pull request 33839). Such a copy
-works out a place for each number, so bandwidth says nothing of it; other GPUs are not published."""
+"""Seconds in which PyTorch copies a number of a state by index: it gathers all of them, then scatters them. 8.4 million of 128
+states in 16 bits take 117 us on an MI308X, where a kernel that moves bytes takes 28 (sgl-project/sglang pull request 33839). Such
+a copy works out a place for each number, so bandwidth says nothing of it; other GPUs are not published."""
 
 
 @dataclass
@@ -184,8 +184,8 @@ class SglangEngine(InferenceEngine):
         return replace(super().at_release(limits, release), gates_apart=release_numbers(release) < self.joins_gates)
 
     def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
-        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended; before `fuses_states`, states
-        are copied by index."""
+        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended; before `fuses_states`,
+        states are copied by index."""
         if release is None:
             return limits
         numbers = release_numbers(release)
