@@ -234,7 +234,7 @@ def parameters(model: Model) -> int:
                 return h * (2 * k + 2 * v) + h * 2 * heads + 4 * (2 * k + v) + 2 * heads + model.linear_value_dim + v * h
             low = model.linear_value_dim  # KimiDeltaAttention: q, k, v, f_a, f_b, g_a, g_b, b, convolutions, A_log, dt_bias, norm
             return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
-        if kind == "short_convolution":
+        if kind == "gated_convolution":
             return 4 * h * h + model.conv_width * h
         if kind == "reused_attention":  # queries and output alone
             return (

@@ -49,9 +49,8 @@ class ServeEngine:
     `step_tokens`: most tokens of one forward pass; `prefill_chunk`: most prompt tokens of one pass of prefill (SGLang);
     `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory, of which
     each engine says what it holds (`InferenceEngine.cache_bytes`); `graph_tokens`: largest batch that runs as a CUDA
-    graph, padded to the next captured size, in tokens or in requests, whichever the engine counts (`InferenceEngine.captured`);
-    `fuses_quantising`: norms and activations write quantised outputs;
-    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
+    graph, padded to the next captured size, in tokens or in requests, whichever the engine counts
+    (`InferenceEngine.graph_tokens_of`); `fuses_quantising`: norms and activations write quantised outputs; `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
     decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
     `reserves_prompt`: a request starts only if all of its prompt has room, not its first chunk alone (vLLM's
     scheduler_reserve_full_isl); `keeps_blocks`: a preempted request may find its blocks again (vLLM's prefix caching, on by
@@ -140,7 +139,7 @@ class InferenceEngine(ABC):
         """`limits` where tokens are drafted, as of a release; None: a recent one."""
         return limits
 
-    def captured(self, most: int, each: int) -> tuple[int, ...]:
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
         """Tokens of captured passes, rising, with graphs of up to `most` requests of `each` tokens."""
         return tuple(size * each for size in captured_sizes(most))
 

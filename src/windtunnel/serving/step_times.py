@@ -85,7 +85,7 @@ class StepTimes:
         most = max(engine.step_tokens, engine.prefill_chunk, self.graph_limit, engine.running * self.request_tokens) * 2
         steps = np.arange(0, GRID * np.log2(most) + 1)
         grown = np.unique(np.round(2.0 ** (steps / GRID)).astype(np.int64))
-        return np.unique(np.concatenate([self.captured, grown])).astype(np.float64)
+        return np.unique(np.concatenate([self.captured_tokens, grown])).astype(np.float64)
 
     @property
     def request_tokens(self) -> int:
@@ -333,20 +333,20 @@ class StepTimes:
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
-    def captured(self) -> tuple[int, ...]:
+    def captured_tokens(self) -> tuple[int, ...]:
         """Tokens of captured passes that others are padded to, rising."""
         engine = self.server.engine
-        return ENGINES[engine.name].captured(engine.graph_tokens, self.request_tokens)
+        return ENGINES[engine.name].graph_tokens_of(engine.graph_tokens, self.request_tokens)
 
     @property
     def graph_limit(self) -> int:
         """Tokens of the largest captured pass; 0 without any."""
-        return max(self.captured, default=0)
+        return max(self.captured_tokens, default=0)
 
     @cached_property
     def graph_sizes(self) -> Int64s:
         """Tokens of captured passes, or numbers of requests where the engine pads none."""
-        return np.array(self.server.engine.graphs or self.captured, np.int64)
+        return np.array(self.server.engine.graphs or self.captured_tokens, np.int64)
 
     def _send(self, size: float) -> float:
         link = self.server.job.cluster.node.scale_up.bandwidth if self.server.plan.gpus <= self.server.job.cluster.domain else None

@@ -65,7 +65,7 @@ MIXERS: Registry[Mixer] = Registry(
         "compressed_attention": "workload.mixers.compressed_attention:LIGHT",
         "heavy_attention": "workload.mixers.compressed_attention:HEAVY",
         "reused_attention": "workload.mixers.reused_attention:REUSED_ATTENTION",
-        "short_convolution": "workload.mixers.short_convolution:SHORT_CONVOLUTION",
+        "gated_convolution": "workload.mixers.gated_convolution:GATED_CONVOLUTION",
         "no_mixer": "workload.mixers.no_mixer:NO_MIXER",
     },
 )

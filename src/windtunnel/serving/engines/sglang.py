@@ -192,7 +192,7 @@ class SglangEngine(InferenceEngine):
         limits = self.without_ahead(limits) if numbers < self.drafts_ahead else limits
         return replace(limits, indexed=INDEXED) if numbers < self.fuses_states else limits
 
-    def captured(self, most: int, each: int) -> tuple[int, ...]:
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
         """Its graphs are of requests, with drafts closer together (server_args.py, _generate_cuda_graph_batch_sizes)."""
         steps = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
         if each == 1:

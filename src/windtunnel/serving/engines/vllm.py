@@ -168,7 +168,7 @@ class VllmEngine(InferenceEngine):
         older = replace(older, counts_graphs=numbers >= self.profiles_graphs, expert_kernel=experts)
         return replace(older, sent=SENT_BEFORE) if numbers < (0, 14) else older
 
-    def captured(self, most: int, each: int) -> tuple[int, ...]:
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
         """Its graphs are of tokens: sizes are rounded up to whole requests, and those above `most` are left out
         (vllm/config/compilation.py, adjust_cudagraph_sizes_for_spec_decode)."""
         rounded = sorted({-(-size // each) * each for size in captured_sizes(most)})

@@ -15,7 +15,7 @@ from windtunnel.workload.mixer import LayerMixer, Mixing
 from windtunnel.workload.tape import Tape
 
 
-class ShortConvolution(LayerMixer):
+class GatedConvolution(LayerMixer):
     words = "short convolution"
     letter = "S"
     module = Module.SHORT_CONVOLUTION
@@ -51,4 +51,4 @@ class ShortConvolution(LayerMixer):
         return Mixing(state=2.0 * model.conv_width * model.hidden / tp)
 
 
-SHORT_CONVOLUTION = ShortConvolution()
+GATED_CONVOLUTION = GatedConvolution()
