@@ -50,8 +50,9 @@ class ServeEngine:
     `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory, of which
     each engine says what it holds (`InferenceEngine.cache_bytes`); `graph_tokens`: largest batch that runs as a CUDA
     graph, padded to the next captured size, in tokens or in requests, whichever the engine counts
-    (`InferenceEngine.graph_tokens_of`); `fuses_quantising`: norms and activations write quantised outputs; `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
-    decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
+    (`InferenceEngine.graph_tokens_of`); `fuses_quantising`: norms and activations write quantised outputs; `fuses_reduction`: a
+    tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that decode between two looks
+    at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
     `reserves_prompt`: a request starts only if all of its prompt has room, not its first chunk alone (vLLM's
     scheduler_reserve_full_isl); `keeps_blocks`: a preempted request may find its blocks again (vLLM's prefix caching, on by
     default); `gap`: seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request;
