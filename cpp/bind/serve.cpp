@@ -55,6 +55,7 @@ LayerCosts layer_of(const nb::dict& row) {
       {"picked", &costs.picked},
       {"window", &costs.window},
       {"state", &costs.state},
+      {"kept", &costs.kept},
       {"heads", &costs.heads},
       {"groups", &costs.groups},
       {"elements", &costs.elements},

@@ -31,7 +31,7 @@ double LayerCosts::read_tokens(double cached, double decodes) const {
 
 double LayerCosts::cached_seconds(const Passing& pass) const {
   const auto decodes = static_cast<double>(pass.decodes), verified = static_cast<double>(pass.verified);
-  if (scan) return move_seconds(state * (2.0 * decodes + verified));
+  if (scan) return move_seconds(state * (2.0 * decodes + verified)) + kept * decodes;
   if (!attends) return 0.0;
   const double keys = read_tokens(pass.cached, decodes) / decodes;
   const double queries = decodes + verified;

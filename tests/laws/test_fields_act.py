@@ -30,6 +30,7 @@ JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("llama3-8b-8xh100", ("plan.offload.optimizer=host", "plan.offload.parameters=host")),
     ("llama3-8b-8xh100", ("model=nemotron-h-8b",)),
     ("llama3-8b-8xh100", ("model=gemma3-1b",)),
+    ("llama3-8b-8xh100", ("model=gemma4-e2b",)),
     ("mixtral-8x7b-64xh100", ("model=step-3.5-flash", "model.layers=4", "plan.global_batch=64")),
     ("mixtral-8x7b-64xh100", ("model=deepseek-v4-flash", "model.layers=4", "plan.global_batch=64", "plan.seq=8192")),
     ("mixtral-8x7b-64xh100", ("model=glm-5.3-flash", "model.layers=4", "plan.global_batch=64", "plan.seq=8192")),

@@ -125,6 +125,14 @@ PUBLISHED = {
     # parameters of transformers' Gemma4ForCausalLM with these sizes (5.23.0)
     "gemma4-31b": 30.697,
     "gemma4-26b-a4b": 25.233,
+    # the same, text models alone; LFM2's are those of its released weights too
+    "gemma4-e2b": 4.628569344,
+    "gemma4-e4b": 7.463013376,
+    "lfm2-350m": 0.354483968,
+    "lfm2-700m": 0.742489344,
+    "lfm2-1.2b": 1.170340608,
+    "lfm2-8b-a1b": 8.339929856,
+    "lfm2.5-8b-a1b": 8.467856128,
     # figures of model cards: Mistral Large 3 less its vision encoder of 2.5, Step 3.5 with embedding and head; Muse Glimmer 29.6
     # less its encoder of 1.85 (50 layers of 1,536)
     "gemma4-12b": 11.9,
@@ -207,7 +215,7 @@ def parameters(model: Model) -> int:
         if model.kinds[layer].feed == "none":
             return 0
         if not model.kinds[layer].experts:
-            return one(f)
+            return one((model.reuse_ffn or f) if model.kinds[layer].mixer == "reused_attention" else f)
         latent = model.moe_latent or h
         expert = one(model.expert_width) * latent // h
         experts = (model.experts or 0) * (expert + h + (1 if model.linear_bias else 0))
@@ -226,6 +234,15 @@ def parameters(model: Model) -> int:
                 return h * (2 * k + 2 * v) + h * 2 * heads + 4 * (2 * k + v) + 2 * heads + model.linear_value_dim + v * h
             low = model.linear_value_dim  # KimiDeltaAttention: q, k, v, f_a, f_b, g_a, g_b, b, convolutions, A_log, dt_bias, norm
             return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
+        if kind == "gated_convolution":
+            return 4 * h * h + model.conv_width * h
+        if kind == "reused_attention":  # queries and output alone
+            return (
+                2
+                * h
+                * model.heads
+                * (model.dim_per_head if model.kinds[layer].local else model.global_head_dim or model.dim_per_head)
+            )
         if apart and kind == "self_attention" and not model.kinds[layer].local:
             return far
         if kind in ("compressed_attention", "heavy_attention"):  # wq_a, wq_b, wkv, compressor, wo_a, wo_b, norms, sinks
@@ -238,6 +255,9 @@ def parameters(model: Model) -> int:
 
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
     outer += norm * (2 if model.embedding_norm else 1)
+    if model.per_layer_dim:  # a table, its projection and norm; gate, projection and norm of each layer
+        narrow, deep = model.per_layer_dim, model.layers * model.per_layer_dim
+        outer += deep * (model.vocab + h) + narrow + model.layers * (2 * narrow * h + norm)
     norms = norm * (1 if model.parallel_block or model.one_module_layers else 4 if model.post_norms else 2)
     streams = model.residual_streams
     norms += 2 * ((2 + streams) * streams * (streams * h + 1) + 3) if streams > 1 else 0
@@ -281,6 +301,23 @@ def test_both_counts_of_released_weights_are_within_one_percent(name: str) -> No
 def test_a_model_with_rotary_positions_says_their_base(name: str) -> None:
     model = load_model(name)
     assert model.position != "rope" or model.numerics is not None and model.numerics.rope_base is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gemma4-e2b", 4_628_569_344),
+        ("gemma4-e4b", 7_463_013_376),
+        ("lfm2-350m", 354_483_968),
+        ("lfm2-700m", 742_489_344),
+        ("lfm2-1.2b", 1_170_340_608),
+        ("lfm2-8b-a1b", 8_339_929_856),
+        ("lfm2.5-8b-a1b", 8_467_856_128),
+    ],
+)
+def test_parameters_to_the_unit(name: str, count: int) -> None:
+    """Those of transformers 5.24's Gemma4ForCausalLM, Lfm2ForCausalLM and Lfm2MoeForCausalLM, without buffers."""
+    assert parameter_count(load_model(name)) == count
 
 
 MIXED = [

@@ -27,6 +27,9 @@ SMALL: dict[str, Any] = PLAIN | {"hidden": 64, "heads": 4, "ffn": 128, "vocab": 
 MAMBA: dict[str, Any] = {"ssm_heads": 8, "ssm_head_dim": 16, "ssm_groups": 2, "ssm_state": 32, "ssm_chunk": 64}
 HYBRID: dict[str, Any] = SMALL | MAMBA | {"layers": 5, "layer_pattern": "M-M*-"}
 DELTA: dict[str, Any] = {"linear_heads": 8, "linear_key_heads": 4, "linear_key_dim": 16, "linear_value_dim": 32}
+CONVOLVED: dict[str, Any] = SMALL | {"layers": 3, "mixer_pattern": "S2A", "conv_width": 3}
+REUSED: dict[str, Any] = SMALL | {"layers": 4, "mixer_pattern": "A2R2", "window": 32, "window_pattern": "LG", "qk_norm": True}
+REUSED |= {"kv_heads": 2, "position": "rope", "reuse_ffn": 256, "per_layer_dim": 16}
 LINEAR: dict[str, Any] = SMALL | DELTA | {"layers": 4, "mixer_pattern": "L3A"}
 
 
@@ -97,6 +100,38 @@ def test_delta_rule_by_hand() -> None:
     assert build(by_channel).stage_parameters[0] == parameter_count(by_channel.model)
 
 
+def test_a_short_convolution_by_hand() -> None:
+    """Per layer 4 h^2 weights, 3 h of the filter and two norms; a gate reads two numbers and writes one."""
+    job = make_job(**CONVOLVED)
+    feed = 2 * 64 * 128 + 2 * 64
+    assert parameter_count(job.model) == 3 * feed + 2 * (4 * 64**2 + 3 * 64) + 4 * 64**2 + 2 * 256 * 64 + 64
+    workload = build(job)
+    block = block_of(workload, "short convolution layer")
+    product = one(workload, block, "in projection")
+    assert workload.ops.flops[product] == 2 * 256 * 64 * 3 * 64
+    assert workload.ops.bytes[one(workload, block, "input gate")] == 3 * 2 * 256 * 64
+    half = build(make_job(**CONVOLVED, tp=2))
+    assert half.ops.flops[one(half, block_of(half, "short convolution layer"), "in projection")] == workload.ops.flops[product] / 2
+
+
+def test_layers_that_reuse_keys_by_hand() -> None:
+    """Two layers with keys, two with queries alone and a wider MLP; each with a gate and a projection of its own embedding."""
+    job = make_job(**REUSED)
+    layers = 2 * (64 * (64 + 2 * 32) + 64 * 64 + 2 * 64 * 128 + 2 * 16) + 2 * (2 * 64 * 64 + 2 * 64 * 256 + 16)
+    own = 4 * 16 * (256 + 64) + 16 + 4 * (2 * 16 * 64 + 64)
+    assert parameter_count(job.model) == layers + own + 4 * 2 * 64 + 2 * 256 * 64 + 64
+    workload = build(job)
+    names = {block.name: block for block in workload.blocks}
+    made, reused = names["attention local layer"], names["attention over earlier keys local layer"]
+    assert [workload.ops.n[one(workload, block, "qkv")] for block in (made, reused)] == [128, 64]
+    core = [workload.ops.flops[one(workload, block, "attention")] for block in (made, reused)]
+    assert core[0] == core[1]
+    kept = {block.name: block.saved for block in workload.blocks}
+    wider = 2 * 256 * 2 * 128  # inputs of activation and down projection, 128 wider in 16 bits
+    no_keys = 2 * 256 * (2 * 32 + 32)  # keys and values of the core, and the keys that the norm keeps
+    assert kept[made.name] - kept[reused.name] == no_keys - wider
+
+
 def test_flops_count_states_as_megatron_does() -> None:
     job = make_job(**HYBRID)
     weights = 2 * (64 * (2 * 128 + 2 * 64 + 8) + 128 * 64) + 2 * 2 * 64 * 128 + 4 * 64 * 64 + 64 * 256
@@ -139,6 +174,8 @@ def test_a_recurrence_does_not_grow_with_the_square_of_the_sequence() -> None:
         LINEAR,
         HYBRID | {"pp": 2, "stages": (3, 2)},
         LINEAR | {"recompute": "full"},
+        CONVOLVED | {"tp": 2, "cp": 2},
+        REUSED | {"tp": 2, "sequence_parallel": True, "recompute": "selective"},
         HYBRID | {"tp": 2, "sequence_parallel": True, "recompute": "selective"},
         HYBRID | {"layer_pattern": "MEM*E", "experts": 4, "top_k": 2, "moe_latent": 32, "mtp_layers": 1},
     ],
@@ -180,3 +217,18 @@ def test_latent_experts_take_narrow_tokens() -> None:
 def test_impossible_hybrids_say_so(change: dict[str, Any], word: str) -> None:
     with pytest.raises(SpecError, match=word):
         make_job(**HYBRID | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"mixer_pattern": "R2A2"}, "an A layer"), ({"mixer_pattern": "AR3"}, "same window"), ({"pp": 2}, "earlier layers"),
+     ({"tp": 2, "reuse_ffn": 255}, "reuse_ffn")],
+)  # fmt: skip
+def test_layers_that_reuse_keys_need_some_on_their_stage(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(SpecError, match=word):
+        make_job(**REUSED | change)
+
+
+def test_channels_of_a_convolution_are_whole_on_a_rank() -> None:
+    with pytest.raises(SpecError, match="whole channels"):
+        make_job(**CONVOLVED | {"hidden": 68, "heads": 4, "tp": 2, "cp": 4, "seq": 256})

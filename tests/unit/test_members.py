@@ -212,10 +212,10 @@ def test_a_mixer(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
     alone = toys.windtunnel("predict", str(job), "--set", "model.mixer_pattern=none", "--set", "model.layer_pattern=T-", "--quiet")
     assert alone.returncode == 0, alone.stderr
     refused = toys.windtunnel("predict", str(job), "--set", "model.mixer_pattern=TX")
-    assert refused.returncode == 2 and "letters out of A, M, L, C, H, T, each" in refused.stderr
+    assert refused.returncode == 2 and "letters out of A, M, L, C, H, R, S, T, each" in refused.stderr
     with KeptPython() as plain:
         missing = plain.windtunnel("predict", str(job))
-    assert missing.returncode == 2 and "letters out of A, M, L, C, H, each" in missing.stderr
+    assert missing.returncode == 2 and "letters out of A, M, L, C, H, R, S, each" in missing.stderr
 
 
 ALGORITHM = example("collective")

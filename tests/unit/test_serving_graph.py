@@ -7,7 +7,7 @@ import pytest
 from windtunnel.serving import ServePlan, Server, server_of
 from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.graph import PassGraph
-from windtunnel.serving.lengths import Passing
+from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.speculation import speculation_of
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
@@ -132,3 +132,15 @@ def test_drafts_of_sglang_are_scheduled_ahead_from_a_release_on(release: str | N
         for one in (drafts, None)
     ]
     assert [one.engine.ahead for one in made] == [ahead, True]
+
+
+def test_layers_that_reuse_keys_keep_no_cache() -> None:
+    """Gemma 4 E2B in 16 bits: of 15 layers with keys of their own 3 see all tokens (2 x 512 wide), 12 the last 512 (2 x 256)."""
+    token, state = cache_bytes(server_of(load_model("gemma4-e2b"), "h100-ib", 1, "vllm", ServePlan()))
+    assert token == 3 * 2 * 512 * 2 and state == 12 * 2 * 256 * 2 * 512
+
+
+def test_a_convolution_keeps_its_last_inputs() -> None:
+    """LFM2 1.2B: 6 layers of attention with 8 heads of 64, 10 with 3 inputs of 2,048 channels."""
+    token, state = cache_bytes(server_of(load_model("lfm2-1.2b"), "h100-ib", 1, "vllm", ServePlan()))
+    assert token == 6 * 2 * 8 * 64 * 2 and state == 10 * 3 * 2048 * 2

@@ -16,6 +16,7 @@ from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.room import GRAPHS, room_of
 from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
+from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import StepTimes
 from windtunnel.spec import load_model
 from windtunnel.workload.ops import Axis, Comm
@@ -280,3 +281,40 @@ def test_random_words_take_longer_to_tokenise() -> None:
     times = StepTimes(small())
     alone, later = (run_lane(times, one, 10**5) for one in (load, slow))
     assert later.first - alone.first == pytest.approx(np.full(4, 500 * TOKENISE), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "requests", "tokens", "largest"),
+    [
+        ("sglang", 200, 800, 512 * 4),
+        ("trtllm", 200, 256 * 4, 2048 * 4),  # the next of every 64 above 128
+        ("vllm", 98, 400, 512),  # every 16 above 256
+    ],
+)
+def test_graphs_with_drafts_count_what_the_engine_counts(engine: str, requests: int, tokens: int, largest: int) -> None:
+    """Three drafts: 4 tokens a request. vLLM captures up to 512 tokens, the others as many requests as without."""
+    drafts = Speculation("mtp", 3, 2.4)
+    times = StepTimes(server_of(load_model("deepseek-v3"), "b200-ib", 8, engine, ServePlan(tp=8), speculation=drafts))
+    assert times.graph_limit == largest
+    assert times.pad_tokens(4 * requests) == tokens
+    assert times.is_captured(Passing(0, 0, 0.0, largest // 4, 1e5, 3 * largest // 4))
+    assert not times.is_captured(Passing(0, 0, 0.0, largest // 4 + 1, 1e5, 3 * largest // 4 + 3))
+
+
+def test_states_of_accepted_drafts_are_copied_by_index_in_older_releases() -> None:
+    """Qwen3.5 with tp 4: 16 heads of 128 x 128 numbers, and 4 inputs of 4,096 channels of half the width, at 14 ps each."""
+    model, drafts = load_model("qwen3.5-397b-a17b"), Speculation("mtp", 3, 3.0)
+    model = model.model_copy(update={"mtp_layers": 1})
+    one = Passing(0, 0, 0.0, 10, 1e5, 30)
+
+    def passes(release: str, speculation: Speculation | None = drafts) -> StepTimes:
+        server = server_of(model, "b200-ib", 4, "sglang", ServePlan(tp=4), release=release, speculation=speculation)
+        return StepTimes(server)
+
+    numbers = 16 * 128 * 128 + 4 * (16 * 128 + 2 * 4 * 128) / 2
+    layers = sum(kind.mixer == "linear_attention" for kind in model.kinds)
+    late, early = passes("0.5.10"), passes("0.5.9")
+    mixing = next(mixing for _, _, mixing in early.kinds if mixing.scan)
+    assert early.cached_seconds(mixing, one) - late.cached_seconds(mixing, one) == pytest.approx(10 * numbers * 14e-12)
+    assert layers * numbers * 14e-12 == pytest.approx(167e-6, rel=0.02)  # a request and pass
+    assert passes("0.5.9", None).kept_seconds(mixing) == 0.0

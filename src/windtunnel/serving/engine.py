@@ -49,24 +49,26 @@ class ServeEngine:
     `step_tokens`: most tokens of one forward pass; `prefill_chunk`: most prompt tokens of one pass of prefill (SGLang);
     `running`: most requests that run at once; `block`: tokens of a block of the cache; `memory`: share of GPU memory, of which
     each engine says what it holds (`InferenceEngine.cache_bytes`); `graph_tokens`: largest batch that runs as a CUDA
-    graph, padded to the next captured size; `fuses_quantising`: norms and activations write quantised outputs;
-    `fuses_reduction`: a tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that
-    decode between two looks at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
+    graph, padded to the next captured size, in tokens or in requests, whichever the engine counts
+    (`InferenceEngine.graph_tokens_of`); `fuses_quantising`: norms and activations write quantised outputs; `fuses_reduction`: a
+    tensor-parallel all-reduce, the residual add and the norm after it are one kernel; `polls`: passes that decode between two looks
+    at new requests (SGLang's --scheduler-recv-interval; a pass of prompts is followed by a look);
     `reserves_prompt`: a request starts only if all of its prompt has room, not its first chunk alone (vLLM's
     scheduler_reserve_full_isl); `keeps_blocks`: a preempted request may find its blocks again (vLLM's prefix caching, on by
     default); `gap`: seconds of host work between passes that nothing hides, `request_gap`: those of each decoding request;
     `layer_host`: seconds in
     which the host launches a layer's kernels, where no captured graph does. `ahead`: the next pass is chosen when the one before it
     begins, so a request that comes meanwhile waits for both; `call_host`: seconds in which the host calls a kernel of a pass that
-    no graph covers: of more than `graph_tokens` tokens, and of prompts, unless the engine `captures_prompts`. `sent`: seconds of
+    no graph covers: of more than `graph_tokens`, and of prompts, unless the engine `captures_prompts`. `sent`: seconds of
     the process that has most to do for a decoding request in each pass, which all of a DP-attention rank's requests share: a pass
     lasts as long; `host_task`: seconds by which a captured collective over NICs lasts longer. What a measured
     result corrects (`serving.calibrated`): `kernels`, seconds of kernels over the predicted ones, and `client`, seconds of the
     front end and the client before a first token. `graphs`: numbers of decoding requests of which passes are captured, where none
-    between them is padded; empty: every pass up to `graph_tokens` is padded to the next of `captured_sizes`. `cuts_prompts`: a
+    between them is padded; empty: every pass up to `graph_tokens` is padded to the next captured one. `cuts_prompts`: a
     prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
     product each. `expert_kernel`: the kernel of fused experts, where it is not the quickest (`EngineCurves.other_experts`).
-    `counts_graphs`: memory of captured graphs is taken off the cache's.
+    `counts_graphs`: memory of captured graphs is taken off the cache's. `indexed`: seconds in which PyTorch copies a number of a
+    recurrence's state by index after a pass has verified drafts, of which the accepted one's state is kept; 0: a kernel does it.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ServeEngine:
     gates_apart: bool = False
     expert_kernel: str = ""
     counts_graphs: bool = True
+    indexed: float = 0.0
     kernels: float = 1.0
     client: float = 0.0
 
@@ -137,6 +140,10 @@ class InferenceEngine(ABC):
         """`limits` where tokens are drafted, as of a release; None: a recent one."""
         return limits
 
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
+        """Tokens of captured passes, rising, with graphs of up to `most` requests of `each` tokens."""
+        return tuple(size * each for size in captured_sizes(most))
+
     def without_cuts(self, limits: ServeEngine) -> ServeEngine:
         """`limits` of an engine that computes each prompt in one pass. SpecError where its rules are not known for that."""
         raise SpecError("whole_prompts", True, f"no: {self.title} without chunks of prompts is not modelled")
@@ -176,7 +183,7 @@ def release_numbers(release: str) -> tuple[int, ...]:
 
 
 def captured_sizes(most: int) -> tuple[int, ...]:
-    """Batch sizes of captured CUDA graphs up to `most`: 1, 2, 4, 8, then every 8 to 256 and every 16 above (vLLM's default)."""
+    """Sizes of captured CUDA graphs up to `most`: 1, 2, 4, 8, then every 8 to 256 and every 16 above (vLLM's default)."""
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, max(most, 256) + 1, 16)]
     return tuple(size for size in sizes if size <= most)
 

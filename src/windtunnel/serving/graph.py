@@ -351,5 +351,5 @@ def _join_down(rows: list[tuple[Op, str]]) -> list[tuple[Op, str]]:
     return [(joined, form) if place == at else rows[place] for place in kept]
 
 
-ATTENTION = (Module.ATTENTION, Module.MAMBA, Module.LINEAR_ATTENTION)
+ATTENTION = (Module.ATTENTION, Module.MAMBA, Module.LINEAR_ATTENTION, Module.SHORT_CONVOLUTION)
 """Modules that mix tokens."""

@@ -44,6 +44,8 @@ def cache_bytes(server: Server) -> tuple[float, float]:
     share = -(-server.model.layers // server.plan.pp) / server.model.layers
     for kind, count in server.model.kind_counts.items():
         mixing = mixing_of(server, kind)
+        if mixing.reused:
+            continue
         if mixing.keeps_all:
             token += count * (mixing.cache * width / mixing.stride + mixing.index)
         if mixing.window is not None:

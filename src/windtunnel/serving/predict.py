@@ -159,7 +159,8 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
     """Seconds of a token at least: bytes of the weights and of the cache that a decoding pass reads, over memory bandwidth and the
     tokens that the pass yields."""
     model = server.model
-    weights = times.weights()
+    table = server.job.padded_vocab // server.plan.tp * model.per_layer_width * server.job.runtime.compute_width
+    weights = times.weights() - table  # of per-layer embeddings, of which a token reads a row
     if model.experts:  # experts that no token chose are not read
         blocks = [times.graph.layer(kind, max(1, round(batch))) for kind, _, _ in times.kinds]
         counts = [count for _, count, _ in times.kinds]

@@ -35,7 +35,7 @@ from windtunnel.compute.engines.seconds import (
 )
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.block_table import BlockTable, blocks_over
-from windtunnel.serving.engine import ENGINES, captured_sizes
+from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.graph import ExpertsCall, PassGraph, ServedBlock
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import Server, with_plan
@@ -49,6 +49,9 @@ GRID = 4
 
 INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
+
+STATE_WIDTH = 4.0
+"""Bytes of a number of a recurrence's state."""
 
 PARTS = ("products", "experts", "attention", "communication", "norms and activations", "head and sampling", "drafting", "host")
 """What the seconds of a pass are for."""
@@ -79,10 +82,10 @@ class StepTimes:
     def sizes(self) -> Floats:
         """Token counts of the table, rising."""
         engine = self.server.engine
-        most = max(engine.step_tokens, engine.prefill_chunk, engine.graph_tokens, engine.running * self.request_tokens) * 2
+        most = max(engine.step_tokens, engine.prefill_chunk, self.graph_limit, engine.running * self.request_tokens) * 2
         steps = np.arange(0, GRID * np.log2(most) + 1)
         grown = np.unique(np.round(2.0 ** (steps / GRID)).astype(np.int64))
-        return np.unique(np.concatenate([captured_sizes(engine.graph_tokens), grown])).astype(np.float64)
+        return np.unique(np.concatenate([self.captured_tokens, grown])).astype(np.float64)
 
     @property
     def request_tokens(self) -> int:
@@ -110,7 +113,7 @@ class StepTimes:
     @cached_property
     def _host_tasks(self) -> Floats:
         """[sizes] seconds that calls over NICs add to captured passes."""
-        return np.where(self.sizes <= self.server.engine.graph_tokens, self.server.engine.host_task * self._nic_calls, 0.0)
+        return np.where(self.sizes <= self.graph_limit, self.server.engine.host_task * self._nic_calls, 0.0)
 
     @cached_property
     def _nic_calls(self) -> int:
@@ -180,7 +183,7 @@ class StepTimes:
         engine = self.server.engine
         if engine.graphs:
             return not one.prompt and one.decodes in engine.graphs
-        return one.tokens <= engine.graph_tokens and (engine.captures_prompts or not one.prompt)
+        return one.tokens <= self.graph_limit and (engine.captures_prompts or not one.prompt)
 
     def _with_host(self, seconds: float, decodes: int, captured: bool) -> float:
         """`seconds` of kernels, with what the host adds: it calls kernels before they run."""
@@ -196,7 +199,7 @@ class StepTimes:
         kernels), and the four of its experts (sorting tokens, two products, the sum)."""
         total = 0
         for kind, count, mixing in self.kinds:
-            block = self.graph.layer(kind, max(self.server.engine.graph_tokens, 1))
+            block = self.graph.layer(kind, max(self.graph_limit, 1))
             scan = scan_row(self.server, kind, 1) if mixing.scan else None
             mixes = 1 if scan is None else scan.launches
             total += count * (sum(row.launches for row in block.rows) + mixes + 4 * len(block.experts))
@@ -324,15 +327,26 @@ class StepTimes:
 
     def pad_tokens(self, tokens: int) -> float:
         """`tokens` of a pass with the padding of its CUDA graph."""
-        if tokens > self.server.engine.graph_tokens or self.server.engine.graphs:
+        if tokens > self.graph_limit or self.server.engine.graphs:
             return float(tokens)
         sizes = self.graph_sizes
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
-    def graph_sizes(self) -> Int64s:
+    def captured_tokens(self) -> tuple[int, ...]:
+        """Tokens of captured passes that others are padded to, rising."""
         engine = self.server.engine
-        return np.array(engine.graphs or captured_sizes(engine.graph_tokens), np.int64)
+        return ENGINES[engine.name].graph_tokens_of(engine.graph_tokens, self.request_tokens)
+
+    @property
+    def graph_limit(self) -> int:
+        """Tokens of the largest captured pass; 0 without any."""
+        return max(self.captured_tokens, default=0)
+
+    @cached_property
+    def graph_sizes(self) -> Int64s:
+        """Tokens of captured passes, or numbers of requests where the engine pads none."""
+        return np.array(self.server.engine.graphs or self.captured_tokens, np.int64)
 
     def _send(self, size: float) -> float:
         link = self.server.job.cluster.node.scale_up.bandwidth if self.server.plan.gpus <= self.server.job.cluster.domain else None
@@ -403,7 +417,8 @@ class StepTimes:
         """[passes] `cached_seconds` of passes that decode; `sizes`: [3, passes] requests, cached tokens and verified drafts."""
         decodes, cached, verified = sizes
         if mixing.scan:  # the state after each token is kept
-            return pointwise_seconds(self.pointwise, self.device, mixing.state * (2.0 * decodes + verified))
+            moved = pointwise_seconds(self.pointwise, self.device, mixing.state * (2.0 * decodes + verified))
+            return np.asarray(moved + self.kept_seconds(mixing) * decodes, np.float64)
         if not mixing.queries:
             return np.zeros(len(decodes))
         keys = mixing.read_tokens(cached, decodes) / decodes
@@ -421,6 +436,10 @@ class StepTimes:
         if mixing.index:  # an indexer reads its keys of all tokens, and the choice reads the scores
             spent = spent + pointwise_seconds(self.pointwise, self.device, cached * (mixing.index + 8.0 / mixing.stride))
         return spent
+
+    def kept_seconds(self, mixing: Mixing) -> float:
+        """Seconds in which the state of a request's last accepted draft is copied by index to where the next pass reads it."""
+        return self.server.engine.indexed * mixing.state / STATE_WIDTH if self.server.drafts else 0.0
 
     def weights(self) -> float:
         """Bytes of weights on the fullest GPU."""

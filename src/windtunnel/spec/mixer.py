@@ -30,6 +30,8 @@ class Mixer:
     """Whether `attention_gate` gates its output."""
     heads_field: ClassVar[str] = ""
     """The field of the model that states its heads, and is stated only beside it."""
+    ffn_field: ClassVar[str] = ""
+    """The field of the model that states another inner width of MLPs in layers with it."""
     adapted: ClassVar[tuple[str, ...]] = ()
     """Megatron's names of its products that adapters may stand beside."""
     state_space: ClassVar[bool] = False
@@ -62,6 +64,8 @@ MIXERS: Registry[Mixer] = Registry(
         "linear_attention": "workload.mixers.linear_attention:LINEAR_ATTENTION",
         "compressed_attention": "workload.mixers.compressed_attention:LIGHT",
         "heavy_attention": "workload.mixers.compressed_attention:HEAVY",
+        "reused_attention": "workload.mixers.reused_attention:REUSED_ATTENTION",
+        "gated_convolution": "workload.mixers.gated_convolution:GATED_CONVOLUTION",
         "no_mixer": "workload.mixers.no_mixer:NO_MIXER",
     },
 )

@@ -276,7 +276,7 @@ class Model(Noun):
     mixer_pattern: Annotated[str, Field(max_length=256), AfterValidator(check_mixer_pattern)] | None = Field(
         None,
         description="A: layers with attention, M: with Mamba-2, L: with linear attention, C, H: with compressed attention, "
-        "light and heavy; default: all attention",
+        "light and heavy, R: with attention over the keys of an earlier layer, S: with a short convolution; default: all attention",
         json_schema_extra=mixer_pattern_schema,
     )
     attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
@@ -289,6 +289,12 @@ class Model(Noun):
     compress_heavy: PositiveInt = Field(128, description="compressed attention: tokens behind an entry in H layers, which see all")
     o_lora_rank: PositiveInt = Field(1024, description="compressed attention: width to which a group of heads is projected")
     o_groups: PositiveInt = Field(8, description="compressed attention: groups of heads of the output projection")
+    reuse_ffn: PositiveInt | None = Field(
+        None, description="inner width of the MLP in R layers of mixer_pattern; default: ffn (Gemma 4 E2B: twice)"
+    )
+    per_layer_dim: PositiveInt | None = Field(
+        None, description="per-layer embeddings: width of what each token has for every layer (Gemma 4 E2B: 256); default: none"
+    )
     residual_streams: PositiveInt = Field(
         1, description="hyper-connections (mHC): copies of the residual stream, mixed before and after each sub-module"
     )
@@ -304,7 +310,7 @@ class Model(Noun):
     linear_decay: Literal["head", "channel"] = Field(
         "head", description="linear attention forgets by head (Gated DeltaNet) or by channel (Kimi Delta Attention)"
     )
-    conv_width: PositiveInt = Field(4, description="tokens that the short convolution of Mamba-2 and linear attention sees")
+    conv_width: PositiveInt = Field(4, description="tokens that a short convolution sees, alone or in Mamba-2 and linear attention")
     router: Literal["softmax", "sigmoid"] = "softmax"
     balance: Literal["aux_loss", "bias", "none"] = Field(
         "aux_loss", description="what keeps experts evenly loaded; bias: DeepSeek-V3's, moved without gradient"
@@ -463,6 +469,17 @@ class Model(Noun):
     def seen_by(self, local: bool) -> Model:
         """The model with the heads of its attention layers that have the window (`local`), or of those that have none."""
         return self if self._by_window is None else self._by_window[local]
+
+    def seen_in(self, kind: LayerKind) -> Model:
+        """The model with the heads and the MLP of its layers of `kind`."""
+        seen, field = self.seen_by(kind.local), MIXERS[kind.mixer].ffn_field
+        wide = getattr(self, field) if field else None
+        return seen if wide is None else seen.model_copy(update={"ffn": wide})
+
+    @property
+    def per_layer_width(self) -> int:
+        """Width of all layers' embeddings of a token together."""
+        return self.layers * (self.per_layer_dim or 0)
 
     @property
     def gated(self) -> bool:

@@ -27,7 +27,13 @@ def parameter_count(model: Model) -> float:
     total = _layers(model) + gain + model.vocab * h * (1 if model.tied_embeddings else 2)
     total += model.max_seq * h if model.position == "learned" else 0
     total += gain if model.embedding_norm else 0
+    total += _per_layer(model, model.vocab) + (model.per_layer_dim or 0) + (model.layers * gain if model.per_layer_dim else 0)
     return float(total) + vision_parameters(model)
+
+
+def _per_layer(model: Model, rows: int) -> int:
+    """Elements of the matrices of per-layer embeddings: `rows` of their table, its projection, and two in each layer."""
+    return model.per_layer_width * (rows + 3 * model.hidden)
 
 
 def vision_parameters(model: Model) -> float:
@@ -73,7 +79,7 @@ def _layers(model: Model) -> int:
     for kind, count in model.kind_counts.items():
         parts = mixer_of(kind.mixer).mixes + (kind.feed != "none")
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
-        seen = model.seen_by(kind.local)
+        seen = model.seen_in(kind)
         total += count * (_matrices(seen, kind, model.experts or 1) + _small_parameters(seen, kind) + norms)
         if model.residual_streams > 1:
             wide = stream_weights(model.residual_streams)
@@ -123,7 +129,7 @@ def _adapters_of(model: Model, experts: int) -> float:
     if model.lora is None:
         return 0.0
     counts = model.kind_counts.items()
-    return float(sum(count * _adapters(model.seen_by(kind.local), model.lora, kind, experts) for kind, count in counts))
+    return float(sum(count * _adapters(model.seen_in(kind), model.lora, kind, experts) for kind, count in counts))
 
 
 def _adapters(model: Model, lora: Lora, kind: LayerKind, experts: int) -> int:
@@ -164,11 +170,12 @@ def model_flops(job: Job, causal: bool = False) -> float:
         return graph_flops(model) * job.micro_batches * job.dp
     tokens = plan.global_batch * plan.seq
     weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
+    weights += _per_layer(model, 0)
     score = 0.0
     counts = dict(model.kind_counts)
     counts[model.further_kind] = counts.get(model.further_kind, 0) + model.mtp_layers
     for kind, count in counts.items():
-        seen = model.seen_by(kind.local)
+        seen = model.seen_in(kind)
         weights += count * _matrices(seen, kind, model.top_k)
         score += mixer_of(kind.mixer).score_flops(seen, count, plan.seq, kind.local, causal)
     images = plan.global_batch * _vision_flops(model)

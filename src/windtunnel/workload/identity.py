@@ -26,6 +26,7 @@ class Module(IntEnum):
     SHARDING = 12
     OPTIMIZER = 13
     GRAPH = 14  # a block of a graph model, which has its own label
+    SHORT_CONVOLUTION = 15
 
 
 class Role(IntEnum):
@@ -129,5 +130,6 @@ MODULE_LABELS: dict[Module, str] = {
     Module.SHARDING: "sharding",
     Module.OPTIMIZER: "optimizer",
     Module.GRAPH: "graph",
+    Module.SHORT_CONVOLUTION: "short convolution",
 }
 """Labels of modules in reports."""

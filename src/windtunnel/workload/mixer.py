@@ -22,7 +22,8 @@ class Mixing:
     where all entries are single tokens; `picked`: entries of all that are seen at most, which an indexer picks. Where entries stand
     for several tokens the window's are seen beside them. `index`: bytes of the indexer's key of a token, `index_flops`: its FLOP
     for a token and a query. A recurrence: `state` bytes of a request, `scan`: its row for some tokens. Latent attention multiplies
-    queries with the cached vectors themselves (`absorbed` > 0: FLOP for each cached entry and query)."""
+    queries with the cached vectors themselves (`absorbed` > 0: FLOP for each cached entry and query). `reused`: the
+    cache is an earlier layer's, which is read and not kept again."""
 
     queries: int = 0
     groups: int = 1
@@ -37,6 +38,7 @@ class Mixing:
     stride: int = 1
     index: float = 0.0
     index_flops: float = 0.0
+    reused: bool = False
 
     @property
     def keeps_all(self) -> bool:

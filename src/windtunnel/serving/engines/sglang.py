@@ -34,6 +34,12 @@ LOOK = 16
 """Decode passes after which waiting requests are looked at again when the ratio falls; a shortcut of the simulation."""
 
 
+INDEXED = 14e-12
+"""Seconds in which PyTorch copies a number of a state by index: it gathers all of them, then scatters them. 8.4 million of 128
+states in 16 bits take 117 us on an MI308X, where a kernel that moves bytes takes 28 (sgl-project/sglang pull request 33839). Such
+a copy works out a place for each number, so bandwidth says nothing of it; other GPUs are not published."""
+
+
 @dataclass
 class Sglang:
     """The rules with an engine's limits; `chunked`: the request whose prompt was cut; `ratio` as in the module."""
@@ -162,6 +168,9 @@ class SglangEngine(InferenceEngine):
     joins_gates = (0, 5, 10)
     """Qwen3.5 has one product for both small gates from 0.5.10 on (models/qwen3_5.py)."""
 
+    fuses_states = (0, 5, 10)
+    """States of accepted drafts have a kernel of their own from 0.5.10 on (sgl-project/sglang pull request 18088)."""
+
     promised = START * FLOOR  # where the ratio is after 600 passes
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
@@ -175,9 +184,20 @@ class SglangEngine(InferenceEngine):
         return replace(super().at_release(limits, release), gates_apart=release_numbers(release) < self.joins_gates)
 
     def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
-        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended."""
-        late = release is not None and release_numbers(release) < self.drafts_ahead
-        return self.without_ahead(limits) if late else limits
+        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended; before `fuses_states`,
+        states are copied by index."""
+        if release is None:
+            return limits
+        numbers = release_numbers(release)
+        limits = self.without_ahead(limits) if numbers < self.drafts_ahead else limits
+        return replace(limits, indexed=INDEXED) if numbers < self.fuses_states else limits
+
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
+        """Its graphs are of requests, with drafts closer together (server_args.py, _generate_cuda_graph_batch_sizes)."""
+        steps = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
+        if each == 1:
+            steps = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, most + 1, 32))
+        return tuple(size * each for size in steps if size <= most)
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Its share is of weights and cache; passes and graphs lie in the rest."""

@@ -101,6 +101,12 @@ class TrtllmEngine(InferenceEngine):
         """Its share is of what weights and the largest pass leave."""
         return limits.memory * (usable - weights - activations - context)
 
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
+        """Its graphs are of requests: 1, 2, 4, every 8 to 128, every 64 above, and `most` (llm_args.py,
+        _generate_cuda_graph_batch_sizes at 0004396; releases up to 1.2 have powers of two above 128)."""
+        sizes = {size for size in (1, 2, 4, *range(8, 129, 8), *range(192, most + 1, 64)) if size <= most}
+        return tuple(size * each for size in sorted(sizes | ({most} if most else set())))
+
     def without_cuts(self, limits: ServeEngine) -> ServeEngine:
         """Without enable_chunked_prefill, its default; a prompt longer than a pass, which it would refuse, is cut all the same."""
         return replace(limits, cuts_prompts=False)

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, release_numbers
+from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, captured_sizes, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
@@ -167,6 +167,12 @@ class VllmEngine(InferenceEngine):
         older = super().at_release(limits, release)
         older = replace(older, counts_graphs=numbers >= self.profiles_graphs, expert_kernel=experts)
         return replace(older, sent=SENT_BEFORE) if numbers < (0, 14) else older
+
+    def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
+        """Its graphs are of tokens: sizes are rounded up to whole requests, and those above `most` are left out
+        (vllm/config/compilation.py, adjust_cudagraph_sizes_for_spec_decode)."""
+        rounded = sorted({-(-size // each) * each for size in captured_sizes(most)})
+        return tuple(size for size in rounded if size <= most)
 
     def rules(self, limits: ServeEngine) -> Vllm:
         return Vllm(limits)

@@ -34,7 +34,7 @@ class PassTable:
         self.gap, self.request_gap, self.kernels = engine.gap, engine.request_gap, engine.kernels
         self.launched = engine.layer_host * server.model.layers
         self.called = max(self.launched, engine.call_host * times.calls)
-        self.sent, self.graph_tokens = engine.sent, engine.graph_tokens
+        self.sent = engine.sent
         self._heads: dict[int, float] = {}
         self._caches: dict[int, list[float]] = {}
         self._spans: dict[int, float] = {}

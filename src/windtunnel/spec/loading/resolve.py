@@ -113,6 +113,8 @@ _OPTIONAL = {
         "lora",
         "vision",
         "mixer_pattern",
+        "reuse_ffn",
+        "per_layer_dim",
         "moe_latent",
         "ssm_heads",
         "linear_heads",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.adapter import adapt, adapted_units
-from windtunnel.workload.blocks.linear import column
+from windtunnel.workload.blocks.linear import column, replicated_linear
 from windtunnel.workload.blocks.loss import LOSSES
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
@@ -44,7 +44,7 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     the tensor-parallel communication of a serial block (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Each adapter reads the
     block's input itself.
     """
-    if (seen := job.model.seen_by(kind.local)) is not job.model:
+    if (seen := job.model.seen_in(kind)) is not job.model:
         job = job.model_copy(update={"model": seen})
     mixer = mixer_of(kind.mixer)
     mix: Step = (mixer.module, mixer.write)
@@ -56,6 +56,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
         steps += _residual_block(job, feed, ("norm2", Role.NORM2), "mlp post norm", "add2", not kind.experts)
     if job.model.parallel_block and mixer.mixes and kind.feed != "none":  # attention and MLP share one norm and one residual add
         steps = [steps[0], steps[1], steps[4], steps[5]]
+    if job.model.per_layer_dim:
+        steps.append((Module.EMBEDDING, per_layer_input))
     units: list[Unit] = []
     shared = (
         job.model.parallel_block
@@ -182,6 +184,20 @@ def residual(tape: Tape, name: str) -> None:
         tape.units[-1].mark()
 
 
+def per_layer_input(tape: Tape) -> None:
+    """What a layer adds of its own embedding of a token, gated by a product of the hidden state, multiplied to the hidden width and
+    normed (transformers' modeling_gemma4.py, Gemma4TextDecoderLayer). Ranks of tp have all of it, as in vLLM."""
+    model = tape.job.model
+    wide = model.per_layer_dim or 0
+    elements, kernels = float(tape.local_tokens * wide), 1 if tape.job.runtime.fused_activation else 2
+    replicated_linear(tape, "per-layer gate", model.hidden, wide)
+    saved, backward = 2.0 * elements * tape.width, 1 if kernels == 1 else 3
+    tape.pointwise("per-layer input", elements, (1 + kernels, kernels), (3, 2), saved=saved, launches=(kernels, backward))
+    replicated_linear(tape, "per-layer up", wide, model.hidden)
+    norm(tape, "per-layer norm")
+    residual(tape, "per-layer add")
+
+
 def mix_streams(tape: Tape) -> None:
     """Hyper-connections before a sub-module: weights of the streams from all of them (a product to 2 n + n^2 numbers a token, made
     doubly stochastic), and their weighted sum, which the norm reads. Keeps the streams. Source: mHC (arXiv 2512.24880); `hc_pre` of
@@ -216,35 +232,16 @@ def embedding(job: Job) -> list[Unit]:
     scattered."""
     tape = Tape(job, Module.EMBEDDING)
     model = job.model
-    t, h = tape.tokens, model.hidden
+    h = model.hidden
     positions = model.max_seq * h if model.position == "learned" else 0
-    unit = Unit("embedding", parameters=job.vocab_elements + positions)
-    unit.forward.append(tape.elementwise("embedding", Phase.FORWARD, t * h, 1, 1, 1 if tape.tp == 1 else 4, Kind.EMBEDDING, t, h))
-    if tape.tp > 1:
-        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-        unit.forward.append(tape.comm("embedding sum", Phase.FORWARD, call, Axis.TP, t * h * tape.width, Stream.TP))
-        if tape.sp:
-            unit.backward.append(
-                tape.comm("embedding gather", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, t * h * tape.width, Stream.TP)
-            )
-    unit.backward.append(
-        Op(
-            "embedding grad",
-            Kind.EMBEDDING,
-            Phase.WGRAD,
-            tape.module,
-            tape.activation_dtype,
-            m=t,
-            n=h,
-            k=job.padded_vocab // tape.tp,
-            bytes=t * h * (tape.width + 2 * tape.grad_width),
-            launches=3,
-        )
-    )
+    unit = _look_up(tape, "embedding", h)
+    unit.parameters += positions
     if positions:
         unit.forward.append(tape.elementwise("position add", Phase.FORWARD, tape.local_tokens * h, 2, 1))
         unit.backward.append(tape.elementwise("position grad", Phase.WGRAD, tape.local_tokens * h, 1, 0.1, 2))
     tape.add(unit)
+    if model.per_layer_dim:
+        per_layer_inputs(tape)
     if model.embedding_norm:
         norm(tape, "embedding norm")
     if model.dropout:
@@ -254,6 +251,57 @@ def embedding(job: Job) -> list[Unit]:
         for unit in tape.units:
             unit.backward, unit.saved = [], 0.0
     return tape.units
+
+
+def _look_up(tape: Tape, name: str, wide: int) -> Unit:
+    """A table of the vocabulary, cut over tp, that has `wide` numbers for each token."""
+    t, size = tape.tokens, tape.tokens * wide * tape.width
+    unit = Unit(name, parameters=tape.job.padded_vocab // tape.tp * wide)
+    unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * wide, 1, 1, 1 if tape.tp == 1 else 4, Kind.EMBEDDING, t, wide))
+    if tape.tp > 1:
+        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+        unit.forward.append(tape.comm(f"{name} sum", Phase.FORWARD, call, Axis.TP, size, Stream.TP))
+        if tape.sp:
+            unit.backward.append(tape.comm(f"{name} gather", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+    unit.backward.append(
+        Op(
+            f"{name} grad",
+            Kind.EMBEDDING,
+            Phase.WGRAD,
+            tape.module,
+            tape.activation_dtype,
+            m=t,
+            n=wide,
+            k=tape.job.padded_vocab // tape.tp,
+            bytes=t * wide * (tape.width + 2 * tape.grad_width),
+            launches=3,
+        )
+    )
+    return unit
+
+
+def per_layer_inputs(tape: Tape) -> None:
+    """Embeddings of a token for all layers, from a table of their own and from a product of the usual embedding that is normed
+    layer by layer; their sum is kept for the layers (Gemma4TextModel, get_per_layer_inputs and project_per_layer_inputs)."""
+    model, t = tape.job.model, tape.local_tokens
+    wide = model.per_layer_width
+    tape.add(_look_up(tape, "per-layer embedding", wide))
+    replicated_linear(tape, "per-layer projection", model.hidden, wide)
+    elements, gains = float(t * wide), model.per_layer_dim or 1
+    tape.pointwise(
+        "per-layer projection norm",
+        elements,
+        (1, 1),
+        (3, 1),
+        saved=elements * tape.width,
+        launches=(1, 2),
+        kind=Kind.NORM,
+        m=t * model.layers,
+        n=gains,
+        parameters=float(gains),
+        replicated=float(gains * tape.sp),
+    )
+    tape.pointwise("per-layer sum", elements, (2, 1), (1, 1), launches=(2, 1))
 
 
 def head(job: Job, own_weights: bool = True) -> list[Unit]:

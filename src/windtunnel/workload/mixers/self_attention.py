@@ -13,16 +13,18 @@ from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
 
-def attention(tape: Tape) -> None:
-    """Appends the attention sub-module: (tokens, hidden) -> (tokens, hidden), heads cut over tp."""
+def attention(tape: Tape, own: bool = True) -> None:
+    """Appends the attention sub-module: (tokens, hidden) -> (tokens, hidden), heads cut over tp. Without `own` keys and values they
+    are an earlier layer's."""
     model, runtime = tape.job.model, tape.job.runtime
     heads = model.heads // tape.tp
     groups = max(1, model.groups // tape.tp)
     dim = model.dim_per_head
-    sides = 1 if model.global_shared_kv else 2  # keys, and values where they have a projection of their own
+    sides = (1 if model.global_shared_kv else 2) * own  # keys, and values where they have a projection of their own
+    turned = heads + groups * own
     width = (heads * (2 if model.attention_gate else 1) + sides * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
-    again = groups / (heads + sides * groups)
+    again = groups * own / (heads + sides * groups)
     column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=again, source="norm", role=Role.QKV)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if runtime.split_copies:
@@ -31,27 +33,27 @@ def attention(tape: Tape) -> None:
         forward, backward = 1.0 + 2.0 * keys_values / three, 2.0 + keys_values / three
         tape.pointwise("qkv copies", three, (forward, forward), (backward, backward), launches=(3, 3), role=Role.QKV_COPIES)
     if model.qk_norm:
-        elements = tape.tokens * (heads + groups) * dim
+        elements, gains = tape.tokens * turned * dim, (1 + own) * dim
         tape.pointwise(
             "qk norm",
             elements,
             (1, 1),
             (2, 1),
             saved=elements * tape.width,
-            launches=(2, 4),
+            launches=(1 + own, 2 * (1 + own)),
             kind=Kind.NORM,
-            m=tape.tokens * (heads + groups),
+            m=tape.tokens * turned,
             n=dim,
-            parameters=2 * dim,
-            replicated=2 * dim * (tape.tp > 1),  # Megatron-Core sums these without sequence parallelism too
+            parameters=gains,
+            replicated=gains * (tape.tp > 1),  # Megatron-Core sums these without sequence parallelism too
         )
     if model.position == "rope":
-        elements = tape.tokens * (heads + groups) * dim
+        elements, sorts = tape.tokens * turned * dim, 1 + own
         if runtime.fused_rope:
-            tape.pointwise("rope", elements, (1, 1), (1, 1), launches=(2, 2), role=Role.ROPE)
+            tape.pointwise("rope", elements, (1, 1), (1, 1), launches=(sorts, sorts), role=Role.ROPE)
         else:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
-            tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
+            tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(5 * sorts, 5 * sorts), role=Role.ROPE)
     if runtime.repeats_keys and heads > groups:
         copied, elements = heads / groups, 2 * tape.tokens * groups * dim
         tape.pointwise("key copies", elements, (1, copied), (copied, 1), launches=(2, 2), role=Role.QKV_COPIES)

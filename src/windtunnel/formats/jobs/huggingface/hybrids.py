@@ -345,9 +345,8 @@ def _lfm2(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: s
     else:
         listed = "full_attn_idxs" in config
         attention = _indices(config, "full_attn_idxs", layers, first=0) if listed else frozenset(range(layers))
-    table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(layers)])
-    heads = max(1, hidden // 128)
-    table |= {"linear_heads": heads, "linear_key_heads": heads, "linear_key_dim": 64, "linear_value_dim": hidden // heads}
+    table["mixer_pattern"] = pattern(["A" if i in attention else "S" for i in range(layers)])
+    table.setdefault("conv_width", 3)
     if table.get("experts"):
         dense = natural(config, "num_dense_layers", 2)
         table["layer_pattern"] = pattern(["D" if i < dense else "E" for i in range(layers)])

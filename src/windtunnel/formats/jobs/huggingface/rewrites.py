@@ -108,19 +108,23 @@ def qwen(config: Mapping[str, Any]) -> Rewritten:
 
 
 def gemma4(config: Mapping[str, Any]) -> Rewritten:
-    """Heads of another shape in layers that see all tokens; experts beside a dense MLP in the mixtures.
+    """Heads of another shape in layers that see all tokens; experts beside a dense MLP in the mixtures; last layers over keys of
+    earlier ones, with wider MLPs, and embeddings for each layer.
 
     Earlier files name those heads at the top, later ones in `per_layer_config`, layer by layer.
     """
     unstated = 0 if str(config.get("model_type")).startswith("gemma4_unified") else 256
     used = {"attention_k_eq_v", "enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers", "per_layer_config"}
-    for key, usual, what in (
-        ("hidden_size_per_layer_input", unstated, "Embeddings of their own for each layer"),
-        ("num_kv_shared_layers", 0, "Layers that use keys and values of earlier ones"),
-    ):
-        if natural(config, key, 0 if key in config else usual):
-            raise SpecError(key, config.get(key, usual), "0", f"{what} are not modelled (Gemma 4 E2B and E4B).")
     more = {"global_head_dim": 512, **config}
+    count, reused = natural(config, "num_hidden_layers", 30), natural(config, "num_kv_shared_layers", 0)
+    if reused:
+        more["mixer_pattern"] = f"A{max(1, count - reused)}R{reused}"
+        more |= {"reuse_ffn": 2 * natural(config, "intermediate_size", 9216)} if config.get("use_double_wide_mlp") else {}
+    key = "hidden_size_per_layer_input"
+    more["per_layer_dim"] = natural(config, key, 0 if key in config else unstated) or None
+    tables = [natural(config, name, 262_144) for name in ("vocab_size", "vocab_size_per_layer_input")]
+    if more["per_layer_dim"] and tables[0] != tables[1]:
+        raise SpecError("vocab_size_per_layer_input", tables[1], f"vocab_size = {tables[0]}")
     layers = config.get("per_layer_config") or {}
     if not isinstance(layers, Mapping) or not all(isinstance(one, Mapping) for one in layers.values()):
         raise SpecError("per_layer_config", layers, "a table with one table a layer")
@@ -133,7 +137,7 @@ def gemma4(config: Mapping[str, Any]) -> Rewritten:
     else:
         more = {key: value for key, value in more.items() if key not in ("num_experts", "moe_intermediate_size")}
     used |= {"global_head_dim", "num_global_key_value_heads", "top_k_experts", "num_experts", "moe_intermediate_size"}
-    return more, used | {"use_double_wide_mlp", "vocab_size_per_layer_input"}  # of what is refused above
+    return more, used | {"use_double_wide_mlp", "vocab_size_per_layer_input"}
 
 
 _GLOBAL = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
