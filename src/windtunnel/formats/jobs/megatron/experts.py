@@ -115,7 +115,7 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         "moe_grouped_gemm": "one" if args.switch("moe-use-legacy-grouped-gemm") else "each",
     }
     wide = args.text("moe-router-dtype") in ("fp32", "fp64")
-    if not wide or args.software is None:  # else the software says how it multiplies them
+    if args.software is None:  # else the software says how it multiplies what its recipes keep in fp32
         fields["moe_router_dtype"] = "fp32" if wide else "bf16"
     if not args.switch("moe-grouped-gemm"):
         fields["moe_grouped_gemm"] = "modules"
