@@ -91,8 +91,13 @@ class CheckedCell:
     of: str = "kernels"
     """What was held back: kernels, or passes of a server."""
 
+    @property
+    def within_pct(self) -> float:
+        """The largest error that is stated of a step, which its median keeps where the cell is usable."""
+        return max((step.stated_pct for step in self.steps), default=0.0)
+
     def as_dict(self) -> dict[str, Any]:
-        table = asdict(self)
+        table = {**asdict(self), "within_pct": self.within_pct}
         for step, unseen in zip(table["steps"], self.steps, strict=True):
             step |= {"error_pct": unseen.error_pct, "holds": unseen.holds}
         return table
@@ -221,7 +226,7 @@ def unseen_steps(
     where PyTorch is not here."""
     from windtunnel.profile.case import case_table
     from windtunnel.profile.plan_slice import slice_table
-    from windtunnel.profile.ranks import run_ranks
+    from windtunnel.profile.ranks import ranks_a_core, run_ranks
 
     part = campaign.slices[0]
     called = next((one for one in campaign.slices if one.kind == "collectives"), None)
@@ -234,8 +239,9 @@ def unseen_steps(
             continue
         links = _call_rows(folder, called) if count > 1 else []
         step = rows[0]
-        crowd, pace = step["crowd"], step["pace"] / step["crowd"]
-        predicted, stated = predict_step(job, part, count, links, crowd)
+        crowd = ranks_a_core(count, step["cores"])
+        pace = step["pace"] / crowd
+        predicted, stated = predict_step(job, part, count, links, step["cores"])
         what = f"a step of {count} ranks" + (f", {crowd:g} of them a core" if crowd > 1.0 else "")
         steps.append(UnseenStep(what, count, pace * predicted, step["seconds"], step["seconds_min"], stated, pace, crowd))
     return tuple(steps)
@@ -250,10 +256,11 @@ def _call_rows(folder: Path, called: PlanSlice | None) -> list[dict[str, Any]]:
     return read_rows(path)
 
 
-def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]], crowd: float = 1.0) -> tuple[float, float]:
+def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]], cores: int = 0) -> tuple[float, float]:
     """(seconds, stated error in %) of a step of the model: one micro batch a rank, gradients reduced once, nothing overlapped;
-    `crowd` ranks share a core."""
+    the ranks share the `cores` of a processor."""
     from windtunnel.predict import predict
+    from windtunnel.profile.ranks import ranks_a_core
 
     plain = _plain_runtime(job.runtime)
     plan = job.plan.model_copy(
@@ -273,10 +280,11 @@ def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str
         (row for row in links if row["op"] == "all_reduce" and row["seconds"]),
         key=lambda row: (row["ranks"] != ranks, abs(row["bytes"] - size)),
     )
+    crowd = ranks_a_core(ranks, cores)
     call = row["seconds"] * size / row["bytes"]
     spread = 1.0 - row["seconds_min"] / row["seconds"]
     if row["ranks"] != ranks:  # a ring's share of each rank, and the cores that it has
-        call *= (1.0 - 1.0 / ranks) / (1.0 - 1.0 / row["ranks"]) * crowd / max(1.0, crowd * row["ranks"] / ranks)
+        call *= (1.0 - 1.0 / ranks) / (1.0 - 1.0 / row["ranks"]) * crowd / ranks_a_core(row["ranks"], cores)
         spread = max(spread, NETWORK_ERROR)
     one = predict(_on_one(there))
     predicted = crowd * (one.step_time_s + _copy_seconds(there, size)) + call

@@ -222,13 +222,14 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     times = _time_together(device, dist, step, time.monotonic() + 0.7 * left, before=before)
     inside = {f"{name}_seconds": median(taken[1:]) for name, taken in parts.items()}
     shape = case.shape("step", case.model.layers)
-    crowd = 1.0 if device.cuda else ranks_a_core(world, device.sms)
-    yield {"op": "step", "ranks": world, "crowd": crowd, "shape": shape, "pace": median(paces), **_statistics(times), **inside}
+    cores = 0 if device.cuda else device.sms
+    yield {"op": "step", "ranks": world, "cores": cores, "shape": shape, "pace": median(paces), **_statistics(times), **inside}
 
 
 def ranks_a_core(ranks: int, cores: int) -> float:
-    """How many ranks of one thread share a core of a processor, at least one: each then has so much less of it."""
-    return max(1.0, ranks / cores)
+    """How many ranks of one thread share a core of a processor, at least one: each then has so much less of it. One without
+    `cores`, on devices of their own."""
+    return max(1.0, ranks / cores) if cores else 1.0
 
 
 Again = tuple[Callable[[], object], Callable[[], AbstractContextManager[object]], float]

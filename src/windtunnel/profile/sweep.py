@@ -100,18 +100,23 @@ def sweep(
     outcome.resumed = len(cases) - len(waiting)
     left = list(waiting)
     sweeper = _Sweeper(device, session, outcome, meter, protocol or Protocol(), source)
+
+    def over() -> bool:
+        spent = time.monotonic() - began
+        share = max(1.0 - len(left) / len(waiting), spent / budget if budget else 0.0)
+        outcome.stopped = outcome.stopped or report(min(1.0, share))
+        return outcome.stopped or (budget is not None and spent >= budget)
+
     with session:
         while left:
-            spent = time.monotonic() - began
-            share = max(1.0 - len(left) / len(waiting), spent / budget if budget else 0.0)
-            outcome.stopped = report(min(1.0, share))
-            if outcome.stopped or (budget is not None and spent >= budget):
+            if outcome.stopped or over():
                 outcome.left = len(left)
                 break
             if device.cuda or left[0].mode != "eager":
                 sweeper.measure_alone(left.pop(0))
             else:
-                sweeper.measure_in_turn(left, between or TURN * device.l2, math.inf if budget is None else began + budget)
+                ends = math.inf if budget is None else began + budget
+                sweeper.measure_in_turn(left, between or TURN * device.l2, ends, over)
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -133,13 +138,15 @@ class _Sweeper:
         if timing is not None:
             self._keep(case, timing, compare_modes(case, self.device))
 
-    def measure_in_turn(self, left: list[KernelCase], between: float, ends: float) -> None:
+    def measure_in_turn(self, left: list[KernelCase], between: float, ends: float, over: Callable[[], bool]) -> None:
         """Rows of the first cases of `left`, which are taken off it: as many as move `between` B, all of them where the others
-        move less, but no more than half of the time until `ends` lasts for."""
+        move less, but no more than half of the time until `ends` lasts for, and none once it is `over`."""
         ready: list[tuple[KernelCase, Run]] = []
         moved, lasts, allowed = 0.0, 0.0, 0.5 * (ends - time.monotonic())
         behind = sum(case.bytes or 0.0 for case in left if case.mode == "eager")
         while left and left[0].mode == "eager" and lasts < allowed and (moved < between or behind < between):
+            if ready and over():
+                break
             case = left.pop(0)
             behind -= case.bytes or 0.0
             if (tried := self._attempted(case, partial(_run_once, case, self.device))) is not None:
