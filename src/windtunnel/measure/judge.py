@@ -242,7 +242,7 @@ def unseen_steps(
         crowd = ranks_a_core(count, step["cores"])
         pace = step["pace"] / crowd
         predicted, stated = predict_step(job, part, count, links, step["cores"])
-        what = f"a step of {count} ranks" + (f", {crowd:g} of them a core" if crowd > 1.0 else "")
+        what = ("1 rank" if count == 1 else f"{count} ranks") + (f", {crowd:g} a core" if crowd > 1.0 else "")
         steps.append(UnseenStep(what, count, pace * predicted, step["seconds"], step["seconds_min"], stated, pace, crowd))
     return tuple(steps)
 
