@@ -15,7 +15,7 @@ from windtunnel.measure.reasons import reasons_of
 from windtunnel.profile.case import of_job
 from windtunnel.profile.device import CORE_CACHE, own_cache
 from windtunnel.profile.plan_slice import PlanSlice, class_of, kernels_of, slice_of, slice_table
-from windtunnel.profile.ranks import LEAST, _pace
+from windtunnel.profile.ranks import _pace
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import Job, load_job
 
@@ -68,7 +68,7 @@ def with_curves(made: Any, data: Dataset, folder: Path) -> Job:
     return job_with_curves(on_machine(load_job(JOB), ABOUT.gpu, ABOUT), str(curves), data)
 
 
-def test_the_first_kernels_of_each_class_are_measured_again(tmp_path: Path) -> None:
+def test_the_longest_of_the_first_kernels_of_each_class_are_measured_again(tmp_path: Path) -> None:
     """Their weights are what the classes take of a step, and they come through the plan's file to the ranks."""
     made, data, part = planned()
     job = with_curves(made, data, tmp_path)
@@ -81,6 +81,9 @@ def test_the_first_kernels_of_each_class_are_measured_again(tmp_path: Path) -> N
         name = class_of(known[key])
         counts[name], weights[name] = counts.get(name, 0) + 1, weights.get(name, 0.0) + weight
         assert seconds > 0
+    products = [key for key in again if class_of(known[key]) == "gemm"]
+    assert all(again[key][1] / again[products[0]][1] == pytest.approx(again[key][0] / again[products[0]][0]) for key in products)
+    assert {known[key].name for key in products} == {"mlp_up_proj"}  # the longest of the first
     assert max(counts.values()) == AGAIN and {"gemm", "attention", "norm"} <= set(counts)
     share = {reason.what: reason.share for reason in reasons_of([job])}
     assert weights["gemm"] == pytest.approx(share["gemm"]) and weights["optimizer"] == pytest.approx(share["optimizer"])
@@ -117,7 +120,7 @@ def test_pace_is_the_time_now_over_the_time_then() -> None:
     # two thirds of the worth took 1 s, one third 4 s
     kernels = [(run, nullcontext, 2 / 3 / 1.0), (run, nullcontext, 1 / 3 / 4.0)]
     assert _pace(kernels, device) == pytest.approx(2 / 3 * 2.0 + 1 / 3 * 0.5)
-    assert device.flushed == 2 * LEAST and _pace([], device) == 1.0
+    assert device.flushed == 2 and _pace([], device) == 1.0
 
 
 def test_a_step_of_two_ranks_is_that_of_one_with_the_buffer_and_the_call(tmp_path: Path) -> None:

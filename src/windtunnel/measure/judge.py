@@ -33,6 +33,9 @@ LEAST_COVERAGE = 0.6
 AGAIN = 3
 """Kernels of a class that are measured again between steps: shared cores are faster at one time than at another."""
 
+FIRST = 4
+"""Times as many of a class, in the plan's order, of which the longest are those: the job's own sizes come first."""
+
 ENOUGH = 5
 """Held-out rows below which nothing is said."""
 
@@ -199,8 +202,9 @@ def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]
 
 
 def kernels_again(campaign: Campaign, kept: Sequence[Dataset], job: Job) -> dict[str, tuple[float, float]]:
-    """The first kernels of each class of the plan by key, with the seconds that they took and their share of the seconds that the
-    class takes in a step of `job`: those that are measured again beside the steps."""
+    """The longest of the first kernels of each class of the plan by key, with the seconds that they took and their share of the
+    seconds that the class takes in a step of `job`, by how long they took: those that are measured again beside the steps. Short
+    ones, such as a router's products, say little of what others on the machine take of the long ones."""
     from windtunnel.profile.plan_slice import class_of, kernels_of
 
     part = next((part for part in campaign.slices if part.kind == "kernels"), None)
@@ -215,7 +219,11 @@ def kernels_again(campaign: Campaign, kept: Sequence[Dataset], job: Job) -> dict
     for reason in reasons_of([job]):
         family = FAMILIES.get(reason.what, (reason.what,))
         worth |= {name: reason.share / len(family) for name in family}
-    chosen = {key: (rows[key], worth.get(name, 0.0) / len(keys[:AGAIN])) for name, keys in by_class.items() for key in keys[:AGAIN]}
+    chosen: dict[str, tuple[float, float]] = {}
+    for name, keys in by_class.items():
+        longest = sorted(keys[: FIRST * AGAIN], key=lambda key: -rows[key])[:AGAIN]
+        whole = sum(rows[key] for key in longest)
+        chosen |= {key: (rows[key], worth.get(name, 0.0) * rows[key] / whole) for key in longest}
     return {key: pair for key, pair in chosen.items() if pair[1] > 0}
 
 

@@ -256,11 +256,10 @@ def _pace(kernels: Sequence[Again], device: Any) -> float:
     from windtunnel.profile.timing import seconds_of_turn
 
     pace = 0.0
-    for _ in range(LEAST):
-        for run, holding, weight in kernels:
-            if device.cuda:
-                device.flush()
-            pace += weight * seconds_of_turn(run, holding, device, device.mark if device.cuda else time.perf_counter) / LEAST
+    for run, holding, weight in kernels:
+        if device.cuda:
+            device.flush()
+        pace += weight * seconds_of_turn(run, holding, device, device.mark if device.cuda else time.perf_counter)
     return pace if kernels else 1.0
 
 
