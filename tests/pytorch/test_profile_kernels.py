@@ -206,8 +206,10 @@ def test_a_device_that_is_gone_ends_the_sweep_and_keeps_its_rows(tmp_path: Path)
         device.lost = True
         raise RuntimeError("an illegal memory access was encountered")
 
+    rows = session(tmp_path)
+    sweep([CASES["launch"][0]], device, rows, protocol=QUICK)
     with pytest.raises(EngineError, match="illegal"):
-        sweep([CASES["launch"][0], case_of(crash, 1), CASES["launch"][1]], device, session(tmp_path), protocol=QUICK)
+        sweep([case_of(crash, 1), CASES["launch"][1]], device, rows, protocol=QUICK)
     assert len(read(tmp_path / "out.parquet")) == 1
 
 
