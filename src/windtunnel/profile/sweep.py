@@ -101,7 +101,7 @@ def sweep(
     left = list(waiting)
     sweeper = _Sweeper(device, session, outcome, meter, protocol or Protocol(), source)
 
-    def over() -> bool:
+    def is_over() -> bool:
         spent = time.monotonic() - began
         share = max(1.0 - len(left) / len(waiting), spent / budget if budget else 0.0)
         outcome.stopped = outcome.stopped or report(min(1.0, share))
@@ -109,14 +109,14 @@ def sweep(
 
     with session:
         while left:
-            if outcome.stopped or over():
+            if outcome.stopped or is_over():
                 outcome.left = len(left)
                 break
             if device.cuda or left[0].mode != "eager":
                 sweeper.measure_alone(left.pop(0))
             else:
                 ends = math.inf if budget is None else began + budget
-                sweeper.measure_in_turn(left, between or TURN * device.l2, ends, over)
+                sweeper.measure_in_turn(left, between or TURN * device.l2, ends, is_over)
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -134,22 +134,22 @@ class _Sweeper:
 
     def measure_alone(self, case: KernelCase) -> None:
         """A row of a case whose repetitions follow each other, each after a flush of the cache."""
-        timing = self._attempted(case, lambda: time_case(case, self.device, self.meter, self.protocol))
+        timing = self._try_to(case, lambda: time_case(case, self.device, self.meter, self.protocol))
         if timing is not None:
             self._keep(case, timing, compare_modes(case, self.device))
 
-    def measure_in_turn(self, left: list[KernelCase], between: float, ends: float, over: Callable[[], bool]) -> None:
+    def measure_in_turn(self, left: list[KernelCase], between: float, ends: float, is_over: Callable[[], bool]) -> None:
         """Rows of the first cases of `left`, which are taken off it: as many as move `between` B, all of them where the others
-        move less, but no more than half of the time until `ends` lasts for, and none once it is `over`."""
+        move less, but no more than half of the time until `ends` lasts for, and none once it `is_over`."""
         ready: list[tuple[KernelCase, Run]] = []
         moved, lasts, allowed = 0.0, 0.0, 0.5 * (ends - time.monotonic())
         behind = sum(case.bytes or 0.0 for case in left if case.mode == "eager")
         while left and left[0].mode == "eager" and lasts < allowed and (moved < between or behind < between):
-            if ready and over():
+            if ready and is_over():
                 break
             case = left.pop(0)
             behind -= case.bytes or 0.0
-            if (tried := self._attempted(case, partial(_run_once, case, self.device))) is not None:
+            if (tried := self._try_to(case, partial(_run_once, case, self.device))) is not None:
                 ready.append((case, tried[0]))
                 moved += case.bytes or 0.0
                 lasts += self.protocol.on(self.device).lasts(tried[1], 0.0)
@@ -160,7 +160,7 @@ class _Sweeper:
             else:
                 self._keep(case, timing, Agreement(), moved - (case.bytes or 0.0))
 
-    def _attempted(self, case: KernelCase, attempt: Callable[[], Any]) -> Any:
+    def _try_to(self, case: KernelCase, attempt: Callable[[], Any]) -> Any:
         """What `attempt` returns; None, with the reason counted, if the case cannot run here. EngineError if the device fails."""
         device, outcome = self.device, self.outcome
         if not fits(case, device):
