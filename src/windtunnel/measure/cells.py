@@ -88,7 +88,7 @@ def _verdict_of(folder: Path, files: dict[str, Dataset]) -> str:
         table = json.loads((folder / CHECK).read_text(encoding="utf-8"))
         if table["files"] != {name: seal_of(data) for name, data in files.items()}:
             return "not checked since it was measured"
-        return "usable" if table["usable"] else "not usable"
+        return f"usable within {table['within_pct']:.0f} %" if table["usable"] else "not usable"
     except (OSError, ValueError, KeyError, TypeError):
         return "not checked"
 
@@ -119,7 +119,7 @@ def asked_on(campaign: Campaign, data: Sequence[Dataset]) -> Job:
 def checked_cell(folder: Path, anyway: bool) -> MeasuredCell:
     """The cell of a folder. SpecError for one whose check does not say that it is usable, without `anyway`."""
     cell = cell_of(folder)
-    if cell.checked != "usable" and not anyway:
+    if not cell.checked.startswith("usable") and not anyway:
         hint = f"Type: windtunnel measure check {folder}. Or add --anyway."
         raise SpecError("FOLDER", f"{folder}, which is {cell.checked}", "a cell whose check says that it is usable", hint)
     return cell

@@ -13,6 +13,8 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
+from windtunnel.measure.planning import FAMILIES
+from windtunnel.measure.reasons import NETWORK_ERROR, reasons_of
 from windtunnel.profile.campaign import Campaign, read_campaign
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.session import key_of
@@ -30,6 +32,9 @@ LEAST_COVERAGE = 0.6
 
 AGAIN = 3
 """Kernels of a class that are measured again between steps: shared cores are faster at one time than at another."""
+
+FIRST = 4
+"""Times as many of a class, in the plan's order, of which the longest are those: the job's own sizes come first."""
 
 ENOUGH = 5
 """Held-out rows below which nothing is said."""
@@ -50,7 +55,8 @@ class HeldOut:
 @dataclass(frozen=True)
 class UnseenStep:
     """A step that no fit has seen; seconds. `measured`: its median by the clock, `fastest`: the shortest. `pace`: how long kernels
-    of the cell took between these steps, over how long they took when they were measured; `predicted` is at that pace."""
+    of the cell took between these steps, over how long they took when they were measured; `predicted` is at that pace. `crowd`:
+    ranks that share a core of a processor, whose prediction has so much less of it."""
 
     what: str
     ranks: int
@@ -59,6 +65,7 @@ class UnseenStep:
     fastest: float
     stated_pct: float
     pace: float = 1.0
+    crowd: float = 1.0
 
     @property
     def error_pct(self) -> float:
@@ -67,9 +74,8 @@ class UnseenStep:
 
     @property
     def holds(self) -> bool:
-        """Whether the prediction with its stated error meets the steps from the fastest to the median one."""
-        within = self.stated_pct / 100.0
-        return self.fastest <= self.predicted * (1.0 + within) and self.predicted * (1.0 - within) <= self.measured
+        """Whether the median step lies within the stated error of the prediction."""
+        return abs(self.measured - self.predicted) <= self.predicted * self.stated_pct / 100.0
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,13 @@ class CheckedCell:
     of: str = "kernels"
     """What was held back: kernels, or passes of a server."""
 
+    @property
+    def within_pct(self) -> float:
+        """The largest error that is stated of a step, which its median keeps where the cell is usable."""
+        return max((step.stated_pct for step in self.steps), default=0.0)
+
     def as_dict(self) -> dict[str, Any]:
-        table = asdict(self)
+        table = {**asdict(self), "within_pct": self.within_pct}
         for step, unseen in zip(table["steps"], self.steps, strict=True):
             step |= {"error_pct": unseen.error_pct, "holds": unseen.holds}
         return table
@@ -111,7 +122,7 @@ def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
         curves.write_text(text(fit(kept).kernels), encoding="utf-8")
         classes = held_out_errors(held, str(curves))
         job = job_with_curves(asked_on(campaign, kept), str(curves), kept[0])
-        steps = unseen_steps(folder, campaign, job, ranks, budget, kernels_again(campaign, kept))
+        steps = unseen_steps(folder, campaign, job, ranks, budget, kernels_again(campaign, kept, job))
     flagged = tuple(
         f"{row['name']} {row['phase']}, {row['mode']}: {row['max_error']:.2g} from {row['checked_against']}"
         for data in files.values() for row in data.rows()
@@ -190,9 +201,10 @@ def held_out_errors(held: Sequence[Dataset], curves: str) -> tuple[HeldOut, ...]
     )  # fmt: skip
 
 
-def kernels_again(campaign: Campaign, kept: Sequence[Dataset]) -> dict[str, tuple[float, float]]:
-    """The first kernels of each class of the plan by key, with the seconds that they took and their share of the class's worth:
-    those that are measured again beside the steps."""
+def kernels_again(campaign: Campaign, kept: Sequence[Dataset], job: Job) -> dict[str, tuple[float, float]]:
+    """The longest of the first kernels of each class of the plan by key, with the seconds that they took and their share of the
+    seconds that the class takes in a step of `job`, by how long they took: those that are measured again beside the steps. Short
+    ones, such as a router's products, say little of what others on the machine take of the long ones."""
     from windtunnel.profile.plan_slice import class_of, kernels_of
 
     part = next((part for part in campaign.slices if part.kind == "kernels"), None)
@@ -203,8 +215,15 @@ def kernels_again(campaign: Campaign, kept: Sequence[Dataset]) -> dict[str, tupl
     for case in kernels_of(part, campaign.device != "cpu"):
         if case.key in rows:
             by_class.setdefault(class_of(case), []).append(case.key)
-    worth = dict(zip(part.classes, part.weights, strict=True))
-    chosen = {key: (rows[key], worth.get(name, 0.0) / len(keys[:AGAIN])) for name, keys in by_class.items() for key in keys[:AGAIN]}
+    worth: dict[str, float] = {}
+    for reason in reasons_of([job]):
+        family = FAMILIES.get(reason.what, (reason.what,))
+        worth |= {name: reason.share / len(family) for name in family}
+    chosen: dict[str, tuple[float, float]] = {}
+    for name, keys in by_class.items():
+        longest = sorted(keys[: FIRST * AGAIN], key=lambda key: -rows[key])[:AGAIN]
+        whole = sum(rows[key] for key in longest)
+        chosen |= {key: (rows[key], worth.get(name, 0.0) * rows[key] / whole) for key in longest}
     return {key: pair for key, pair in chosen.items() if pair[1] > 0}
 
 
@@ -215,7 +234,7 @@ def unseen_steps(
     where PyTorch is not here."""
     from windtunnel.profile.case import case_table
     from windtunnel.profile.plan_slice import slice_table
-    from windtunnel.profile.ranks import run_ranks
+    from windtunnel.profile.ranks import ranks_a_core, run_ranks
 
     part = campaign.slices[0]
     called = next((one for one in campaign.slices if one.kind == "collectives"), None)
@@ -227,11 +246,12 @@ def unseen_steps(
         if not (rows := run_ranks(asked, count, budget / 2)):
             continue
         links = _call_rows(folder, called) if count > 1 else []
-        predicted, stated = predict_step(job, part, count, links)
-        step, pace = rows[0], rows[0]["pace"]
-        steps.append(
-            UnseenStep(f"a step of {count} ranks", count, pace * predicted, step["seconds"], step["seconds_min"], stated, pace)
-        )
+        step = rows[0]
+        crowd = ranks_a_core(count, step["cores"])
+        pace = step["pace"] / crowd
+        predicted, stated = predict_step(job, part, count, links, step["cores"])
+        what = ("1 rank" if count == 1 else f"{count} ranks") + (f", {crowd:g} a core" if crowd > 1.0 else "")
+        steps.append(UnseenStep(what, count, pace * predicted, step["seconds"], step["seconds_min"], stated, pace, crowd))
     return tuple(steps)
 
 
@@ -244,9 +264,11 @@ def _call_rows(folder: Path, called: PlanSlice | None) -> list[dict[str, Any]]:
     return read_rows(path)
 
 
-def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """(seconds, stated error in %) of a step of the model: one micro batch a rank, gradients reduced once, nothing overlapped."""
+def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str, Any]], cores: int = 0) -> tuple[float, float]:
+    """(seconds, stated error in %) of a step of the model: one micro batch a rank, gradients reduced once, nothing overlapped;
+    the ranks share the `cores` of a processor."""
     from windtunnel.predict import predict
+    from windtunnel.profile.ranks import ranks_a_core
 
     plain = _plain_runtime(job.runtime)
     plan = job.plan.model_copy(
@@ -262,11 +284,19 @@ def predict_step(job: Job, part: PlanSlice, ranks: int, links: Sequence[dict[str
     if ranks == 1:
         return alone.step_time_s, 100.0 * alone.relative_error
     size = 4.0 * float(alone.parameters)
-    row = min((row for row in links if row["op"] == "all_reduce" and row["seconds"]), key=lambda row: abs(row["bytes"] - size))
+    row = min(
+        (row for row in links if row["op"] == "all_reduce" and row["seconds"]),
+        key=lambda row: (row["ranks"] != ranks, abs(row["bytes"] - size)),
+    )
+    crowd = ranks_a_core(ranks, cores)
     call = row["seconds"] * size / row["bytes"]
+    spread = 1.0 - row["seconds_min"] / row["seconds"]
+    if row["ranks"] != ranks:  # a ring's share of each rank, and the cores that it has
+        call *= (1.0 - 1.0 / ranks) / (1.0 - 1.0 / row["ranks"]) * crowd / ranks_a_core(row["ranks"], cores)
+        spread = max(spread, NETWORK_ERROR)
     one = predict(_on_one(there))
-    predicted = one.step_time_s + _copy_seconds(there, size) + call
-    return predicted, 100.0 * max(one.relative_error, (1.0 - row["seconds_min"] / row["seconds"]) * call / predicted)
+    predicted = crowd * (one.step_time_s + _copy_seconds(there, size)) + call
+    return predicted, 100.0 * max(one.relative_error, spread * call / predicted)
 
 
 def _copy_seconds(job: Job, size: float) -> float:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.units import parse_budget
 from windtunnel.measure.reasons import CALLS, reasons_of
+from windtunnel.memory import memory_of
 from windtunnel.profile.campaign import Campaign
 from windtunnel.profile.case import of_job
 from windtunnel.profile.kernels import CLASSES
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.spec import Job, load_gpu, load_job
 from windtunnel.spec.loading.files import names
-from windtunnel.workload import parameter_count
+from windtunnel.workload import build, parameter_count
 
 if TYPE_CHECKING:
     from windtunnel.records import About
@@ -143,7 +144,8 @@ def plan_of(
         weights |= {name: reason.error / len(family) for name in family}
     weights |= {name: 0.0 for name in ALWAYS if name not in weights}
     said = "; ".join(reason.in_words() for reason in measurable.values())
-    slices.append(PlanSlice("kernels", "kernels", case, rest, said, tuple(weights), tuple(weights.values())))
+    holds = max(stage.allocated for stage in memory_of(there, build(there)))
+    slices.append(PlanSlice("kernels", "kernels", case, rest, said, tuple(weights), tuple(weights.values()), step_bytes=holds))
     if with_modes:
         few = tuple(name for name in weights if name in ("gemm", "norm", "elementwise", "activation", "cross_entropy", "rope"))
         others = ("compile", "cuda_graph")

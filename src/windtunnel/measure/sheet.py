@@ -142,7 +142,9 @@ def check_sheet(checked: CheckedCell) -> Sheet:
         for step in checked.steps
     )  # fmt: skip
     whole = checked.held_out[0]
-    verdict = Sentence("Predictions may rest on it.") if checked.usable else Sentence("Predictions may not rest on it.")
+    within = f"±{checked.within_pct:.0f} %"
+    usable = Sentence("Predictions may rest on it, within {error}.", error=within)
+    verdict = usable if checked.usable else Sentence("Predictions may not rest on it.")
     heads = ("rows", "mean |error|", "bias", "stated", "within it")
     of_steps = ("pace", "predicted", "measured", "fastest", "error", "stated")
     flags = tuple(map(quote, checked.flagged))

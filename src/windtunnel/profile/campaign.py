@@ -22,10 +22,10 @@ from windtunnel.base.errors import EngineError, FileError, SpecError, Windtunnel
 from windtunnel.profile import power
 from windtunnel.profile.data_card import write_card
 from windtunnel.profile.datasheet import about
-from windtunnel.profile.device import Device, open_device
+from windtunnel.profile.device import KEEPING, Device, open_device
 from windtunnel.profile.plan_slice import PlanSlice, kernels_of, slice_of, slice_table
 from windtunnel.profile.session import Session, is_same_device, key_of
-from windtunnel.profile.sweep import sweep
+from windtunnel.profile.sweep import TURN, sweep
 from windtunnel.profile.sweep_names import name_kernels
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About, read
@@ -120,7 +120,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
     command = [sys.executable, "-m", "windtunnel.profile.campaign", str(folder), "--ends", repr(began + budget)]
     command += ["--only", ",".join(only)] if only else []
     source = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
+    environment = {**os.environ, **KEEPING, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
@@ -212,7 +212,8 @@ def _measure_kernels(
     cases = [case for case in kernels_of(part, device.cuda) if case.key not in before]
     how = protocol or Protocol(most_seconds=min(1.0, max(0.05, allowed / 60)))
     naming = NAMING if device.cuda else 0.0
-    outcome = sweep(cases, device, session, budget=(1 - naming) * allowed, meter=watch, protocol=how)
+    budget, between = (1 - naming) * allowed, min(part.step_bytes, TURN * device.l2)
+    outcome = sweep(cases, device, session, budget=budget, meter=watch, protocol=how, between=between)
     named = name_kernels(cases, device, session, naming * allowed)
     tell(
         f"{part.name}: {outcome.measured} measured, {outcome.resumed} from before, {outcome.oom} did not fit, "

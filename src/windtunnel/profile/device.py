@@ -31,6 +31,11 @@ CORE_CACHE = 2 * 2**20
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+"""Environment in which glibc keeps what a process has freed (mallopt(3)). Else it gives memory back beyond a threshold that moves
+with what was freed before, and whether a kernel or a step touches new pages, each a fault of microseconds, is chance."""
+
+
 class Device:
     """One device. `kind`: PyTorch's name (cuda or cpu); `backend`: cuda, rocm or cpu."""
 

@@ -39,6 +39,8 @@ class PlanSlice:
     modes: tuple[str, ...] = ("eager",)
     ranks: int = 2
     gradient_bytes: int = 0
+    step_bytes: float = 0.0
+    """B that a step holds on a device: on a processor as many kernels as move so much are measured in turn; 0: not known."""
 
 
 def slice_table(part: PlanSlice) -> dict[str, Any]:

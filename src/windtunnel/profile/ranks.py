@@ -15,12 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from windtunnel.base.errors import EngineError, FileError
+from windtunnel.profile.device import KEEPING
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 SIZES = (2**16, 2**20, 2**22, 2**24, 2**26)
@@ -56,7 +58,7 @@ def run_ranks(asked: dict[str, Any], ranks: int, allowed: float) -> list[dict[st
         started = [
             subprocess.Popen(
                 [*program, str(rank), str(ranks)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **KEEPING, "OMP_NUM_THREADS": "1"},
             )
             for rank in range(ranks)
         ]  # fmt: skip
@@ -190,7 +192,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     torch, case = device.torch, case_of(asked["case"])
     run = LayerBench(case, Own(), "eager", device, seed=0).whole_step()
     parts: dict[str, list[float]] = {name: [] for name in ("compute", "all_reduce", "update")}
-    kernels = _kernels_again(asked, device)
+    kernels, buffer = _kernels_again(asked, device), GradientBuffer(run.parameters, torch)
     paces: list[float] = []
 
     def before() -> None:
@@ -205,7 +207,7 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
         device.synchronize()
         points.append(time.perf_counter())
         if world > 1:
-            reduce_gradients(run.parameters, torch, dist)
+            buffer.reduce(dist)
         device.synchronize()
         points.append(time.perf_counter())
         if run.update is not None:
@@ -220,43 +222,65 @@ def _steps(asked: dict[str, Any], device: Any, dist: Any, world: int) -> Iterato
     times = _time_together(device, dist, step, time.monotonic() + 0.7 * left, before=before)
     inside = {f"{name}_seconds": median(taken[1:]) for name, taken in parts.items()}
     shape = case.shape("step", case.model.layers)
-    yield {"op": "step", "ranks": world, "shape": shape, "pace": median(paces), **_statistics(times), **inside}
+    cores = 0 if device.cuda else device.sms
+    yield {"op": "step", "ranks": world, "cores": cores, "shape": shape, "pace": median(paces), **_statistics(times), **inside}
 
 
-def _kernels_again(asked: dict[str, Any], device: Any) -> list[tuple[Callable[[], object], float]]:
-    """Runs of the kernels of `asked["again"]`, {key: (seconds that it took before, its weight)}, with weight over seconds."""
+def ranks_a_core(ranks: int, cores: int) -> float:
+    """How many ranks of one thread share a core of a processor, at least one: each then has so much less of it. One without
+    `cores`, on devices of their own."""
+    return max(1.0, ranks / cores) if cores else 1.0
+
+
+Again = tuple[Callable[[], object], Callable[[], AbstractContextManager[object]], float]
+"""A kernel that is measured again, its context, and its weight over the seconds that it took."""
+
+
+def _kernels_again(asked: dict[str, Any], device: Any) -> list[Again]:
+    """Runs of the kernels of `asked["again"]`, {key: (seconds that it took before, its weight)}."""
     from windtunnel.profile.plan_slice import kernels_of, slice_of
     from windtunnel.profile.sweep import make_run
 
     before = asked.get("again") or {}
     listed = [kernel for kernel in kernels_of(slice_of(asked["kernels"]), device.cuda) if kernel.key in before] if before else []
     total = sum(before[kernel.key][1] for kernel in listed)
-    return [(make_run(kernel, device), before[kernel.key][1] / total / before[kernel.key][0]) for kernel in listed]
+    return [
+        (make_run(kernel, device), partial(kernel.holding, device.torch), before[kernel.key][1] / total / before[kernel.key][0])
+        for kernel in listed
+    ]
 
 
-def _pace(kernels: Sequence[tuple[Callable[[], object], float]], device: Any) -> float:
-    """How long these kernels take now, over how long they took, by their weights; 1.0 of none. On a CPU by the clock on the wall,
-    as steps: what other programs take counts."""
+def _pace(kernels: Sequence[Again], device: Any) -> float:
+    """How long these kernels take now, in turn, over how long they took, by their weights; 1.0 of none. On a CPU by the clock on
+    the wall, as steps: what other programs take counts."""
+    from windtunnel.profile.timing import seconds_of_turn
+
     pace = 0.0
-    for run, weight in kernels:
-        run()
-        for _ in range(LEAST):
+    for run, holding, weight in kernels:
+        if device.cuda:
             device.flush()
-            begin = device.mark() if device.cuda else time.perf_counter()
-            run()
-            end = device.mark() if device.cuda else time.perf_counter()
-            device.synchronize()
-            pace += weight * device.seconds_between(begin, end) / LEAST
+        pace += weight * seconds_of_turn(run, holding, device, device.mark if device.cuda else time.perf_counter)
     return pace if kernels else 1.0
 
 
-def reduce_gradients(parameters: Sequence[Any], torch: Any, dist: Any) -> None:
-    """Sums all gradients over the ranks in one buffer, of which they are views from then on."""
-    held = [parameter for parameter in parameters if parameter.grad is not None]
-    flat = torch.cat([parameter.grad.reshape(-1) for parameter in held])
-    dist.all_reduce(flat)
-    for parameter, part in zip(held, flat.split([parameter.numel() for parameter in held]), strict=True):
-        parameter.grad = part.view_as(parameter)
+class GradientBuffer:
+    """One buffer for the gradients of `parameters`, made once, as data parallelism has its buckets."""
+
+    def __init__(self, parameters: Sequence[Any], torch: Any) -> None:
+        self.torch, self.parameters = torch, parameters
+        self.flat: Any = None
+
+    def reduce(self, dist: Any) -> None:
+        """Sums all gradients over the ranks in the buffer, of which they are views from then on."""
+        held = [parameter for parameter in self.parameters if parameter.grad is not None]
+        sizes = [parameter.numel() for parameter in held]
+        if self.flat is None:
+            self.flat = held[0].grad.new_empty(sum(sizes))
+        views = [part.view_as(parameter) for parameter, part in zip(held, self.flat.split(sizes), strict=True)]
+        self.torch._foreach_copy_(views, [parameter.grad for parameter in held])
+        dist.all_reduce(self.flat)
+        for parameter, view in zip(held, views, strict=True):
+            parameter.grad = view
 
 
 if __name__ == "__main__":

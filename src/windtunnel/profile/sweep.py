@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,8 +18,11 @@ from windtunnel.profile.kernels.case import Run
 from windtunnel.profile.kernels.launch import graph_of
 from windtunnel.profile.power import Meter
 from windtunnel.profile.session import Report, Session
-from windtunnel.profile.timing import Protocol, measure
+from windtunnel.profile.timing import KernelTiming, Protocol, measure, measure_in_turn
 from windtunnel.records import MODES
+
+TURN = 2.0
+"""Last levels of cache that kernels in turn move together, where it is not known what a step touches."""
 
 MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
 """Added to the rank of a case in another mode. Compiling takes seconds, a measurement a twentieth of a second."""
@@ -83,70 +87,127 @@ def sweep(
     protocol: Protocol | None = None,
     report: Report = lambda share: False,
     source: str = "",
+    between: float = 0.0,
 ) -> SweepOutcome:
     """Measures `cases` in their order into `session`; ends when all are done, after `budget` seconds, or if `report` requests it.
 
-    A shape that does not fit is a row with status oom. Raises EngineError if the device fails; measured rows are kept.
+    On a processor as many in turn as move `between` B together, what a step touches; 0: twice what its last level holds. A shape
+    that does not fit is a row with status oom. Raises EngineError if the device fails; measured rows are kept.
     """
     began = time.monotonic()
     outcome = SweepOutcome()
     waiting = [case for case in cases if not session.has_row(case.key)]
     outcome.resumed = len(cases) - len(waiting)
+    left = list(waiting)
+    sweeper = _Sweeper(device, session, outcome, meter, protocol or Protocol(), source)
+
+    def is_over() -> bool:
+        spent = time.monotonic() - began
+        share = max(1.0 - len(left) / len(waiting), spent / budget if budget else 0.0)
+        outcome.stopped = outcome.stopped or report(min(1.0, share))
+        return outcome.stopped or (budget is not None and spent >= budget)
+
     with session:
-        for number, case in enumerate(waiting):
-            spent = time.monotonic() - began
-            share = max(number / len(waiting), spent / budget if budget else 0.0)
-            outcome.stopped = report(min(1.0, share))
-            if outcome.stopped or (budget is not None and spent >= budget):
-                outcome.left = len(waiting) - number
+        while left:
+            if outcome.stopped or is_over():
+                outcome.left = len(left)
                 break
-            _one(case, device, session, outcome, meter, protocol, source)
+            if device.cuda or left[0].mode != "eager":
+                sweeper.measure_alone(left.pop(0))
+            else:
+                ends = math.inf if budget is None else began + budget
+                sweeper.measure_in_turn(left, between or TURN * device.l2, ends, is_over)
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
-def _one(
-    case: KernelCase,
-    device: Device,
-    session: Session,
-    outcome: SweepOutcome,
-    meter: Meter | None,
-    protocol: Protocol | None,
-    source: str,
-) -> None:
-    row: dict[str, Any] = {**case.fields(), "source": source or f"windtunnel profile sweep on {device.name}"}
-    if not fits(case, device):
-        _skip(outcome, "more than this host's free memory")
-        return
-    try:
-        timing = time_case(case, device, meter, protocol)
-    except Unavailable as error:
-        _skip(outcome, str(error))
-        return
-    except Exception as error:
-        if device.out_of_memory(error):
-            session.add({**row, "seconds": None, "status": "oom", "note": "does not fit"})
-            outcome.oom += 1
-            return
-        if device.cuda and _is_broken(device):
-            session.save()
-            what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
-            raise EngineError(f"{device.name} failed on {what}: {error}") from error
-        message = (str(error) or type(error).__name__).splitlines()[0][:160]
-        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {message}")
-        return
-    finally:
-        device.forget()
-    compared = compare_modes(case, device)
-    words = [compared.differs, case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
-    checked = {"checked_against": compared.what or None, "max_error": compared.error}
-    status = "open" if compared.differs else "ok"
-    note = "; ".join(word for word in words if word) or None
-    refused = session.add({**row, **timing.fields(), **checked, "status": status, "note": note})
-    if refused:
-        _skip(outcome, refused)
-    else:
-        outcome.measured += 1
+@dataclass
+class _Sweeper:
+    """What a sweep measures with, and where its rows and counts go."""
+
+    device: Device
+    session: Session
+    outcome: SweepOutcome
+    meter: Meter | None
+    protocol: Protocol
+    source: str
+
+    def measure_alone(self, case: KernelCase) -> None:
+        """A row of a case whose repetitions follow each other, each after a flush of the cache."""
+        timing = self._try_to(case, lambda: time_case(case, self.device, self.meter, self.protocol))
+        if timing is not None:
+            self._keep(case, timing, compare_modes(case, self.device))
+
+    def measure_in_turn(self, left: list[KernelCase], between: float, ends: float, is_over: Callable[[], bool]) -> None:
+        """Rows of the first cases of `left`, which are taken off it: as many as move `between` B, all of them where the others
+        move less, but no more than half of the time until `ends` lasts for, and none once it `is_over`."""
+        ready: list[tuple[KernelCase, Run]] = []
+        moved, lasts, allowed = 0.0, 0.0, 0.5 * (ends - time.monotonic())
+        behind = sum(case.bytes or 0.0 for case in left if case.mode == "eager")
+        while left and left[0].mode == "eager" and lasts < allowed and (moved < between or behind < between):
+            if ready and is_over():
+                break
+            case = left.pop(0)
+            behind -= case.bytes or 0.0
+            if (tried := self._try_to(case, partial(_run_once, case, self.device))) is not None:
+                ready.append((case, tried[0]))
+                moved += case.bytes or 0.0
+                lasts += self.protocol.on(self.device).lasts(tried[1], 0.0)
+        turns = [(run, partial(case.holding, self.device.torch)) for case, run in ready]
+        for (case, _), timing in zip(ready, measure_in_turn(turns, self.device, self.protocol, ends), strict=True):
+            if timing is None:
+                left.append(case)
+            else:
+                self._keep(case, timing, Agreement(), moved - (case.bytes or 0.0))
+
+    def _try_to(self, case: KernelCase, attempt: Callable[[], Any]) -> Any:
+        """What `attempt` returns; None, with the reason counted, if the case cannot run here. EngineError if the device fails."""
+        device, outcome = self.device, self.outcome
+        if not fits(case, device):
+            _skip(outcome, "more than this host's free memory")
+            return None
+        try:
+            return attempt()
+        except Unavailable as error:
+            _skip(outcome, str(error))
+            return None
+        except Exception as error:
+            if device.out_of_memory(error):
+                self.session.add({**self._row(case), "seconds": None, "status": "oom", "note": "does not fit"})
+                outcome.oom += 1
+                return None
+            if device.cuda and _is_broken(device):
+                self.session.save()
+                what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
+                raise EngineError(f"{device.name} failed on {what}: {error}") from error
+            message = (str(error) or type(error).__name__).splitlines()[0][:160]
+            _skip(outcome, f"{case.op} {case.name}, {case.mode}: {message}")
+            return None
+        finally:
+            device.forget()
+
+    def _row(self, case: KernelCase) -> dict[str, Any]:
+        return {**case.fields(), "source": self.source or f"windtunnel profile sweep on {self.device.name}"}
+
+    def _keep(self, case: KernelCase, timing: KernelTiming, compared: Agreement, between: float | None = None) -> None:
+        words = [compared.differs, case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
+        checked = {"checked_against": compared.what or None, "max_error": compared.error, "between_bytes": between}
+        status = "open" if compared.differs else "ok"
+        note = "; ".join(word for word in words if word) or None
+        refused = self.session.add({**self._row(case), **timing.fields(), **checked, "status": status, "note": note})
+        if refused:
+            _skip(self.outcome, refused)
+        else:
+            self.outcome.measured += 1
+
+
+def _run_once(case: KernelCase, device: Device) -> tuple[Run, float]:
+    """The run of a case, and the seconds that it took once. Raises Unavailable, or what its run raises."""
+    with case.holding(device.torch):
+        run = make_run(case, device)
+        clock = time.perf_counter()
+        run()
+        return run, time.perf_counter() - clock
 
 
 def time_case(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:

@@ -10,6 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,6 +131,47 @@ def measure(
     # An execution with a host wait (a pageable copy) has also waited for the lead.
     enqueued = min(statistics.median(hosts), host) if device.cuda else None
     return timing_of(times, enqueued, loops, device.peak(), reading)
+
+
+def measure_in_turn(
+    runs: Sequence[tuple[Callable[[], object], Callable[[], AbstractContextManager[object]]]],
+    device: Device,
+    protocol: Protocol,
+    ends: float = math.inf,
+) -> list[KernelTiming | None]:
+    """Times of several runs, each in its context, one repetition of each after the other, as a step has them: what a run reads is
+    as cold as the others have left it, but for what the kernel before it has just written (`touch` of a run that has it).
+
+    On a processor, whose last level holds hundreds of MB: a kernel that is repeated in a row finds its operands, pages and code
+    there. None for a run of which `ends`, on the monotonic clock, leaves fewer than `least` repetitions.
+    """
+    how = protocol.on(device)
+    times: list[list[float]] = [[] for _ in runs]
+    for number in range(1 + how.repeats):  # the first only warms up
+        for (run, holding), taken in zip(runs, times, strict=True):
+            if number and time.monotonic() > ends or taken and len(taken) >= how.fit_executions(how.repeats, taken[0]):
+                continue
+            seconds = seconds_of_turn(run, holding, device, device.mark)
+            taken += [seconds] if number else []
+    enough = min(how.least, how.repeats)
+    return [timing_of(taken, None, 1, None, PowerReading()) if len(taken) >= enough else None for taken in times]
+
+
+def seconds_of_turn(
+    run: Callable[[], object], holding: Callable[[], AbstractContextManager[object]], device: Device, mark: Callable[[], Any]
+) -> float:
+    """Seconds between two marks of one repetition, which finds what the kernel before it would have written."""
+    with holding():
+        getattr(run, "touch", _nothing)()
+        begin = mark()
+        run()
+        end = mark()
+    device.synchronize()
+    return device.seconds_between(begin, end)
+
+
+def _nothing() -> None:
+    """What is touched before a run that names no warm operands."""
 
 
 def timing_of(

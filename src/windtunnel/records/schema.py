@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from windtunnel.base.errors import SpecError
 
-VERSION = 2
+VERSION = 3
 """Schema version, written into every file; a reader refuses a later one."""
 
-SINCE = {"checked_against": 2, "max_error": 2}
+SINCE = {"checked_against": 2, "max_error": 2, "between_bytes": 3}
 """Columns that files of earlier versions lack: there they are null."""
 
 LEVELS = ("kernel", "submodule", "layer", "step")
@@ -113,6 +113,7 @@ COLUMNS = (
         "what it was compared with: eager, windtunnel (outputs), timed; null = nothing",
     ),
     Column("max_error", "number", True, "largest difference from that, as a share of its largest number (of its time)"),
+    Column("between_bytes", "number", True, "B that other kernels move between two repetitions; null = none: a flushed cache"),
     Column("status", "text", False, "one of STATUSES"),
     Column("note", "text", True, "why a row is open, or what is special"),
     Column("source", "text", False, "where the number comes from: this tool's run, or file, commit and licence"),

@@ -16,6 +16,24 @@ Run = Callable[[], object]
 """Enqueues one execution on the current stream."""
 
 
+@dataclass(frozen=True)
+class WarmRun:
+    """A run of which a step has just written `warm`: a kernel's input, the gradient of a backward pass. What else it reads, weights
+    and what was kept for the backward pass, is as cold as the step left it."""
+
+    run: Run
+    warm: tuple[Any, ...]
+
+    def __call__(self) -> object:
+        return self.run()
+
+    def touch(self) -> None:
+        """Writes the warm operands again, with the same numbers."""
+        for tensor in self.warm:
+            if tensor.is_floating_point():
+                tensor.data.mul_(1.0)
+
+
 class Unavailable(Exception):
     """This device or this PyTorch has no such kernel; the text names it."""
 
@@ -52,6 +70,8 @@ class Bench:
 
     def forward(self, function: Callable[..., Any], *inputs: Any) -> Run:
         """A run of `function` that saves nothing for a backward pass."""
+        if not self.device.cuda:
+            return self.training(function, *inputs)
         wrapped = self.wrap(function)
         torch = self.torch
 
@@ -66,7 +86,7 @@ class Bench:
         its own, whose pages are new."""
         wrapped = self.wrap(function)
         inputs = tuple(value.requires_grad_() if value.is_floating_point() else value for value in inputs)
-        return lambda: wrapped(*inputs)
+        return WarmRun(lambda: wrapped(*inputs), inputs)
 
     def backward(self, function: Callable[..., Any], *inputs: Any, weights: tuple[Any, ...] = ()) -> Run:
         """A run of only the backward pass of `function`, whose forward pass has run once; gradients of every floating input, and of
@@ -79,7 +99,7 @@ class Bench:
         if weights:
             gradients = torch.autograd.grad(outs, weights, upstream, retain_graph=True, allow_unused=True)
             leaves += [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-        return lambda: torch.autograd.grad(outs, leaves, upstream, retain_graph=True)
+        return WarmRun(lambda: torch.autograd.grad(outs, leaves, upstream, retain_graph=True), tuple(upstream))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run, Unavailable
+from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run, Unavailable, WarmRun
 from windtunnel.profile.kernels.scope import Scope, Shard, shards
 
 GRID = (8192, 4096, 16384, 2048, 1024, 5120, 6144, 7168, 3072, 12288)
@@ -154,7 +154,7 @@ def _plain_run(bench: Bench, phase: str, batch: int, m: int, n: int, k: int, dty
     b = bench.randn(*lead, n, k, dtype=dtype).transpose(-1, -2) if phase == "forward" else bench.randn(*lead, k, n, dtype=dtype)
     out = bench.torch.empty((*lead, m, n), dtype=a.dtype, device=a.device)
     torch = bench.torch
-    return lambda: torch.matmul(a, b, out=out)
+    return WarmRun(lambda: torch.matmul(a, b, out=out), (a,))
 
 
 def _accumulating(bench: Bench, m: int, n: int, k: int, dtype: str) -> Run:
