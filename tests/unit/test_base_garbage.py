@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from windtunnel.base.garbage import keep_cycles
+from windtunnel.predict.answer.trace import keep_cycles
 
 
 @pytest.mark.parametrize("before", [True, False])

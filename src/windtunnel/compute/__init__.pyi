@@ -1,11 +1,11 @@
 from .curves import PROVENANCES as PROVENANCES
 from .curves import Provenance as Provenance
-from .describe import describe as describe
 from .estimate import Estimate as Estimate
 from .estimate import estimate as estimate
 from .measured import Measured as Measured
 from .modules import Modules as Modules
 from .modules import in_modules as in_modules
 from .profile import Profile as Profile
+from .row_names import describe as describe
 from .training import Factors as Factors
 from .training import TrainingFactor as TrainingFactor

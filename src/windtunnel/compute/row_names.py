@@ -1,8 +1,10 @@
-"""What the rows of measured kernels call operations and phases, as the estimator knows them."""
+"""What the rows of measured kernels call operations and phases, as the estimator knows them; and how reports describe a row of an
+operator table."""
 
 from __future__ import annotations
 
-from windtunnel.workload.ops import Kind, Phase
+from windtunnel.base.units import show_size
+from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
 
 KINDS = {
     "gemm": Kind.GEMM,
@@ -26,3 +28,21 @@ PHASES = {
     "wgrad": Phase.WGRAD,
     "optimizer": Phase.OPTIMIZER,
 }
+
+
+def describe(ops: OpTable, row: int) -> str:
+    """Shape of row `row`: `4096x12288x4096 bf16` (m, n, k), `64 heads 2048x2048 hd128 bf16`, `16 MiB` or rows x columns."""
+    kind = Kind(int(ops.kind[row]))
+    batch, m, n, k = (int(x[row]) for x in (ops.batch, ops.m, ops.n, ops.k))
+    dtype = DTYPES[int(ops.dtype[row])]
+    times = f" x{int(ops.launches[row])}" if int(ops.launches[row]) > 1 else ""
+    if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        return (f"{batch} of " if batch > 1 else "") + f"{m}x{n}x{k} {dtype}{times}"
+    if kind in (Kind.ATTENTION, Kind.ATTENTION_BACKWARD):
+        return f"{batch} heads {m}x{n} hd{k} {dtype}{times}"
+    if kind is Kind.SCAN:
+        return f"{batch} heads {m} tokens, {n}x{k} states {dtype}{times}"
+    size = show_size(float(ops.bytes[row]))
+    if kind is Kind.OPTIMIZER:
+        return f"{n} parameters, {size}{times}"
+    return f"{m}x{n} {dtype}, {size}{times}" if m and n else f"{size}{times}"

@@ -1,4 +1,7 @@
-"""Constants of an engine's kernels on one GPU, each class fitted on the shapes that are not held out."""
+"""Constants of an engine's kernels on one GPU, each class fitted on the shapes that are not held out.
+
+What the curves of `compute.engines` give for measured rows.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,16 @@ from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.columns import (
     EngineRows,
     cache_rows,
+    caches_of,
     expert_rows,
     join_experts,
     linear_rows,
     pointwise_rows,
     prefill_rows,
+    prompts_of,
     quantising_rows,
+    routed_of,
 )
-from windtunnel.calibrate.engines.predict import predict_decode, predict_experts, predict_linear, predict_prefill
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.compute.curves import ErrorStatistics, GemmCurve
 from windtunnel.compute.device import Device
@@ -34,7 +39,37 @@ from windtunnel.compute.engines.curves import (
     PointwiseCurve,
     PrefillCurve,
 )
-from windtunnel.compute.engines.seconds import pointwise_seconds, quantise_seconds
+from windtunnel.compute.engines.seconds import (
+    decode_seconds,
+    experts_seconds,
+    pointwise_seconds,
+    prefill_seconds,
+    product_seconds,
+    quantise_seconds,
+)
+
+
+def predict_linear(dev: Device, form: str, curve: LinearCurve, rows: EngineRows) -> Floats:
+    """[rows] seconds of linear layers: quantising and product."""
+    m, n, k = (rows.what[name] for name in "mnk")
+    product = product_seconds(curve, dev, form, m, n, k)
+    return np.asarray(product + quantise_seconds(curve, dev, form, m, k), np.float64)
+
+
+def predict_decode(dev: Device, form: str, curve: DecodeCurve, rows: EngineRows) -> Floats:
+    """[rows] seconds of attention over caches that are replayed, so that small ones stay in the L2."""
+    return decode_seconds(curve, dev, FORMATS[form].width, caches_of(rows), cold=False)
+
+
+def predict_prefill(dev: Device, form: str, curve: PrefillCurve, rows: EngineRows) -> Floats:
+    """[rows] seconds of attention over prompts."""
+    return prefill_seconds(curve, dev, form, prompts_of(rows))
+
+
+def predict_experts(dev: Device, form: str, curve: ExpertsCurve, rows: EngineRows) -> Floats:
+    """[rows] seconds of fused experts."""
+    return experts_seconds(curve, dev, form, routed_of(rows))
+
 
 LEAST = 200
 """Rows that a class needs."""

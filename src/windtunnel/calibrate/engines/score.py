@@ -9,8 +9,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.engines.columns import EngineRows, cache_rows, expert_rows, linear_rows, prefill_rows
-from windtunnel.calibrate.engines.fit import LEAST, host_bound
-from windtunnel.calibrate.engines.predict import predict_decode, predict_experts, predict_linear, predict_prefill
+from windtunnel.calibrate.engines.fit import LEAST, host_bound, predict_decode, predict_experts, predict_linear, predict_prefill
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import EngineCurves
 from windtunnel.records import Dataset

@@ -17,8 +17,8 @@ import numpy as np
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.meters import PowerSource
-from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
-from windtunnel.formats.machines.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.nccl.debug_log import WORD as DEBUG_WORD
+from windtunnel.formats.machines.nccl.debug_log import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import WordLines, add_facts
 from windtunnel.records.run import Run, Steps

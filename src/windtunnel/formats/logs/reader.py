@@ -18,8 +18,8 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS
 from windtunnel.formats.logs.step_log import StepLines, StepLog, parse_numbers, summarise
-from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
-from windtunnel.formats.machines.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.nccl.debug_log import WORD as DEBUG_WORD
+from windtunnel.formats.machines.nccl.debug_log import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import WordLines
 from windtunnel.formats.text.tool_marks import describe_log

@@ -5,13 +5,17 @@ debug_annotation, interned_data). The few messages that a timeline needs are wri
 several times more per slice, and a protoc at build time.
 
 Spans as tracks of a timeline: integer nanoseconds, a lane for spans that do not overlap, arrows along the pipeline.
+
+Python's search for reference cycles, which looks at every object again and again while many are made.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,23 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.garbage import keep_cycles
 from windtunnel.predict.category import Task
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.spec import Job
+
+
+@contextmanager
+def keep_cycles() -> Iterator[None]:
+    """Inside, no cycles are looked for: for work that makes many objects and no cycles among them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
 
 _SEQUENCE = b"\x50\x01"  # TracePacket.trusted_packet_sequence_id = 1
 _CLEARED = b"\x68\x01"  # sequence_flags: incremental state starts here

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.program.templates import Templates
 from windtunnel.predict.ranks.folding import Pace, Replicas
-from windtunnel.predict.ranks.streams import Chance, stream
+from windtunnel.predict.ranks.places import Chance, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Documents, Jitter, Unequal
 from windtunnel.workload import Axis, Kind

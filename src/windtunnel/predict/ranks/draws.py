@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
-from windtunnel.predict.ranks.places import places_of, ranks_named
-from windtunnel.predict.ranks.streams import Chance, stream
+from windtunnel.predict.ranks.places import Chance, places_of, ranks_named, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
 

@@ -1,18 +1,40 @@
-"""Every rank of a job: where it sits, and how it differs from the others."""
+"""Every rank of a job: where it sits, and how it differs from the others.
+
+Random number streams of a job's seed: one per random decision, so that they are independent of each other.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.network.groups.shape import members
-from windtunnel.predict.ranks.streams import Chance, stream, stream_of_entry
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where
 from windtunnel.workload import Axis
+
+
+class Chance(IntEnum):
+    """Random decisions. The numbers are part of the seeds: a new entry takes a new number."""
+
+    SPEEDS = 1  # of single GPUs
+    EVENTS = 2  # pauses of hosts, slow links
+    JITTER = 3  # of one stage's kernels, and the load of experts
+    DOCUMENTS = 4  # in the sequences of micro batches, which all stages see
+
+
+def stream(seed: int, chance: Chance, *numbers: int) -> np.random.Generator:
+    """The stream of one decision; `numbers`: indices within it, such as draw and stage."""
+    return np.random.default_rng([seed, chance, *numbers])
+
+
+def stream_of_entry(seed: int, field: str, at: int) -> np.random.Generator:
+    """The stream of entry number `at` of a list of `unequal`."""
+    return np.random.default_rng([seed, *f"unequal.{field}.{at}".encode()])
 
 
 @dataclass(frozen=True)

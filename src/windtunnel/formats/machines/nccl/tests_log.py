@@ -23,7 +23,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_bytes, table_beside, words_by_meaning
 from windtunnel.base.units import show_size
 from windtunnel.formats.head import Head
-from windtunnel.formats.machines.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.nccl.debug_log import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.lines import LogLines, add_facts
 from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
