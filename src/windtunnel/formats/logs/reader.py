@@ -89,7 +89,7 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLine
     takers = [(reader, framework.WORDS) for (_, reader), framework in zip(readers, FRAMEWORKS, strict=True)]
     debug = DebugLines()
     words = {word for framework in FRAMEWORKS for word in framework.WORDS}
-    lines = WordLines(path, [*sorted(words), DEBUG_WORD], context.progress)
+    lines = WordLines(path, [*sorted(words), DEBUG_WORD], context.progress, broken)
     odd = _OddLines()
     for text in lines:
         waits = False
@@ -107,7 +107,6 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, StepLine
         odd.line(text, readers)
     for _, reader in readers:
         reader.close()
-    broken.extend(lines.broken)
     broken.extend(f"{path}: {reader.log.broken} lines of {name} that break off" for name, reader in readers if reader.log.broken)
     name, best = max(
         readers, key=lambda pair: (sum(line.seconds == line.seconds for line in pair[1].log.lines), len(pair[1].log.lines))

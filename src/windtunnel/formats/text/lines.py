@@ -37,12 +37,14 @@ _ENDS = re.compile(r"\r?\n|\r")
 
 
 class LogLines:
-    """The lines of one file. `count` and `broken` are complete once the iteration has ended."""
+    """The lines of one file. `count` is complete, and `broken` has what could not be read, once the iteration has ended."""
 
-    def __init__(self, path: Path, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(
+        self, path: Path, progress: Callable[[str, int, int], None] | None = None, broken: list[str] | None = None
+    ) -> None:
         self.path = path
         self.count = 0
-        self.broken: list[str] = []
+        self.broken: list[str] = [] if broken is None else broken
         self._progress = progress
         self._bad_bytes = 0
 
@@ -108,10 +110,7 @@ def facts_of_logs(
     facts: dict[str, Any] = {}
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
-        own = read(lines)
-        broken.extend(lines.broken)
-        add_facts(facts, path, own)
+        add_facts(facts, path, read(LogLines(path, context.progress, broken)))
     return facts, broken
 
 
@@ -196,8 +195,14 @@ class WordLines(LogLines):
     `count` counts all lines; it and `broken` are complete once the iteration has ended, as with `LogLines`.
     """
 
-    def __init__(self, path: Path, words: Sequence[str], progress: Callable[[str, int, int], None] | None = None) -> None:
-        super().__init__(path, progress)
+    def __init__(
+        self,
+        path: Path,
+        words: Sequence[str],
+        progress: Callable[[str, int, int], None] | None = None,
+        broken: list[str] | None = None,
+    ) -> None:
+        super().__init__(path, progress, broken)
         self.following = False
         self._words = tuple(word.encode() for word in words)
 

@@ -39,9 +39,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     built: list[str] = []
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
         device = "0"
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             if (found := _DEVICE.search(text)) is not None:
                 device = found[1]
             elif (counts := _COUNTS.search(text)) is not None:
@@ -61,7 +60,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
                 peaks = facts.setdefault("seen", {"allocated": 0, "reserved": 0})
                 for name, value in (("allocated", seen[2]), ("reserved", seen[4])):
                     peaks[name] = max(peaks[name], round(float(value) * 2**30))
-        broken.extend(lines.broken)
     built += [_device_line(name, about) for name, about in facts.get("devices", {}).items() if "allocated" in about]
     built += [
         f"{said}: {show_size(need['gpu'])} a GPU, {show_size(need['cpu'])} a node's host"

@@ -48,9 +48,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     processes = dropped = 0
     for path in files:
-        lines = LogLines(path, context.progress)
         inside = False
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             if match := _THREAD.fullmatch(text):
                 inside = len(threads) < _MOST
                 dropped += not inside
@@ -61,7 +60,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             elif _PROCESS.fullmatch(text):
                 processes += 1
                 inside = False
-        broken.extend(lines.broken)
     if not threads:
         raise FileError(str(files[0]), "no thread", "what `py-spy dump --pid PID` prints")
     if dropped:

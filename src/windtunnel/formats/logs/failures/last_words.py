@@ -107,13 +107,12 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     ended, traced, slow, other, raised = _Launcher(), _Traced(), _Slow(), _Other(), Tracebacks()
     broken: list[str] = []
     for path in files:
-        lines = WordLines(path, tuple(dict.fromkeys((*_WORDS, *(word.literal for word in _words())))), context.progress)
+        lines = WordLines(path, tuple(dict.fromkeys((*_WORDS, *(word.literal for word in _words())))), context.progress, broken)
         for text in lines:
             for part in (ended, traced, slow):
                 part.line(text)
             raised.line(text, other.line(text))
             lines.following = slow.listens or raised.listens
-        broken.extend(lines.broken)
     texts = [*ended.texts, *traced.texts, *other.texts, *raised.texts, *slow.texts]
     culprits = {**slow.culprits, **raised.culprits, **other.culprits, **traced.culprits, **ended.culprits}
     if not texts:

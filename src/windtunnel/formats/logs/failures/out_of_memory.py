@@ -47,9 +47,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     found: list[dict[str, Any]] = []
     broken: list[str] = []
     for path in files:
-        lines = WordLines(path, (WORD,), context.progress)
+        lines = WordLines(path, (WORD,), context.progress, broken)
         found += [said for text in lines if (said := parse_line(text)) is not None]
-        broken.extend(lines.broken)
     if not found:
         raise FileError(
             str(files[0]),

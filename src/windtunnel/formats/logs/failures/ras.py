@@ -65,10 +65,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         if head_of(path).text.lstrip()[:1] == "{":
             _take_table(path, found, facts)
             continue
-        lines = LogLines(path, context.progress)
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             _take_line(text, found, facts)
-        broken.extend(lines.broken)
     if not found and not facts:
         raise FileError(str(files[0]), "no communicator of NCCL's RAS", "what `ncclras` prints")
     texts = [line for one in found for line in _verdict(one)]

@@ -98,10 +98,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     said = WatchdogLines()
     broken: list[str] = []
     for path in files:
-        lines = WordLines(path, WORDS, context.progress)
-        for text in lines:
+        for text in WordLines(path, WORDS, context.progress, broken):
             said.take(text)
-        broken.extend(lines.broken)
     said.settle()
     if not said.ranks:
         raise FileError(

@@ -37,9 +37,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     bad = 0
     for path in files:
-        lines = LogLines(path, context.progress)
         at: dict[str, int] = {}
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             if not at.keys() >= _NEEDED:
                 at = _columns(text)
                 continue
@@ -53,7 +52,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             nodes[model or "no model"] += 1
             gpus[model or "no model"] += int(float(count))
             sizes[int(float(count))] += 1
-        broken.extend(lines.broken)
     if not nodes:
         raise FileError(
             str(files[0]), "the header of a list of nodes, without a node", "the list, with the header as its first line"

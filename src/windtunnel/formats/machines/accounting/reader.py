@@ -63,11 +63,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             broken.append(f"{path}: no table of jobs")
             continue
         kind = kind or layout.kind
-        lines = LogLines(path, context.progress)
-        for number, text in enumerate(lines):
+        for number, text in enumerate(LogLines(path, context.progress, broken)):
             if number >= layout.header and text.strip() and not text.startswith("#"):
                 _take(layout.split(text), layout, jobs)
-        broken.extend(lines.broken)
     count = sum(jobs.outcomes.values())
     if not count:
         raise FileError(str(files[0]), "the header of a table of jobs, without a job", _WANTED)

@@ -34,8 +34,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     blank = bad = taken = 0
     for path in files:
-        lines = LogLines(path, context.progress)
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             if not text.startswith("DCGM_"):
                 continue
             match = _SAMPLE.fullmatch(text.strip())
@@ -51,7 +50,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
                 blank += 1
             else:
                 fields[match[1]].append(value)
-        broken.extend(lines.broken)
     if not taken:
         raise FileError(str(files[0]), "no sample of DCGM", "what dcgm-exporter answers at /metrics")
     if bad:

@@ -62,8 +62,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     count = 0
     for path in files:
-        lines = LogLines(path, context.progress)
-        listed = list(lines)
+        listed = list(LogLines(path, context.progress, broken))
         name = _kind_of("\n".join(listed)) or next(iter(_kinds()))
         kind = _kinds()[name]
         facts.setdefault("tool", kind["tool"])
@@ -78,7 +77,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         if used := [match for text in listed if (match := _USED.search(text))]:
             facts["memory_used_bytes"] = [int(match[1]) * 2**20 for match in used]
             facts["memory_bytes"] = [int(match[2]) * 2**20 for match in used]
-        broken.extend(lines.broken)
     if not count:
         raise FileError(
             str(files[0]), "no value of a part of a node", "what nvidia-smi -q, dcgmi diag, ibstat or ethtool -S print, whole"

@@ -45,9 +45,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     links = FabricLinks()
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
-        _take(lines, links)
-        broken.extend(lines.broken)
+        _take(LogLines(path, context.progress, broken), links)
     if not links.names:
         raise FileError(str(files[0]), "no node of a fabric", "what `ibnetdiscover` prints")
     facts = fabric_facts(links)

@@ -29,9 +29,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     wrong: list[str] = []
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
-        own = _switch(lines, path.name, wrong)
-        broken.extend(lines.broken)
+        own = _switch(LogLines(path, context.progress, broken), path.name, wrong)
         if not own:
             broken.append(f"{path}: no switch")
             continue

@@ -37,9 +37,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     bad = 0
     for path in files:
-        lines = LogLines(path, context.progress)
         here: dict[str, int] = {}
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             if match := _PORT.fullmatch(text):
                 name = f"lid {match[1]} port {match[2]}"
                 here = ports.setdefault(name, {}) if name in ports or len(ports) < _MOST else {}
@@ -48,7 +47,6 @@ def read(files: Sequence[Path], context: Context) -> Reading:
                     bad += not match[2].lower().startswith("0x")
                 elif not match[1].startswith(_NOT_COUNTED):
                     here[match[1]] = here.get(match[1], 0) + int(match[2])
-        broken.extend(lines.broken)
     if not any(ports.values()):
         raise FileError(str(files[0]), "no counter of a port", "what `perfquery -x` prints")
     if bad:

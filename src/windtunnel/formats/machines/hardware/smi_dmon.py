@@ -65,11 +65,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     gpus: set[str] = set()
     broken: list[str] = []
     for path in files:
-        lines, table = LogLines(path, context.progress), _Table()
-        for text in lines:
+        table = _Table()
+        for text in LogLines(path, context.progress, broken):
             _line(text.strip(), table, meters, gpus, f"{path.name} " if len(files) > 1 else "")
         units |= table.units
-        broken.extend(lines.broken)
     if not gpus:
         raise FileError(str(files[0]), "no reading of a GPU", "what `nvidia-smi dmon -o DT` prints, with its header")
     broken.extend(meters.broken)

@@ -34,9 +34,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     meters = Meters()
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
-        _take(lines, meters)
-        broken.extend(lines.broken)
+        _take(LogLines(path, context.progress, broken), meters)
     if not meters.power:
         raise FileError(
             str(files[0]), "no reading of power.draw", "`nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv`"

@@ -58,12 +58,11 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 
 def _file(path: Path, context: Context, broken: list[str]) -> dict[str, Any]:
-    lines = LogLines(path, context.progress)
     tests: dict[str, _Test] = {}
     settings: dict[str, str] = {}
     ends: dict[str, str] = {}
     title, columns = "test", list[tuple[str, str]]()
-    for text in lines:
+    for text in LogLines(path, context.progress, broken):
         line = text.strip()
         if match := _TITLE.search(line):
             title = " ".join(match[1].split())
@@ -76,7 +75,6 @@ def _file(path: Path, context: Context, broken: list[str]) -> dict[str, Any]:
         else:
             for name, value in _SETTING.findall(line):
                 settings.setdefault(name.lower().replace(" ", "_"), value)
-    broken.extend(lines.broken)
     bad = sum(test.bad for test in tests.values())
     broken.extend([f"{path}: {bad} rows that are no numbers of a size"] if bad else [])
     nodes = 1 if ends.get("local") == ends.get("remote") != "0000" and ends else 2

@@ -46,14 +46,12 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     for path in files:
         start = read_bytes(path, 64, "a result")[0].lstrip()[:1]
-        lines = LogLines(path, context.progress)
-        found = _json(path, broken) if start == b"{" else _text(lines, facts)
+        found = _json(path, broken) if start == b"{" else _text(LogLines(path, context.progress, broken), facts)
         for name, rate, operations in found:
             if rate > 0:
                 facts["rates"].setdefault(name, []).append(rate)
             if operations > 0:
                 facts["operations"].setdefault(name, []).append(operations)
-        broken.extend(lines.broken)
     if not facts["rates"] and not facts["operations"]:
         raise FileError(
             str(files[0]), "no rate of storage", "what fio (also --output-format=json), IOR, mdtest or dd print at their end"

@@ -138,10 +138,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     cluster = load_cluster(context.cluster) if context.cluster is not None else None
     for path in files:
-        lines, debug = WordLines(path, (WORD,), context.progress), DebugLines()
+        lines, debug = WordLines(path, (WORD,), context.progress, broken), DebugLines()
         for text in lines:
             debug.line(text)
-        broken.extend(lines.broken)
         if not debug.lines and not debug.warnings:
             broken.append(f"{path}: no line of NCCL")
             continue

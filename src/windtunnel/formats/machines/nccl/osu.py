@@ -60,11 +60,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 
 def _file(path: Path, context: Context, broken: list[str]) -> tuple[list[CallTable], dict[str, Any]]:
-    lines = LogLines(path, context.progress)
     titles: list[str] = []
     rows: list[tuple[int, list[str]]] = []
     pairs = 1
-    for text in lines:
+    for text in LogLines(path, context.progress, broken):
         line = text.strip()
         if match := _TITLE.search(line):
             titles.append(match[0])
@@ -72,7 +71,6 @@ def _file(path: Path, context: Context, broken: list[str]) -> tuple[list[CallTab
             pairs = int(match[1])
         elif titles and _ROW.fullmatch(line):
             rows.append((len(titles) - 1, line.split()))
-    broken.extend(lines.broken)
     tables = [
         table
         for number, title in enumerate(titles)

@@ -56,9 +56,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {"tables": {}}
     broken: list[str] = []
     for path in files:
-        lines = LogLines(path, context.progress)
-        found, ranks, library = _tables(lines)
-        broken.extend(lines.broken)
+        found, ranks, library = _tables(LogLines(path, context.progress, broken))
         for table in found:
             for comm in dict.fromkeys(one for one, _ in table.rows):
                 calls = tuple(call for one, call in table.rows if one == comm)

@@ -164,11 +164,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 def _log(
     path: Path, context: Context, broken: list[str], assumed: list[str], ignored: list[str]
 ) -> tuple[list[CallTable], dict[str, Any]]:
-    lines, log = LogLines(path, context.progress), TestsLog(str(path))
-    for text in lines:
+    log = TestsLog(str(path))
+    for text in LogLines(path, context.progress, broken):
         log.line(text)
     log.close()
-    broken.extend(lines.broken)
     if log.dropped:
         broken.append(f"{path}: {log.dropped} rows beyond the first {_MOST_ROWS}")
     tables = [table for one in log.tables if (table := _table(one, path, context, assumed, ignored)) is not None]

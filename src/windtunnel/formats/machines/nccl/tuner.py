@@ -85,10 +85,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 def _rows(path: Path, context: Context, broken: list[str]) -> Iterator[_Row]:
     """Rows by column name, in lower case; a file is of one of both kinds."""
-    lines = LogLines(path, context.progress)
     names: Sequence[str] = ()
     bad = taken = 0
-    for text in lines:
+    for text in LogLines(path, context.progress, broken):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
         cells = _header(text)
@@ -105,7 +104,6 @@ def _rows(path: Path, context: Context, broken: list[str]) -> Iterator[_Row]:
             continue
         taken += 1
         yield row
-    broken.extend(lines.broken)
     if bad:
         broken.append(f"{path}: {bad} rows that are no choice of an algorithm, or beyond the first {_MOST}")
 

@@ -39,15 +39,13 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     wrapped = 0
     for path in files:
-        lines = LogLines(path, context.progress)
-        for text in lines:
+        for text in LogLines(path, context.progress, broken):
             match = _DONE.search(text) if "finished" in text else None
             if match and len(done) < _MOST:
                 rank, exposed = int(match[1]), int(match[3] or 0)
                 wrapped += exposed >= _WRAPPED
                 done.append((rank, runs[rank], int(match[2]), exposed if exposed < _WRAPPED else 0))
                 runs[rank] += 1
-        broken.extend(lines.broken)
     if not done:
         raise FileError(str(files[0]), "a run of ASTRA-sim in which no rank finished", "its lines `sys[0] finished, … cycles`")
     ranks, steps, cycles, exposures = zip(*done, strict=True)
