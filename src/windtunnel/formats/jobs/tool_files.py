@@ -178,10 +178,15 @@ def _put(table: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _parse_value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
     if re.fullmatch(r"\[.*\]", text):
         return [part.strip(" '\"") for part in text[1:-1].split(",") if part.strip()]
+    return plain_value(text)
+
+
+def plain_value(text: str) -> Any:
+    """A number or a truth where a text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for parse in (int, float):
         try:
             return parse(text)

@@ -26,7 +26,7 @@ from windtunnel.formats.jobs.launched import Launched, launcher_of
 from windtunnel.formats.jobs.scripts.said import ENTRY, Said, is_skyrl, of_rl_trainer, said_of_flags, without_none
 from windtunnel.formats.jobs.scripts.script_call import named_file
 from windtunnel.formats.jobs.several import PARTS
-from windtunnel.formats.jobs.tool_files import table_of_command
+from windtunnel.formats.jobs.tool_files import plain_value, table_of_command
 from windtunnel.formats.jobs.trainer_keys import ABSENT, of_named_accelerate
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 from windtunnel.spec.loading.resolve import merge
@@ -156,7 +156,7 @@ def _field_pairs(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
             said = "true" if alone else value if equals else words[at + 1]
             section, dot, field = head.replace("-", "_").rpartition(".")
             off = alone and field.startswith("no_")
-            yield f"{section}{dot}{field.removeprefix('no_') if off else field}", False if off else _value(said)
+            yield f"{section}{dot}{field.removeprefix('no_') if off else field}", False if off else plain_value(said)
 
 
 def _table(words: list[str], environment: Mapping[str, str], folder: Path | None) -> Mapping[str, Any] | None:
@@ -199,7 +199,7 @@ def _of_rl(words: Sequence[str], folder: Path | None) -> Mapping[str, Any] | Non
     for word in words:
         path, equals, value = word.lstrip("+").partition("=")
         if equals and re.fullmatch(r"[A-Za-z_]\w*(?:\.\w+)*", path):
-            inner: Any = _value(value.strip("'\""))
+            inner: Any = plain_value(value.strip("'\""))
             for part in reversed(path.split(".")):
                 inner = {part: inner}
             opened = merge(opened, inner)
@@ -230,7 +230,9 @@ def _arguments(words: Sequence[str], folder: Path | None) -> dict[str, Any]:
     table |= _flags_of(words)
     if (opened := _open(table.get("config"), folder)) is not None:
         table = {**opened, **{name: value for name, value in table.items() if name != "config"}}
-    table |= {name: _value(text) for word in words if _YAML_OVERRIDE.fullmatch(word) for name, _, text in (word.partition("="),)}
+    table |= {
+        name: plain_value(text) for word in words if _YAML_OVERRIDE.fullmatch(word) for name, _, text in (word.partition("="),)
+    }
     return table
 
 
@@ -242,10 +244,10 @@ def _flags_of(words: Sequence[str]) -> dict[str, Any]:
         head, equals, value = word.partition("=")
         if _FLAG.fullmatch(head):
             name = head.lstrip("-").replace("-", "_")
-            table[name] = _value(value) if equals else True
+            table[name] = plain_value(value) if equals else True
         elif name:
             told = table[name]
-            table[name] = _value(word) if told is True else [*(told if isinstance(told, list) else [told]), _value(word)]
+            table[name] = plain_value(word) if told is True else [*(told if isinstance(told, list) else [told]), plain_value(word)]
     return table
 
 
@@ -270,18 +272,6 @@ def _open(name: object, folder: Path | None) -> dict[str, Any] | None:
         if (base / name).is_file():
             return dict(read_table(base / name))
     return None
-
-
-def _value(text: str) -> Any:
-    """A number or a truth where a text is one."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for parse in (int, float):
-        try:
-            return parse(text)
-        except ValueError:
-            continue
-    return text
 
 
 _ACTOR = "actor_rollout_ref.actor."
