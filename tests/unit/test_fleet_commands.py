@@ -22,7 +22,7 @@ from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
 from windtunnel.fleet.findings.steps import match_collectives, match_sends, waits_of_ranks
-from windtunnel.fleet.monitor import killed_ranks, stall_report
+from windtunnel.fleet.monitor import stall_report
 from windtunnel.fleet.recorded import CollectorClient
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
@@ -207,12 +207,6 @@ def test_an_empty_collector_says_so(tmp_path: Path, collecting: object, capsys: 
         assert main(["fleet", "show", str(tmp_path / "kept")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("nothing has come yet") == 2
-
-
-def test_ranks_that_were_killed_are_told(tmp_path: Path) -> None:
-    written(tmp_path, ends=False)
-    recorded = read_run(str(tmp_path))
-    assert killed_ranks(recorded) == ()
 
 
 def test_only_steps_that_ended_are_counted(tmp_path: Path) -> None:

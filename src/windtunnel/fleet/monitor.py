@@ -246,11 +246,6 @@ def has_ended(recorded: Recorded) -> bool:
     return bool(beats) and all(beat.ended is not None or beat.process == "gone" for beat in beats)
 
 
-def killed_ranks(recorded: Recorded) -> tuple[int, ...]:
-    """Ranks whose process is gone although it did not report its end."""
-    return tuple(rank for rank, beat in sorted(recorded.beats.items()) if beat.ended is None and beat.process == "gone")
-
-
 def last_steps(recorded: Recorded, count: int) -> Recorded:
     """The run restricted to its last `count` steps."""
     steps = np.unique(recorded.sections.step)

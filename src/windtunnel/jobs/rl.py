@@ -36,17 +36,6 @@ LARGEST_LOG = 1 << 28
 """Bytes of a log that is read."""
 
 
-def is_rl_file(source: str) -> bool:
-    """Whether `source` is a job file with `workload = "rl"`. Raises as `read_table`."""
-    path = Path(source)
-    try:
-        if without_gz(path).suffix.lower() not in SUFFIXES or not path.is_file():
-            return False
-    except (OSError, ValueError):
-        return False
-    return is_rl(read_table(path))
-
-
 def load_rl(
     source: str | Path | Mapping[str, Any],
     on: str | Path | None = None,

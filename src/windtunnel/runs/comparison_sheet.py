@@ -43,7 +43,6 @@ MOST_ROWS, MOST_CAUSES, HIDDEN = 200, 12, "hidden communication"
 ROWS_IN_TERMINAL, SUSPECTS_IN_TERMINAL = 8, 6
 CLASSES = (BLUE, "#5b4b8a", GREEN, "#1e6091", "#2a9d8f", "#6a994e", "#3d5a80", "#457b9d", "#7b6d8d", "#588157")
 """Colours of kernel classes, in the order of their seconds."""
-BLANK = Lines(("",), brief=True)
 RECORD = "Step times do not say where the time goes. To see it, record traces of two steps, and compare those:"
 
 

@@ -21,7 +21,6 @@ SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 RECEIVES = frozenset({"r", "rcs", "rrs", "rrcs", "rrc"})
 LOCAL = frozenset({"cpy", "re", "nop"})
 """Copy, reduce, and a step that only waits."""
-REDUCES = frozenset({"rrs", "rrc", "rrcs", "re"})
 MOST_STEPS = 5_000_000
 
 
