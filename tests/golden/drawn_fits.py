@@ -175,13 +175,48 @@ def _studied(*gpus: str) -> Any:
     return [rows, bests, digits(dict(errors(study.results, study.bests)), 3) if len(gpus) > 1 else 0]
 
 
+def _forward() -> Any:
+    """Recurrences, convolutions and products in 8 bits of tables that follow a law, and products under sustained power."""
+    import tempfile
+    from pathlib import Path
+
+    from windtunnel.calibrate.forward import fit as room
+    from windtunnel.calibrate.forward.sustained import ProductRows, _thin, predict_products
+    from windtunnel.compute.engines.seconds import engine_device
+
+    law = unit("test_fit_forward")
+    with tempfile.TemporaryDirectory() as folder:
+        made = law.fit_of_laws(Path(folder))
+    draw = np.random.default_rng(6)
+    m, n, k = (2.0 ** draw.integers(7, 15, 700) for _ in range(3))
+    rows = ProductRows(m, n, k, np.ones(700), draw.random(700) < 0.2)
+    seconds = predict_products(law.choose(law.H100).kernels.gemm, engine_device(law.H100), rows)
+    errors = draw.normal(0.02, 0.1, 60)
+    scans = [room.published_scans(kind) for kind in ("delta", "state_space")]
+    return [
+        digits(vars(made.gpus["h100-sxm-80gb"]), 3),
+        digits([list(line) for line in made.lines], 2),
+        digits([room._sigma(errors), room._median(errors), list(room._line("g", "w", "s", errors))], 6),
+        folded_list(seconds.tolist()),
+        digits([[vars(one) for one in both] for both in scans if both is not None], 6),
+        [len(_thin(rows).m), float(_thin(rows).m.sum())],
+        digits(room._backward_over_forward(), 5),
+    ]
+
+
 def fitted_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {
         f"achieved {on} {ranks}": partial(_achieved, on, ranks, nodes, seed)
         for on, ranks, nodes, seed in (("h100-ib", 16, 2, 1), ("a100-ib", 8, 1, 2))
     }
-    table |= {"host and factors": _host_and_factors, "columns": _columns, "deepep": _deepep, "transfer": _transfer}
+    table |= {
+        "host and factors": _host_and_factors,
+        "columns": _columns,
+        "deepep": _deepep,
+        "transfer": _transfer,
+        "forward": _forward,
+    }
     table |= {f"study of {len(gpus)} GPUs": partial(_studied, *gpus) for gpus in ((), ("a100-sxm-80gb", "h100-sxm-80gb"), WORLDS)}
     return table
 

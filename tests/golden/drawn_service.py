@@ -195,6 +195,76 @@ def _written() -> Any:
     ]
 
 
+def _guarded() -> Any:
+    """What passes a guard, and what each refusal says: drawn requests to services with tokens, a proxy, both or neither."""
+    import asyncio
+
+    from windtunnel.service.web import guard, tokens
+
+    draw, told = np.random.default_rng(9), list[Any]()
+
+    def pick(*values: Any) -> Any:
+        return values[int(draw.integers(len(values)))]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        told.append([scope["state"][guard.ASKER].name, len((await receive()).get("body", b""))])
+        headers = [
+            (b"x-windtunnel-key", b"abc"),
+            *pick([], [(b"Cache-Control", b"no-cache")], [(b"content-security-policy", b"x")]),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"12345"})
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = [tokens.add_token(str(Path(folder) / "t"), name, None, lambda: 1e9) for name in ("reader:read", "writer:write")]
+        read = tokens.Tokens((Path(folder) / "t").read_text(encoding="utf-8").splitlines(), clock=lambda: 1e9)
+    sessions = tokens.BrowserSessions(lambda: 1e9)
+    cookie = f"{tokens.COOKIE}={sessions.open(tokens.Asker('browser', 'write'))}".encode()
+    proxy, used, seen, notes = guard.proxy_sign_on("X-User", ["10.0.0.0/24"]), list[str](), list[Any](), list[Any]()
+    guards = [
+        guard.Guard(
+            app, known, hosts, lambda *note: notes.append(note[:4]), 600, 40, ("/page",), sessions, seen.append,
+            note_use=used.append, sign_on=sign_on,
+        )
+        for known, hosts, sign_on in (
+            (read, None, None), (None, ("here",), None), (read, ("here", "::1"), proxy), (None, None, proxy),
+        )
+    ]  # fmt: skip
+    for number in range(160):
+        headers = [
+            *pick([], [(b"host", b"here:8480")], [(b"host", b"[::1]:8480")], [(b"host", b"there")]),
+            *pick([], [], [(b"authorization", b"Bearer " + made[number % 2].encode())], [(b"cookie", cookie)]),
+            *pick([], [], [(b"origin", b"http://here")], [(b"origin", b"http://there")], [(b"sec-fetch-site", b"cross-site")]),
+            *pick([], [], [(b"x-user", b"me")], [(b"x-user", b"me"), (b"x-user", b"you")], [(b"accept", b"text/html")]),
+        ]
+        scope = {
+            "type": pick("http", "http", "http", "websocket"), "method": pick("GET", "POST", "DELETE"), "headers": headers,
+            "path": pick("/", "/ui/x", "/healthz", "/ui/_nicegui/a", "/ui/_nicegui_ws/b", "/page/1", "/api/v1/jobs/1/events"),
+            "query_string": pick(b"", b"", b"a=1", b"token=wt_1"), "client": pick(("10.0.0.5", 1), ("9.9.9.9", 1)),
+        }  # fmt: skip
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"x" * (100 if number % 9 == 0 else 5)}  # noqa: B023
+
+        async def send(message: Any) -> None:
+            sent.append([message.get("status"), sum(map(len, dict(message.get("headers", []))))])  # noqa: B023
+
+        asyncio.run(guards[number % 4](scope, receive, send))
+        one = seen[-1]
+        told.append(
+            [one.who, one.status, one.sent if one.status == 200 else 0, one.key, one.is_stream, len(notes), len(used), sent[:1]]
+        )
+    names = [guard.host_name(host) for host in (b"A.b:1", b"[::1]:8", b" x ", b"")]
+    bad = [
+        or_refused(lambda asked=asked: guard.proxy_sign_on(*asked) is None)
+        for asked in ((None, []), (None, ["1"]), ("Host", ["::1"]), ("X", []), ("X", ["y"]), ("X", ["::1"], "own"))
+    ]
+    limit = guard.RateLimit(60, lambda: 5.0)
+    waits = [limit.wait(f"asker {number}") for number in (*range(10_003), 0, *[10_002] * 10)][-14:]
+    return [told, names, bad, waits, guard.without_secrets("wt_0123456789abcdef00 http://a:b@c Bearer x"), notes[:8], len(seen)]
+
+
 def service_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
-    return {"queue": _queue, "askers": _askers, "files of a service": _written, "many askers": _many_askers}
+    return {"queue": _queue, "askers": _askers, "files of a service": _written, "many askers": _many_askers, "guarded": _guarded}

@@ -68,7 +68,11 @@ def recurrences() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> ForwardFit:
-    root = tmp_path_factory.mktemp("tables")
+    return fit_of_laws(tmp_path_factory.mktemp("tables"))
+
+
+def fit_of_laws(root: Path) -> ForwardFit:
+    """Constants of tables that are written into `root` and follow laws."""
     rows = recurrences()
     put(root, "linear_attention", "gdn", rows)
     conv = [{**row, "kernel_source": "causal_conv1d_fn"} for row in rows]
