@@ -17,7 +17,8 @@ SHARDED = frozenset({"fsdp", "torchtitan", "huggingface", "trl", "axolotl", "uns
 def test_a_small_job_is_answered_under_every_framework(cluster: str) -> None:
     table = {"name": "a", "model": "llama3.2-1b", "cluster": cluster}
     machine = load_job({**table, "runtime": {"framework": "fsdp"}, "plan": {"global_batch": 1, "seq": 1}}).cluster
-    sets = [f"cluster.gpus={min(16, machine.gpus)}", "plan.micro_batch=1", "plan.seq=2048", "plan.global_batch=64",
+    gpus = min(16, machine.gpus)
+    sets = [f"cluster.gpus={gpus}", "plan.micro_batch=1", "plan.seq=2048", f"plan.global_batch={2 * gpus}",
             f"runtime.precision={'bf16' if 'bf16' in machine.gpu.peak else 'fp16'}"]  # fmt: skip
     for framework in names("frameworks"):
         sharding = f"plan.sharding={'fsdp' if framework in SHARDED else 'zero1'}"
