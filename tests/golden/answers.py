@@ -18,6 +18,7 @@ from drawn_fits import fitted_cases
 from drawn_runs import drawn_cases
 from drawn_servers import served_cases
 from drawn_service import service_cases
+from drawn_watched import watched_cases
 from folding import folded, folded_list
 from varied import varied_cases
 from varied_networks import network_cases
@@ -424,4 +425,13 @@ def cases() -> dict[str, Callable[[], Any]]:
         "fit of power": lambda: folded(wt.fit.power()),
         "fit of collectives": lambda: folded(wt.fit.collectives()),
     }
-    return table | drawn_cases() | varied_cases() | network_cases() | fitted_cases() | served_cases() | service_cases()
+    return (
+        table
+        | drawn_cases()
+        | varied_cases()
+        | network_cases()
+        | fitted_cases()
+        | served_cases()
+        | service_cases()
+        | watched_cases()
+    )

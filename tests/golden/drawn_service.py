@@ -230,6 +230,7 @@ def _guarded() -> Any:
             (read, None, None), (None, ("here",), None), (read, ("here", "::1"), proxy), (None, None, proxy),
         )
     ]  # fmt: skip
+    loop = asyncio.new_event_loop()
     for number in range(160):
         headers = [
             *pick([], [(b"host", b"here:8480")], [(b"host", b"[::1]:8480")], [(b"host", b"there")]),
@@ -250,11 +251,12 @@ def _guarded() -> Any:
         async def send(message: Any) -> None:
             sent.append([message.get("status"), sum(map(len, dict(message.get("headers", []))))])  # noqa: B023
 
-        asyncio.run(guards[number % 4](scope, receive, send))
+        loop.run_until_complete(guards[number % 4](scope, receive, send))
         one = seen[-1]
         told.append(
             [one.who, one.status, one.sent if one.status == 200 else 0, one.key, one.is_stream, len(notes), len(used), sent[:1]]
         )
+    loop.close()
     names = [guard.host_name(host) for host in (b"A.b:1", b"[::1]:8", b" x ", b"")]
     bad = [
         or_refused(lambda asked=asked: guard.proxy_sign_on(*asked) is None)
