@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.options import asks
 from windtunnel.exports.exporters import Written, cluster_exporter_of, export_job
-from windtunnel.jobs.options import ExportOptions
+from windtunnel.jobs.export_options import ExportOptions
 
 
 @asks(ExportOptions)

@@ -13,8 +13,8 @@ from windtunnel.cli.shared.common import notes, print_list, writable
 from windtunnel.cli.shared.job import JobSource, tell_source
 from windtunnel.cli.shared.options import job_command_of
 from windtunnel.exports.exporters import SERVERS, Written, cluster_exporter_of, export_job, exporter_of, save
+from windtunnel.jobs.export_options import ExportCommandOptions
 from windtunnel.jobs.loaded import load_cluster_alone
-from windtunnel.jobs.options import ExportCommandOptions
 from windtunnel.records.capture_file import captured_files
 from windtunnel.serving.options import ServeOptions
 

@@ -290,7 +290,7 @@ class RemoteService:
     catalog = _asks("catalog", "jobs.options:CatalogOptions")
     replay = _asks("replay", "replay.options:ReplayCommandOptions")
     simai = _asks("simai", "replay.options:SimaiCommandOptions")
-    export = _asks("export", "jobs.options:ExportCommandOptions")
+    export = _asks("export", "jobs.export_options:ExportCommandOptions")
 
     def compare(self, a: Any, b: Any, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.compare`: two jobs, or a run and its job."""
