@@ -23,6 +23,8 @@ import yaml
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import MIB, read_text
 
+GIB_NS = 2**30 / 1e9
+"""B/ns of one "GB/s" of a network file (astra-network-analytical, common/NetworkFunction.cpp)."""
 SHAPES = ("Ring", "FullyConnected", "Switch")
 CALLS = {"all-reduce": "ALL_REDUCE", "all-gather": "ALL_GATHER", "reduce-scatter": "REDUCE_SCATTER", "all-to-all": "ALL_TO_ALL"}
 _NETWORK = ("topology", "npus_count", "bandwidth", "latency")
