@@ -124,7 +124,7 @@ def test_the_function_stays_when_its_room_is_imported(name: str, first: str, run
     assert run(code) == "function True"
 
 
-FUNCTIONS_BY_FILES_NAME = (("memory", "over_time"), ("workload", "build"), ("compute", "describe"), ("compute", "estimate"))
+FUNCTIONS_BY_FILES_NAME = (("memory", "over_time"), ("workload", "build"), ("compute", "estimate"))
 
 
 @pytest.mark.parametrize(("room", "name"), FUNCTIONS_BY_FILES_NAME)

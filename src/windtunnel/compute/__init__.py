@@ -11,4 +11,4 @@ from windtunnel.base.lazy import functions_before_packages
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-functions_before_packages(__name__, ("describe", "estimate"))
+functions_before_packages(__name__, ("estimate",))
