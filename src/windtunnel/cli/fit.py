@@ -81,14 +81,14 @@ def kernels(asked: KernelFitCommandOptions, outputs: Outputs) -> None:
 @command_of(PublishedFitCommandOptions)
 def published_rows(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.fit_sheet import held_out_sheet
-    from windtunnel.calibrate.kernels.catalogue import attention_fits, build, error_lines, errors_of
+    from windtunnel.calibrate.kernels.catalogue import BLACKWELL, attention_fits, build, error_lines, errors_of
     from windtunnel.compute.kernel_file import ATTENTION, FOLDER, attention_text, text
 
     with show_spinner("fitting kernels"):
         whole, attention = list(build(Path(asked.folder))), attention_fits()
     fits = [*whole, *attention]
     if asked.write:
-        ATTENTION.write_text(attention_text(fit.kernels for fit in attention), encoding="utf-8")
+        (ATTENTION / f"{BLACKWELL}.json").write_text(attention_text(fit.kernels for fit in attention), encoding="utf-8")
         for fit in whole:
             (FOLDER / f"{fit.kernels.id}.json").write_text(text(fit.kernels), encoding="utf-8")
     messages = [f"{fit.kernels.id}: {message}" for fit in fits for message in fit.messages]

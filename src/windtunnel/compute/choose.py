@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from windtunnel.compute.curves import Choice, KernelCurves, Provenance
 from windtunnel.compute.forward import with_sustained
@@ -64,23 +63,17 @@ def _choose_kernels(gpu: GPU) -> Choice:
 def _with_attention(choice: Choice, gpu: GPU) -> Choice:
     """`choice` with the attention kernels that were measured on `gpu`, or carried from the nearest GPU of its architecture: the one
     with its compute capability, else the first. A kernel that the GPU's own file has stays."""
-    near = _with_measured_attention(gpu.architecture)
+    near = measured_attention(gpu.architecture)
     if not near or is_path(gpu.kernels_from):
         return choice
-    base = min(near, key=lambda each: each.capability != gpu.capability)
+    base = min(map(load_gpu, near), key=lambda each: each.capability != gpu.capability)
     own = base.id == gpu.id and _has_listed_sheet(gpu)
     kept = choice.kernels.attention if choice.provenance is Provenance.MODELLED else {}
-    found = {library: each for library, each in measured_attention()[base.id].items() if library not in kept}
+    found = {library: each for library, each in near[base.id].items() if library not in kept}
     curves = {library: ways if own else carry_attention(ways, base, gpu) for library, (ways, _) in found.items()}
     tables = {f"attention.{library}": basis if own else carried_basis(basis, base.id) for library, (_, basis) in found.items()}
     kernels = replace(choice.kernels, attention=choice.kernels.attention | curves, tables={**choice.kernels.tables, **tables})
     return replace(choice, kernels=kernels, own=(*choice.own, *tables))
-
-
-@lru_cache
-def _with_measured_attention(architecture: str) -> tuple[GPU, ...]:
-    """The GPUs of an architecture that `kernel_file.ATTENTION` has."""
-    return tuple(gpu for gpu in map(load_gpu, measured_attention()) if gpu.architecture == architecture)
 
 
 def _load_sustained(name: str) -> KernelCurves:

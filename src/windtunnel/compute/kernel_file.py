@@ -109,23 +109,25 @@ def is_path(name: str | None) -> bool:
 AttentionTables = dict[str, tuple[dict[str, AttentionCurve], Basis]]
 """Attention kernels by library: their curves by direction, and what those rest on."""
 
-ATTENTION = FOLDER / "attention" / "curves.json"
-"""Attention kernels that were measured on GPUs without a file of their own, by GPU and library."""
+ATTENTION = FOLDER / "attention"
+"""Attention kernels that were measured on GPUs without a file of their own: a file for each architecture, by GPU and library."""
 
 
-@lru_cache(maxsize=1)
-def measured_attention() -> dict[str, AttentionTables]:
-    """The content of `ATTENTION`, which `windtunnel fit published` writes. FileError as `read_kernels`."""
-    content = read_text(ATTENTION, LARGEST_FILE, WANTED)
+@lru_cache
+def measured_attention(architecture: str) -> dict[str, AttentionTables]:
+    """What `ATTENTION` has of an architecture, which `windtunnel fit published` writes. FileError as `read_kernels`."""
+    path = ATTENTION / f"{architecture}.json"
+    if not path.is_file():
+        return {}
     try:
-        gpus = TypeAdapter(dict[str, dict[str, _AttentionClass]]).validate_json(content)
+        gpus = TypeAdapter(dict[str, dict[str, _AttentionClass]]).validate_json(read_text(path, LARGEST_FILE, WANTED))
     except ValidationError as error:
-        raise FileError(str(ATTENTION), first_mistake(error), WANTED) from None
+        raise FileError(str(path), first_mistake(error), WANTED) from None
     return {gpu: {library: (section.curves, section.basis) for library, section in found.items()} for gpu, found in gpus.items()}
 
 
 def attention_text(fitted: Iterable[KernelCurves]) -> str:
-    """The text of `ATTENTION` for fits of several GPUs."""
+    """The text of a file in `ATTENTION` for fits of several GPUs."""
     return _indent_value({kernels.id: document(kernels)["attention"] for kernels in fitted}, 0) + "\n"
 
 

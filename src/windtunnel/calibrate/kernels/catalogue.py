@@ -30,6 +30,9 @@ VIDUR = "microsoft/vidur 7d47513 data/profiling/compute/{}, medians"
 SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json"
 LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps"
 PUBLISHED = "catalog/kernels/published/attention.toml"
+BLACKWELL = "blackwell"
+"""Architecture of a file in `published` and in `kernel_file.ATTENTION`."""
+
 RELATIVE = "b200-sxm-180gb"
 """Whose kernels fill what published attention of other Blackwell GPUs leaves open."""
 
@@ -66,7 +69,7 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
     return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
 
 
-def attention_fits(path: Path = FOLDER / "published" / "blackwell.toml") -> list[Fit]:
+def attention_fits(path: Path = FOLDER / "published" / f"{BLACKWELL}.toml") -> list[Fit]:
     """The fits of attention kernels alone: a GPU and number format each, from published milliseconds."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     rows: dict[str, list[dict[str, Any]]] = {}
