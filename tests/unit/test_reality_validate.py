@@ -289,3 +289,17 @@ def test_launch_lines_are_scored_as_a_user_predicts_them(tmp_path: Path) -> None
     assert "tokens_s_gpu or iter_time_s" in str(scores["c"].skipped)
     assert "int3" in str(scores["d"].skipped) and str(tmp_path) not in str(scores["d"].skipped)
     assert scores["e"].skipped is not None  # no machine
+
+
+def test_launch_lines_under_other_names_of_columns(tmp_path: Path) -> None:
+    lines = [
+        "command,on,tokens_per_second_per_gpu",
+        *("llama3-8b-8xh100,,9000", "", "no command,h100-ib,abc", "llama3-8b-8xh100,,abc"),
+    ]
+    (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    first, second, third = validate([tmp_path / "mine.csv"]).rows
+    assert first.family == "mine" and first.id == "line 2" and first.measured == pytest.approx(first.predicted, rel=0.5)
+    assert second.id == "line 4" and "no command" in str(second.skipped) and "tokens_s_gpu" in str(third.skipped)
+    (tmp_path / "less.csv").write_text("command,gpu\nx,y\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="by their launch lines: command, on"):
+        validate([tmp_path / "less.csv"])

@@ -165,15 +165,15 @@ def _read_or_score(path: Path) -> MeasuredTable | tuple[bool, list[Score]]:
     if from_kernels is not None:
         return True, [replace(score, table="kernels") for score in from_kernels]
     text = read_text(path)
-    other = _other_scores(text, _HOW.predict, _HOW.fitted)
+    other = _other_scores(text, path.stem, _HOW.predict, _HOW.fitted)
     return parse(text, str(path)) if other is None else (False, other)
 
 
-def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
+def _other_scores(text: str, name: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
     """Scores of a table of launch lines, layers, power caps or energy; None for another table."""
     header = header_of(text)
     if is_command_table(header):
-        return [replace(score, table="commands") for score in command_scores(text, predict, fitted)]
+        return [replace(score, table="commands") for score in command_scores(text, name, predict, fitted)]
     if is_layer_table(header):
         return [replace(score, table="layers") for score in layer_scores(text, fitted)]
     if is_cap_table(header):

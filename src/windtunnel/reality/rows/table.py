@@ -227,7 +227,7 @@ def header_of(text: str) -> list[str]:
 def parse(text: str, path: str = "table") -> MeasuredTable:
     """The table in CSV `text`; `path` is only used in messages."""
     lines = _strings(text.lstrip("\ufeff"), path)
-    header = _columns([name.strip() for name in (lines[0] if lines else [])])
+    header = named_columns([name.strip() for name in (lines[0] if lines else [])])
     kind = _recognise(header, path)
     row_type: Any = TrainingRow if kind == "training" else CollectiveRow
     known = {field.name for field in fields(row_type)}
@@ -258,7 +258,7 @@ def parse(text: str, path: str = "table") -> MeasuredTable:
     return MeasuredTable(path, "collective", collective=tuple(good), unreadable=tuple(bad), ignored=ignored)
 
 
-def _columns(header: list[str]) -> list[str]:
+def named_columns(header: list[str]) -> list[str]:
     """The header of a training table in this module's words; that of a collective table as it is."""
     if "collective" in header:
         return header
@@ -315,7 +315,7 @@ def _recognise(header: Sequence[str], path: str) -> Literal["training", "collect
     kind = "collective" if "collective" in header or ("time_us" in header and "bytes" in header) else "training"
     missing = lacks[kind]
     if len(missing) >= len(COLLECTIVE_NEEDS if kind == "collective" else TRAINING_NEEDS) and not set(header) & set(missing):
-        listed = f"training table: {', '.join(lacks['training'])}; of a collective table: {', '.join(lacks['collective'])}"
+        listed = f"training table: {', '.join(lacks['training'])}; of a collective table: {', '.join(lacks['collective'])}; or runs by their launch lines: command, on, and tokens_s_gpu or iter_time_s"
         raise SpecError(path, ", ".join(header) or "(no header)", f"the columns of a table of measurements; missing of a {listed}")
     hint = " ".join(f"Add a column {name}: {what}." for name, what in missing.items())
     raise SpecError(path, ", ".join(header), f"the columns of a {kind} table; missing: {', '.join(missing)}", hint)

@@ -1,7 +1,8 @@
 """Published throughput of runs that are given as a user has them: by a launch line, read as `windtunnel predict FILE --on` does.
 
-Columns: `command`, a line of a launch script; `on`, the machine; `tokens_s_gpu`, tokens a second and GPU, or `iter_time_s`, seconds
-of a step. The error is the prediction's and the reader's together.
+Columns: `command`, a line of a launch script or a job of the catalogue; `on`, the machine; `tokens_s_gpu`, tokens a second and GPU,
+or `iter_time_s`, seconds of a step, under any of their names (`rows/table.toml`); `id`, `family`, `verified` where there are some.
+The error is the prediction's and the reader's together.
 """
 
 from __future__ import annotations
@@ -19,30 +20,41 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict
 from windtunnel.reality.rows.measurements import Fitted
+from windtunnel.reality.rows.table import named_columns
 from windtunnel.reality.score.scores import Score
+from windtunnel.spec.loading.files import names
 
-COLUMNS = ("id", "family", "command", "on")
+COLUMNS = ("command", "on")
 MEASURED = ("tokens_s_gpu", "iter_time_s")
 STEP = "step_time_s"
 
 
 def is_command_table(header: Sequence[str]) -> bool:
     """Whether the columns are those of such a table."""
-    return all(name in header for name in COLUMNS) and any(name in header for name in MEASURED)
+    known = named_columns(list(header))
+    return all(name in known for name in COLUMNS) and any(name in known for name in MEASURED)
 
 
-def command_scores(text: str, predict: Predict, fitted: Fitted = frozenset()) -> list[Score]:
-    """A score of the step time for every row; a row that is refused is skipped with the refusal."""
+def command_scores(text: str, family: str, predict: Predict, fitted: Fitted = frozenset()) -> list[Score]:
+    """A score of the step time for every row; a row that is refused is skipped with the refusal. `family`: of rows without one."""
+    header, *lines = csv.reader(io.StringIO(text.lstrip("\ufeff")))
+    columns = named_columns([name.strip() for name in header])
+    scores = []
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "launch.sh"
-        return [_score(row, script, predict, fitted) for row in csv.DictReader(io.StringIO(text))]
+        for number, cells in enumerate(lines, start=2):
+            if any(cell.strip() for cell in cells):
+                row = {"id": f"line {number}", "family": family, **dict(zip(columns, cells, strict=False))}
+                scores.append(_score(row, script, predict, fitted))
+    return scores
 
 
 def _score(row: Mapping[str, str], script: Path, predict: Predict, fitted: Fitted) -> Score:
-    name, family = row["id"] or "", row["family"] or ""
-    script.write_text(f"{row['command'] or ''}\n", encoding="utf-8")
+    name, family = row["id"], row["family"]
+    command = row.get("command", "").strip()
+    script.write_text(f"{command}\n", encoding="utf-8")
     try:
-        loaded = load_described_job(str(script), None, row["on"] or None)
+        loaded = load_described_job(command if command in names("jobs") else str(script), None, row.get("on") or None)
         prediction = predict(loaded.job)
     except WindtunnelError as error:
         return Score(name, family, STEP, skipped=str(error).replace(f"{script}: ", "").splitlines()[0])
