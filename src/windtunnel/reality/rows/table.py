@@ -315,7 +315,8 @@ def _recognise(header: Sequence[str], path: str) -> Literal["training", "collect
     kind = "collective" if "collective" in header or ("time_us" in header and "bytes" in header) else "training"
     missing = lacks[kind]
     if len(missing) >= len(COLLECTIVE_NEEDS if kind == "collective" else TRAINING_NEEDS) and not set(header) & set(missing):
-        listed = f"training table: {', '.join(lacks['training'])}; of a collective table: {', '.join(lacks['collective'])}; or runs by their launch lines: command, on, and tokens_s_gpu or iter_time_s"
+        listed = f"training table: {', '.join(lacks['training'])}; of a collective table: {', '.join(lacks['collective'])}"
+        listed += "; or runs by their launch lines: command, on, and tokens_s_gpu or iter_time_s"
         raise SpecError(path, ", ".join(header) or "(no header)", f"the columns of a table of measurements; missing of a {listed}")
     hint = " ".join(f"Add a column {name}: {what}." for name, what in missing.items())
     raise SpecError(path, ", ".join(header), f"the columns of a {kind} table; missing: {', '.join(missing)}", hint)
