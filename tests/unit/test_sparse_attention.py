@@ -134,3 +134,15 @@ def test_deepseek_v4_keeps_a_fortieth_of_its_tokens(name: str) -> None:
 
 def test_the_whole_graph_is_built() -> None:
     assert build(job_of(8192, **COMPRESSED, residual_streams=4)).ops.flops.min() >= 0.0
+
+
+def test_compressed_attention_recomputes_its_up_projection() -> None:
+    model = load_model("deepseek-v4-flash").model_dump(exclude_none=True) | {"layers": 2, "mixer_pattern": "CC", "mtp_layers": 0}
+    fields = {name: value for name, value in model.items() if name not in ("layer_pattern", "dense_layers")}
+    units = layer(job_of(4096, **fields), Model(**fields).kinds[0])
+    named = {unit.name: unit for unit in units}
+    again = [name for name, unit in named.items() if "mla_up_proj" in unit.parts]
+    assert again == ["q norm", "q up", "kv norm", "rope"]
+    tokens, heads, dim = 4096, 64, 512
+    assert named["attention core"].gives["mla_up_proj"] == 2 * tokens * (heads + 1) * dim  # queries, and the one key of all heads
+    assert named["q up"].gives["mla_up_proj"] == 2 * tokens * 1024  # its input

@@ -15,7 +15,7 @@ def check_modules(model: Model, plan: Plan) -> None:
     named = plan.recompute_modules
     if named != ("core_attn",) and plan.recompute != "selective":
         raise PlanError("plan.recompute_modules", list(named), 'only with plan.recompute = "selective"')
-    if "mla_up_proj" in named and not model.latent:
+    if "mla_up_proj" in named and model.q_lora_rank is None and model.kv_lora_rank is None:
         raise PlanError(
             "plan.recompute_modules",
             "mla_up_proj",

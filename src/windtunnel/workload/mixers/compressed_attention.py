@@ -17,7 +17,7 @@ from windtunnel.workload.blocks.indexer import index_key_bytes, index_matrices, 
 from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.mixer import LayerMixer, Mixing
-from windtunnel.workload.mixers.latent_attention import compressed_norm
+from windtunnel.workload.mixers.latent_attention import compressed_norm, mark_up_projections
 from windtunnel.workload.ops import Phase
 from windtunnel.workload.tape import Tape, Unit
 
@@ -65,6 +65,7 @@ class CompressedAttention(LayerMixer):
         seq = plan.document or plan.seq
         ahead, back = kernel(tape, core, plan.micro_batch * (plan.seq // seq), seq, seq, self._count_seen(model, seq, True))
         tape.add(fused_unit(tape, core, ([ahead], [back])))
+        mark_up_projections(tape.units[first:], tape.tokens * (heads + 1) * dim * tape.width)
         _write_groups(tape, model.heads * dim // model.o_groups, model.o_lora_rank, model.o_groups // tape.tp)
         row(tape, "attention out", model.o_groups * model.o_lora_rank, model.hidden, again=1.0, role=Role.ATTENTION_OUT)
 

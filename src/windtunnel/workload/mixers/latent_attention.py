@@ -21,7 +21,7 @@ from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.mixer import LayerMixer, Mixing
 from windtunnel.workload.mixers.self_attention import attention_score
 from windtunnel.workload.ops import Kind
-from windtunnel.workload.tape import Tape
+from windtunnel.workload.tape import Tape, Unit
 
 UP_PROJECTION = "mla_up_proj"
 """Megatron-Core's name for recomputing the up projections: queries, keys and values of all heads are not kept."""
@@ -61,13 +61,7 @@ def mla(tape: Tape) -> None:
         over_context(tape, heads, 1, rank + rope, rank)
     else:
         over_context(tape, heads, heads, model.qk_dim, model.v_dim)
-    for unit in tape.units[first:]:
-        if unit.role in UP_PROJECTED:
-            unit.parts += (UP_PROJECTION,)
-        if unit.role in (Role.Q_UP, Role.KV_UP):
-            unit.gives[UP_PROJECTION] = unit.saved
-        elif unit.role is Role.ATTENTION_CORE:
-            unit.gives[UP_PROJECTION] = tape.tokens * heads * (2 * model.qk_dim + model.v_dim) * tape.width
+    mark_up_projections(tape.units[first:], tape.tokens * heads * (2 * model.qk_dim + model.v_dim) * tape.width)
     row(
         tape,
         "attention out",
@@ -77,6 +71,17 @@ def mla(tape: Tape) -> None:
         again=1.0,
         role=Role.ATTENTION_OUT,
     )
+
+
+def mark_up_projections(units: list[Unit], kept: float) -> None:
+    """Marks what recompute of the up projections runs again; `kept`: bytes of the core's queries, keys and values that it frees."""
+    for unit in units:
+        if unit.role in UP_PROJECTED:
+            unit.parts += (UP_PROJECTION,)
+        if unit.role in (Role.Q_UP, Role.KV_UP):
+            unit.gives[UP_PROJECTION] = unit.saved
+        elif unit.role is Role.ATTENTION_CORE:
+            unit.gives[UP_PROJECTION] = kept
 
 
 def compressed_norm(tape: Tape, name: str, width: int, role: Role) -> None:
