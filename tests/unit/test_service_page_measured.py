@@ -47,6 +47,15 @@ def test_a_row_opens_the_job_that_was_scored() -> None:
     assert published.job_of_row(row(2, id="none")) is None
 
 
+def test_a_launch_line_has_a_machine_and_opens_its_job() -> None:
+    report = {"rows": [{"id": "C0001", "family": "f", "quantity": "step_time_s", "measured": 2.0, "predicted": 1.0, "error_pct": -50.0,
+                        "job": "llama3-8b on 8 gb300-nvl72: tp 1 pp 1 vpp 1 dp 8 mbs 1 gbs 128 seq 8192 none"}]}  # fmt: skip
+    (found,) = published.scored_rows(report, published.published_facts())
+    assert (found.model, found.gpu) == ("llama", "gb300-nvl72")
+    job = published.job_of_row(found)
+    assert job is not None and isinstance(job[0], dict) and job[0]["cluster"]["node"]["gpu"]["id"] == "gb300-nvl72"
+
+
 def test_a_layers_row_opens_its_job_of_the_catalogue() -> None:
     scored = row(1, job="forward of a layer of megatron-22b-8 plan.recompute=none plan.tp=8")
     assert published.job_of_row(scored) == ("megatron-22b-8", {"plan.recompute": "none", "plan.tp": "8"})

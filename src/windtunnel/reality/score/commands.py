@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.jobs.load import load_described_job
+from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict
@@ -27,6 +29,8 @@ from windtunnel.spec.loading.files import names
 COLUMNS = ("command", "on")
 MEASURED = ("tokens_s_gpu", "iter_time_s")
 STEP = "step_time_s"
+_FILE = re.compile(r"\S*launch\.sh: ")
+"""The file that a refusal names and the user does not know."""
 
 
 def is_command_table(header: Sequence[str]) -> bool:
@@ -39,25 +43,31 @@ def command_scores(text: str, family: str, predict: Predict, fitted: Fitted = fr
     """A score of the step time for every row; a row that is refused is skipped with the refusal. `family`: of rows without one."""
     header, *lines = csv.reader(io.StringIO(text.lstrip("\ufeff")))
     columns = named_columns([name.strip() for name in header])
-    scores = []
+    return [
+        _score({"id": f"line {number}", "family": family, **dict(zip(columns, cells, strict=False))}, predict, fitted)
+        for number, cells in enumerate(lines, start=2)
+        if any(cell.strip() for cell in cells)
+    ]
+
+
+def load_row(row: Mapping[str, str]) -> LoadedJob:
+    """The job of a row. Raises as `load_described_job` does."""
+    command, on = row.get("command", "").strip(), row.get("on") or None
+    if command in names("jobs"):
+        return load_described_job(command, None, on)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "launch.sh"
-        for number, cells in enumerate(lines, start=2):
-            if any(cell.strip() for cell in cells):
-                row = {"id": f"line {number}", "family": family, **dict(zip(columns, cells, strict=False))}
-                scores.append(_score(row, script, predict, fitted))
-    return scores
+        script.write_text(f"{command}\n", encoding="utf-8")
+        return load_described_job(str(script), None, on)
 
 
-def _score(row: Mapping[str, str], script: Path, predict: Predict, fitted: Fitted) -> Score:
+def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
     name, family = row["id"], row["family"]
-    command = row.get("command", "").strip()
-    script.write_text(f"{command}\n", encoding="utf-8")
     try:
-        loaded = load_described_job(command if command in names("jobs") else str(script), None, row.get("on") or None)
+        loaded = load_row(row)
         prediction = predict(loaded.job)
     except WindtunnelError as error:
-        return Score(name, family, STEP, skipped=str(error).replace(f"{script}: ", "").splitlines()[0])
+        return Score(name, family, STEP, skipped=_FILE.sub("", str(error)).splitlines()[0])
     measured = _measured_seconds(row, prediction)
     if measured is None:
         return Score(name, family, STEP, skipped=f"no positive {' or '.join(MEASURED)}")

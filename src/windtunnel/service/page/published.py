@@ -15,6 +15,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.table import TrainingRow, parse, read_text
+from windtunnel.reality.score.commands import load_row
 
 FILTERS = ("family", "gpu", "model", "framework", "precision")
 """What rows are chosen by; each is a field of `PublishedRow`."""
@@ -24,6 +25,7 @@ Facts = Mapping[str, Mapping[str, str]]
 """Id of a row -> what its table states."""
 _ARCHITECTURES = {"moe": "mixture", "hybrid": "hybrid"}
 _LAYER_OF = re.compile(r" of a layer of (\S+)(.*)")
+_MACHINE = re.compile(r"(\S+) on \d+ (\S+): tp ")
 _PLAN = re.compile(r": tp (\d+) pp (\d+) vpp (\d+) dp (\d+) mbs (\d+) gbs \d+ seq \d+ (\S+)")
 
 
@@ -54,6 +56,8 @@ def scored_rows(report: Mapping[str, Any], facts: Facts) -> list[PublishedRow]:
         if row.get("predicted") is None or row.get("error_pct") is None:
             continue
         of = facts.get(row["id"], {})
+        if "command" in of and (said := _MACHINE.match(row.get("job") or "")):
+            of = {"model": said[1], "gpu": said[2], **of}
         found.append(PublishedRow(
             row["id"], row["family"], row["quantity"], row["measured"], row["predicted"], row["error_pct"], row.get("claimed_pct"),
             bool(row.get("fitted")), row.get("job") or "", of.get("gpu") or "", model_family(of), of.get("framework") or "",
@@ -103,10 +107,13 @@ def job_of_row(row: PublishedRow) -> tuple[str | dict[str, Any], dict[str, str]]
     if layer := _LAYER_OF.search(row.job):
         changes = (word.partition("=") for word in layer[2].split() if "=" in word)
         return layer[1], {name: value for name, _, value in changes}
+    stated = published_facts().get(row.id, {})
     known = _training_rows().get(row.id)
-    if known is None:
-        return None
     try:
+        if "command" in stated:
+            return load_row(stated).job.model_dump(mode="json", exclude_defaults=True), {}
+        if known is None:
+            return None
         drafted = draft(known)
     except WindtunnelError:
         return None
