@@ -300,6 +300,9 @@ def test_launch_lines_under_other_names_of_columns(tmp_path: Path) -> None:
     first, second, third = validate([tmp_path / "mine.csv"]).rows
     assert first.family == "mine" and first.id == "line 2" and first.measured == pytest.approx(first.predicted, rel=0.5)
     assert second.id == "line 4" and "no command" in str(second.skipped) and "tokens_s_gpu" in str(third.skipped)
+    (tmp_path / "long.csv").write_text(f"command,on,tokens_s_gpu\n{'x' * 200_000},h100-ib,1\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="a CSV table of launch lines"):
+        validate([tmp_path / "long.csv"])
     (tmp_path / "less.csv").write_text("command,gpu\nx,y\n", encoding="utf-8")
     with pytest.raises(SpecError, match="by their launch lines: command, on"):
         validate([tmp_path / "less.csv"])

@@ -10,12 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.jobs.imports import import_on_machine
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.predict.prediction import Prediction
@@ -29,8 +27,6 @@ from windtunnel.spec.loading.files import names
 COLUMNS = ("command", "on")
 MEASURED = ("tokens_s_gpu", "iter_time_s")
 STEP = "step_time_s"
-_FILE = re.compile(r"\S*launch\.sh: ")
-"""The file that a refusal names and the user does not know."""
 
 
 def is_command_table(header: Sequence[str]) -> bool:
@@ -40,8 +36,12 @@ def is_command_table(header: Sequence[str]) -> bool:
 
 
 def command_scores(text: str, family: str, predict: Predict, fitted: Fitted = frozenset()) -> list[Score]:
-    """A score of the step time for every row; a row that is refused is skipped with the refusal. `family`: of rows without one."""
-    header, *lines = csv.reader(io.StringIO(text.lstrip("\ufeff")))
+    """A score of the step time for every row; a row that is refused is skipped with the refusal. `family`: of rows without one.
+    SpecError for a text that is no CSV."""
+    try:
+        header, *lines = csv.reader(io.StringIO(text.lstrip("\ufeff")))
+    except csv.Error as error:
+        raise SpecError(family, str(error), "a CSV table of launch lines") from None
     columns = named_columns([name.strip() for name in header])
     return [
         _score({"id": f"line {number}", "family": family, **dict(zip(columns, cells, strict=False))}, predict, fitted)
@@ -53,12 +53,7 @@ def command_scores(text: str, family: str, predict: Predict, fitted: Fitted = fr
 def load_row(row: Mapping[str, str]) -> LoadedJob:
     """The job of a row. Raises as `load_described_job` does."""
     command, on = row.get("command", "").strip(), row.get("on") or None
-    if command in names("jobs"):
-        return load_described_job(command, None, on)
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "launch.sh"
-        script.write_text(f"{command}\n", encoding="utf-8")
-        return load_described_job(str(script), None, on)
+    return load_described_job(command, None, on) if command in names("jobs") else import_on_machine(f"{command}\n", on, [])
 
 
 def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
@@ -67,7 +62,7 @@ def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
         loaded = load_row(row)
         prediction = predict(loaded.job)
     except WindtunnelError as error:
-        return Score(name, family, STEP, skipped=_FILE.sub("", str(error)).splitlines()[0])
+        return Score(name, family, STEP, skipped=str(error).splitlines()[0])
     measured = _measured_seconds(row, prediction)
     if measured is None:
         return Score(name, family, STEP, skipped=f"no positive {' or '.join(MEASURED)}")
