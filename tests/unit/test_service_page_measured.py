@@ -48,36 +48,13 @@ def test_a_row_opens_the_job_that_was_scored() -> None:
 
 
 def test_a_launch_line_has_a_machine_and_opens_its_job() -> None:
-    job = "llama3-8b on 8 gb300-nvl72: tp 1 pp 1 vpp 1 dp 8 mbs 1 gbs 128 seq 8192 none"
+    line = "llama3-8b on 8 gb300-nvl72: tp 1 pp 1 vpp 1 dp 8 mbs 1 gbs 128 seq 8192 none"
     scored = {"id": "C0001", "family": "f", "quantity": "step_time_s", "measured": 2.0, "predicted": 1.0, "error_pct": -50.0}
-    report = {"rows": [scored | {"job": job}]}
-    (found,) = published.scored_rows(report, published.published_facts())
-    assert (found.gpu, found.framework, found.precision, found.model) == ("a100-sxm-80gb", "megatron", "fp16", "gpt")
-
-
-@pytest.mark.parametrize(
-    ("name", "arch", "family"),
-    [("llama3-70b", "llama", "llama"), ("GPT-1.7B", "gpt", "gpt"), ("qwen3-30b-a3b", "moe", "qwen (mixture)")],
-)
-def test_model_families_are_what_names_begin_with(name: str, arch: str, family: str) -> None:
-    assert published.model_family({"model": name, "arch": arch}) == family
-
-
-def test_a_row_opens_the_job_that_was_scored() -> None:
-    scored = row(1, id="T0001", job="GPT-1.7B on 32 a100-sxm-80gb: tp 1 pp 1 vpp 1 dp 32 mbs 4 gbs 512 seq 2048 full")
-    job = published.job_of_row(scored)
-    assert job is not None and isinstance(job[0], dict)
-    assert job[0]["plan"]["micro_batch"] == 4
-    assert published.job_of_row(row(2, id="none")) is None
-
-
-def test_a_launch_line_has_a_machine_and_opens_its_job() -> None:
-    report = {"rows": [{"id": "C0001", "family": "f", "quantity": "step_time_s", "measured": 2.0, "predicted": 1.0, "error_pct": -50.0,
-                        "job": "llama3-8b on 8 gb300-nvl72: tp 1 pp 1 vpp 1 dp 8 mbs 1 gbs 128 seq 8192 none"}]}  # fmt: skip
+    report = {"rows": [scored | {"job": line}]}
     (found,) = published.scored_rows(report, published.published_facts())
     assert (found.model, found.gpu) == ("llama", "gb300-nvl72")
-    opened = published.job_of_row(found)
-    assert opened is not None and isinstance(opened[0], dict) and opened[0]["cluster"]["node"]["gpu"]["id"] == "gb300-nvl72"
+    job = published.job_of_row(found)
+    assert job is not None and isinstance(job[0], dict) and job[0]["cluster"]["node"]["gpu"]["id"] == "gb300-nvl72"
 
 
 def test_a_layers_row_opens_its_job_of_the_catalogue() -> None:
