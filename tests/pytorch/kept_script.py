@@ -48,6 +48,8 @@ def main() -> None:
         optimizer.zero_grad()
         time.sleep(given.ms / 1000)
         if step % given.every == 0:
+            if given.full and step - given.every <= given.full < step:
+                checkpointer.wait()  # what was saved before is kept, however slow the machine
             if given.full and given.full < step <= (given.room or step):
                 resource.prlimit(flush, resource.RLIMIT_FSIZE, (FULL, resource.RLIM_INFINITY))
             elif given.room and step > given.room:
