@@ -33,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "job.toml").write_text(wt.dump(job), encoding="utf-8")
     table = ROOT / "src" / "windtunnel" / "catalog" / "measurements" / "single_node.csv"
     (made / "rows.csv").write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:4]), encoding="utf-8")
+    lines = f"{JOB},,9000", "python run_script.py -mr qwen3_30b_a3b -g gb300 -c fp8_mx -ng 8,gb300-nvl72,44544"
+    (made / "lines.csv").write_text("\n".join(("command,on,tokens_s_gpu", *lines, "")), encoding="utf-8")
     return made
 
 
@@ -59,6 +61,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "replay, LogGOPS": ("replay", {"paths": ["step.goal"], "loggops": "L=2500,o=1500"}, ["step.goal"]),
     "simai": ("simai", {"workload": "workload.txt", "gpus": 8, "nvlink": 360.0}, ["workload.txt"]),
     "validate": ("validate", {"tables": ["rows.csv"]}, ["rows.csv"]),
+    "validate, launch lines": ("validate", {"tables": ["lines.csv"]}, ["lines.csv"]),
     "export": ("export", {"form": "toml", "job": JOB, "set": SMALL}, []),
     "fit power": ("fit/power", {}, []),
     "fleet startup": ("fleet/startup", {"mesh": "dp=8,tp=2"}, []),
