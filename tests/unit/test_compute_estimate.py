@@ -208,3 +208,15 @@ def test_a_library_without_a_curve_is_told(gpu: str, library: str | None, told: 
     ]
     notes = [note for note in assumptions(load_job("llama3-8b-8xh100", changes)) if "No curve of FlashAttention 2" in note]
     assert bool(notes) is told and all("cuDNN" in note for note in notes)
+
+
+def test_notes_say_the_busiest_expert_rank_and_who_chose_data_parallelism() -> None:
+    def said(*changes: str) -> str:
+        return " ".join(assumptions(load_job("mixtral-8x7b-64xh100", changes)))
+
+    assert "rank takes 1.3 times" in said("runtime.moe_imbalance=1.3")
+    for capacity, times in ((1.1, 1.1), (2.0, 1.3)):
+        assert f"rank takes {times:g} times" in said("runtime.moe_imbalance=1.3", f"runtime.moe_capacity={capacity}")
+    table = load_job("mixtral-8x7b-64xh100").model_dump(mode="json")
+    del table["plan"]["dp"]
+    assert "dp = 16" in " ".join(assumptions(load_job(table))) and "fills the cluster" not in said()

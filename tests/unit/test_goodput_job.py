@@ -14,7 +14,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.draw.terminal import print_sheet
 from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput, reasons, run_data
-from windtunnel.goodput.run import BESIDE, STOP, checkpoint_cost, conditions_of
+from windtunnel.goodput.run import BESIDE, STOP, checkpoint_cost, conditions_of, interval_of
 from windtunnel.goodput.sheet import run_sheet
 from windtunnel.memory import memory_of
 from windtunnel.memory.state import state_bytes_of
@@ -69,8 +69,15 @@ def test_times_of_a_checkpoint_by_hand() -> None:
     assert cost.drag == pytest.approx(BESIDE + 0.2 * share / (1.0 - share))
     assert cost.save == pytest.approx(STOP + 1e12 / 64 / legs(job.cluster, "host", out=True)[0].rate)
     assert cost.save < 1.0
+    assert checkpoint_cost(job, job.reliability.checkpoint).drag == BESIDE  # a step that waits for nothing shares nothing
+    for every, steps in ((1000.0, 200), (1004.0, 201), (22.0, 4)):
+        policy = job.reliability.checkpoint.model_copy(update={"steps": None, "every": every})
+        assert interval_of(policy, cost, 5.0) == pytest.approx(5.0 * steps), every
     blocking = job.reliability.checkpoint.model_copy(update={"mode": "blocking"})
-    assert checkpoint_cost(job, blocking).save == pytest.approx(20.0)
+    stopped = checkpoint_cost(job, blocking, exposed=0.2)
+    assert (stopped.save, stopped.flush, stopped.drag) == pytest.approx((20.0, 0.0, 0.0))
+    apart = job.reliability.checkpoint.model_copy(update={"flush_over": "own"})
+    assert checkpoint_cost(job, apart, exposed=0.2).drag == BESIDE
 
 
 def test_every_rank_that_reads_reads_what_it_holds() -> None:

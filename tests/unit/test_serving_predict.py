@@ -219,6 +219,15 @@ def test_traces_of_three_sources_are_read(tmp_path: Path) -> None:
     assert read_trace(burst, concurrency=1).concurrency == 1
 
 
+def test_a_packed_trace_is_not_unpacked_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "azure.csv.gz").write_bytes(gzip.compress(AZURE.encode()))
+    monkeypatch.setattr("windtunnel.serving.traces.MOST", len(AZURE.encode()))
+    assert len(read_trace(tmp_path / "azure.csv.gz").prompt) == 2
+    monkeypatch.setattr("windtunnel.serving.traces.MOST", len(AZURE.encode()) - 1)
+    with pytest.raises(FileError, match="at most"):
+        read_trace(tmp_path / "azure.csv.gz")
+
+
 def test_traces_with_holes_are_read_around_them(tmp_path: Path) -> None:
     path = tmp_path / "holes.csv"
     path.write_text("timestamp,input_tokens,output_tokens\n9,5,5\n1,,7\n2,-3,7\nx,4,nan\n3,8,8\n")
