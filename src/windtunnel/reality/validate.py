@@ -39,7 +39,7 @@ from windtunnel.reality.score.kernel_tables import kernel_scores
 from windtunnel.reality.score.layers import is_layer_table, layer_scores
 from windtunnel.reality.score.power_caps import cap_scores, is_cap_table
 from windtunnel.reality.score.report import Report
-from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.scores import Score, describe_plan
 from windtunnel.reality.score.verdicts import run_failed, verdicts
 
 Progress = Callable[[int, int, str], None]
@@ -304,8 +304,4 @@ def _score(
 def _describe_row(row: TrainingRow, prediction: Prediction | None) -> str:
     if prediction is None:
         return f"{row.model or '?'} on {row.gpus or '?'} {row.gpu or '?'}"
-    plan = prediction.job.plan
-    return (
-        f"{row.model or '?'} on {row.gpus} {row.gpu}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {prediction.job.dp} "
-        f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
-    )
+    return f"{row.model or '?'} on {row.gpus} {row.gpu}: {describe_plan(prediction.job)}"

@@ -21,7 +21,7 @@ from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.table import named_columns
-from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.scores import Score, describe_plan
 from windtunnel.spec.loading.files import names
 
 COLUMNS = ("command", "on")
@@ -66,6 +66,7 @@ def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
     measured = _measured_seconds(row, prediction)
     if measured is None:
         return Score(name, family, STEP, skipped=f"no positive {' or '.join(MEASURED)}")
+    job = prediction.job
     return Score(
         name,
         family,
@@ -77,10 +78,10 @@ def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
         fitted=(family, STEP) in fitted,
         complete=True,
         claimed_pct=100.0 * prediction.relative_error,
-        job=_describe_job(prediction),
-        precision=prediction.job.runtime.precision,
-        framework=prediction.job.runtime.framework,
-        kind=kind_of_run(prediction.job),
+        job=f"{job.model.name} on {job.cluster.gpus} {job.cluster.gpu.id}: {describe_plan(job)}",
+        precision=job.runtime.precision,
+        framework=job.runtime.framework,
+        kind=kind_of_run(job),
         implied_pct=100.0 * prediction.error_of_parts,
         longest=prediction.longest_s,
     )
@@ -97,11 +98,3 @@ def _measured_seconds(row: Mapping[str, str], prediction: Prediction) -> float |
             job = prediction.job
             return value if name == "iter_time_s" else job.plan.global_batch * job.plan.seq / (value * job.cluster.gpus)
     return None
-
-
-def _describe_job(prediction: Prediction) -> str:
-    job, plan = prediction.job, prediction.job.plan
-    return (
-        f"{job.model.name} on {job.cluster.gpus} {job.cluster.gpu.id}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {job.dp} "
-        f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
-    )

@@ -12,6 +12,14 @@ from statistics import fmean, median
 from typing import Any
 
 from windtunnel.predict.published import RunKind
+from windtunnel.spec import Job
+
+
+def describe_plan(job: Job) -> str:
+    """The plan of a job that is scored, in a row of a table."""
+    plan = job.plan
+    degrees = f"tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {job.dp}"
+    return f"{degrees} mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
 
 
 @dataclass(frozen=True)

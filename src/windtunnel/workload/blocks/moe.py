@@ -87,7 +87,7 @@ def moe(tape: Tape) -> None:
         gather(tape, flow.taken * h, tape.local_tokens * h)
     elif before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
-    if runtime.moe_dispatch == "hybridep" and plan.ep > 1:
+    if _scans_routing_map(tape):
         _routing_map(tape)
     _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
     if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a separate call, as fp32
@@ -159,14 +159,18 @@ def _counts(tape: Tape) -> None:
     plan, experts = tape.job.plan, tape.job.model.experts or 1
     unit = Unit(COUNTS, Role.TOKEN_COUNTS)
     summed = tape.local_tokens * experts / tape.width
-    scanned = tape.job.runtime.moe_dispatch == "hybridep" and plan.ep > 1  # the scan of the routing map counts them
-    if not scanned:
+    if not _scans_routing_map(tape):  # else the scan counts them
         unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
-    if plan.ep * plan.etp > 1 and not scanned:
-        size = 8.0 * experts * plan.ep
-        unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, size, Stream.EP))
+        if plan.ep * plan.etp > 1:
+            size = 8.0 * experts * plan.ep
+            unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, size, Stream.EP))
     unit.forward.append(_copy(tape, f"{COUNTS} to host", Phase.FORWARD, 8.0 * experts / tape.width, 1)._replace(sync=True))
     tape.add(unit)
+
+
+def _scans_routing_map(tape: Tape) -> bool:
+    """Whether ranks learn from a map of all tokens and experts what comes to them."""
+    return tape.job.runtime.moe_dispatch == "hybridep" and tape.job.plan.ep > 1
 
 
 def _routing_map(tape: Tape) -> None:
