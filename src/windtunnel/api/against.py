@@ -5,7 +5,6 @@ What a captured job beside a job of our own graphs shows: what the framework doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from windtunnel.api.capture import Captured
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import show_size
 from windtunnel.exports.chakra import JobGroups, StepNode, stage_of_ranks, step_nodes

@@ -7,10 +7,10 @@ It has the same fields, and is equal to another one with the same data.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass, fields
 from windtunnel.predict.prediction import Prediction, Span
 
 if TYPE_CHECKING:

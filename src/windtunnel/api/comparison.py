@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from windtunnel.api.json import to_json
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.sheet.job import flatten
 from windtunnel.sheet import numbers as say

@@ -5,11 +5,11 @@ fullest GPU, replays of it, its memory over a step, and what makes a job fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass, field, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import PARTS, OverTime, Pooled, StageMemory, dumps, memory_of, over_time, replay, snapshot, why
 from windtunnel.memory.loading import LoadingMemory, loading_of

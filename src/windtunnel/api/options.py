@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.options import argument, option
 
 if TYPE_CHECKING:

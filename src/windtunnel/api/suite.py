@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from windtunnel.api.options import SuiteOptions
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.options import asks
 from windtunnel.base.processes import count_cores, ordered_map

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from windtunnel.base.dataclasses import dataclass
 
 DTYPE_BYTES: dict[str, float] = {
     "fp32": 4.0,

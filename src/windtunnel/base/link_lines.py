@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from windtunnel.base.dataclasses import dataclass
 
 LINK = re.compile(
     r"(\d{1,9})\s+(\d{1,9})\s+(\d+(?:\.\d+)?)([KMGT]?)bps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\d+(?:\.\d+)?)\s*$",

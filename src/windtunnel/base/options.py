@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from windtunnel.base.dataclasses import MISSING, Field, dataclass, field, fields
 from windtunnel.base.fidelity import FIDELITIES
 
 P = ParamSpec("P")

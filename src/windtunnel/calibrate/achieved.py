@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare

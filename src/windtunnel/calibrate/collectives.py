@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.dataclasses import dataclass, fields, replace
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.calibrate.recipes import fits
 from windtunnel.calibrate.record import FitRecord, compare_errors

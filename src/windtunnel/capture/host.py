@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.base.options import asks
 from windtunnel.base.units import show_time

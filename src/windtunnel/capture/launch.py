@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import Nothing, SpecError
 
 

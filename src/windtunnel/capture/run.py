@@ -12,11 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import EngineError, FileError, SpecError
 from windtunnel.capture.build import device_library
 from windtunnel.capture.launch import script_of, variables_of

@@ -6,8 +6,9 @@ import contextlib
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors=_PLAIN)  # type: ignore[union-attr]
     try:
         code = run_words(sys.argv[1:] if arguments is None else arguments)
+        if arguments is None:
+            gc.freeze()  # what is left ends with the process: no search of it for circles
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
             return _fail("stopped.", INTERRUPTED)
         return code

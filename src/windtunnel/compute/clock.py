@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int8s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Choice
 from windtunnel.compute.device import Device, device

@@ -7,11 +7,12 @@ the constants, their source, the error on shapes held out of the fit, and a prov
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
+
+from windtunnel.base.dataclasses import dataclass, field
 
 LARGEST = 1e30
 """Upper limit of a constant, so that products of a few constants stay in the range of a float."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.compute.curves import KernelCurves
 from windtunnel.compute.forward_curves import ForwardChoice
 from windtunnel.records import work

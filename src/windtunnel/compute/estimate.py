@@ -13,12 +13,12 @@ same is assumed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int8s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute.attention import FULL, attention_seconds
 from windtunnel.compute.choose import choose
 from windtunnel.compute.clock import ProductClock, product_clock

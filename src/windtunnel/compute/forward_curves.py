@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import hypot
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.compute.curves import STRICT, GemmCurve, Number, Positive, Provenance, provenance_of
 
 Named = Annotated[Provenance, BeforeValidator(provenance_of)]

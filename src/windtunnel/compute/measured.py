@@ -14,13 +14,13 @@ of another attention library, of another launch mode (`MODES`) or whose status i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.compute.attention import FULL
 from windtunnel.records.schema import OPS, PHASES
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase

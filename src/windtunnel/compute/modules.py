@@ -12,13 +12,13 @@ nothing about the device and is not used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.estimate import Estimate
 from windtunnel.compute.measured import NOISE, UNSTATED

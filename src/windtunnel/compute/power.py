@@ -10,9 +10,9 @@ theirs. A matrix product or attention lengthens by 1 / clock, a kernel bound by 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
 from functools import lru_cache
 
+from windtunnel.base.dataclasses import dataclass, fields
 from windtunnel.base.errors import SpecError
 from windtunnel.base.files import CATALOG
 from windtunnel.spec.machine import GPU

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.files import CATALOG
 
 FILE = CATALOG / "calibration" / "training.toml"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from rich import table as rich_table
@@ -20,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (
     Advices,

@@ -6,12 +6,12 @@ The unit of time is the caller's: seconds, or whole nanoseconds where a tool of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 

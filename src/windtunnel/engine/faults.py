@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 

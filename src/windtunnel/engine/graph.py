@@ -6,7 +6,6 @@ that it leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int16s, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, fields
 
 
 class NodeKind(IntEnum):

@@ -9,11 +9,10 @@ each depending on the one before it; a send is a lane without dependencies. See 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 
 ALL = int(np.iinfo(np.int64).min)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.dataclasses import dataclass
 
 
 @dataclass(frozen=True)

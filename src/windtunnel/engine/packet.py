@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Graph, Paths

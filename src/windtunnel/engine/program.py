@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import EngineError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

@@ -6,7 +6,6 @@ switch; inside a server the shortest path by NVLink before PCIe before CPU. Flow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from typing import TypedDict
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Graph, Paths

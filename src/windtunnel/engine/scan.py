@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine import _core
 
 _Text = bytes  # a column is called bytes

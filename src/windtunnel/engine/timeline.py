@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s, Uint8s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.program import Program
 
 HOST = -2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import Cluster, Job

@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import PlanError, UnknownName
 from windtunnel.exports.exporters import Written
 from windtunnel.serving.server import ServePlan, Server

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.chakra import step_nodes
 from windtunnel.exports.exporters import Written

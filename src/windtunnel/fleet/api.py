@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.base.options import asks
 from windtunnel.fleet.options import JudgeOptions

@@ -13,11 +13,11 @@ import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.text import clean
 from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS, GpuHealth, node_gpus
 from windtunnel.fleet.findings.finding import Verdict

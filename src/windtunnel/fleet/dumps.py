@@ -15,9 +15,9 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.text import clean, redact
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.starting import DUMPS, ask_path

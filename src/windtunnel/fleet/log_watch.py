@@ -22,10 +22,10 @@ import re
 import tomllib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.text import clean, redact
 from windtunnel.fleet.driver.node_logs import FollowedLogs

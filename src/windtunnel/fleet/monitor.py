@@ -6,13 +6,13 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.disk import low_space
 from windtunnel.fleet.findings.failures import end_rows

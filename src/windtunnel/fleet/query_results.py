@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass
 
 IdSelection = range | Collection[int] | None
 """Steps or ranks to select; None selects all."""

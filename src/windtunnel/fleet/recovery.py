@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Thread
 from typing import Any
@@ -28,6 +27,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.checkpoint.checkpointer import arrange_buckets, bucket_layouts, wrapped_modules
 from windtunnel.fleet.checkpoint.states import PerRank

@@ -7,8 +7,9 @@ import re
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from windtunnel.base.dataclasses import dataclass
 
 SUFFIX = ".start"
 """Of the file beside a rank's ring that the hook writes as the process begins: its id, its start, the attempt and the machine."""

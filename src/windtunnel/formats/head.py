@@ -7,11 +7,11 @@ import csv
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import GZIP, read_bytes, without_gz
 

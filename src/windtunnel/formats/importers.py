@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.registry import offered_by_packages
 

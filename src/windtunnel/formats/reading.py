@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.records.measured_calls import MeasuredCalls
 
 if TYPE_CHECKING:

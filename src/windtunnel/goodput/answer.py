@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.closed import LONGEST, Steady, at, best_interval, flat_range, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import DAY, Conditions, loses_work

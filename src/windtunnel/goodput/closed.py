@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates, loses_work, strikes_recovery
 from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed_seconds
 

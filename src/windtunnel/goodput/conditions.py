@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.spec.reliability import Duration, Failure
 
 DAY = 86400.0

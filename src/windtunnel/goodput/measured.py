@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.answer import IntervalChoice, SpareChoice, interval_choice, spare_choices
 from windtunnel.goodput.closed import steady

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.options import option
 
 if TYPE_CHECKING:

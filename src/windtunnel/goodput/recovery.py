@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.goodput.conditions import Conditions, strikes_recovery
 from windtunnel.spec.reliability import Duration, Failure
 

@@ -6,8 +6,7 @@ model or plan is not known also of checkpoints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.closed import Steady, steady
 from windtunnel.goodput.conditions import DAY, CheckpointCost, Conditions

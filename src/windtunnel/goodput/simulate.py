@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.faults import PARTS, FaultKind, FaultTask, Law
 from windtunnel.engine.faults import run as run_faults
 from windtunnel.goodput.conditions import DAY, Conditions, strikes_recovery

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.base.units import parse_bandwidth, parse_flops, parse_size, parse_watts
 from windtunnel.spec import load_cluster, load_gpu

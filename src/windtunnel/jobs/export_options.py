@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.options import argument, option
 from windtunnel.exports.exporters import EXPORTERS, SERVERS
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import unknown_machine
 from windtunnel.base.files import without_gz
 from windtunnel.formats.own import cluster as cluster_file

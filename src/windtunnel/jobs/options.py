@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.options import argument, option
 from windtunnel.spec.loading.files import KINDS
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.search.change import format_value, parse_values

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.profile.campaign import FILE, Campaign, read_campaign
 from windtunnel.records import Dataset, read

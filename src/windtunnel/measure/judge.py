@@ -6,11 +6,11 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
 from windtunnel.measure.planning import FAMILIES

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.options import argument, option
 
 _folder = partial(argument, "The folder of the plan, where the files are and go.", metavar="FOLDER")

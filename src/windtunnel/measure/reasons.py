@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.compute import PROVENANCES, estimate
 from windtunnel.compute.row_names import KINDS
 from windtunnel.spec import Job

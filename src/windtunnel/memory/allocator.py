@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
 
 MIB = 2**20

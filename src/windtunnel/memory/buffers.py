@@ -5,11 +5,11 @@ a pass of a block allocates, in order: saved ones, and temporary ones that only 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy

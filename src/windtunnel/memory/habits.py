@@ -11,9 +11,9 @@ What a process holds on the GPU outside the framework's allocator: the CUDA cont
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.spec.job import Job
 
 

@@ -10,8 +10,7 @@ variable of that name is set; transformers training_args.py: "false").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory.habits import context_bytes, habits, nccl_bytes
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of

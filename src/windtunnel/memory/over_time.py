@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock, PoolSegment, settings_of
 from windtunnel.memory.lifetimes import TensorContent, TensorEvent, lifetimes

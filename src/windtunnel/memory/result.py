@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory.tiers import NAMES, TierMemory
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Workload

@@ -9,10 +9,10 @@ link, the host's memory, disks, the ports of a memory pool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.habits import MemoryHabits
 from windtunnel.memory.state import gradients_leave, state_of

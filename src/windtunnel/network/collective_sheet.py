@@ -4,9 +4,9 @@ measured calls; over an engine, the links during the call of the largest size.""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.network.options import OPS
 from windtunnel.records.measured_calls import MeasuredCall
 from windtunnel.sheet import numbers as say

@@ -12,10 +12,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import without_gz
 from windtunnel.base.units import parse_bandwidth, parse_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base import options as shared
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, FIDELITIES
 from windtunnel.base.options import option

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.memory import StageMemory
 from windtunnel.predict.published import PublishedSteps
 from windtunnel.spec.job import Job

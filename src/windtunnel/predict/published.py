@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec import Job
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.loading.files import ROOT, read_table

@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.published import PublishedSteps, RunKind, catalogue_record
 from windtunnel.spec import Job
 from windtunnel.spec.graph_model import GraphModel

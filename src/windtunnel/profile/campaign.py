@@ -14,10 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass, field, replace
 from windtunnel.base.errors import EngineError, FileError, SpecError, WindtunnelError
 from windtunnel.profile import power
 from windtunnel.profile.data_card import write_card

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.records.schema import Value, write_shape
 from windtunnel.spec import Job, Model

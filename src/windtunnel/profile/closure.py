@@ -11,8 +11,9 @@ Whether two ways to run the same thing compute the same: its outputs beside thos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass
 
 TOLERANCE = {"cuda": 0.05, "cpu": 0.25}
 """Tolerance relative to the layer, by device. A CPU's cores are shared, and the profiler adds microseconds per operator."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.records import Dataset
 
 SAME = (

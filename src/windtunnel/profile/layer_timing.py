@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.device import Device
 from windtunnel.profile.power import Meter, PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of

@@ -6,8 +6,9 @@ On CUDA it is read from the allocator's history; on a CPU new storages of every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from windtunnel.base.dataclasses import dataclass
 
 KINDS = ("parameter", "optimizer", "input", "gradient", "activation", "temporary")
 """activation: allocated by a forward pass and alive at its end. temporary: everything else that a pass allocates."""

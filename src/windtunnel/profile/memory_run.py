@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import Run
 from windtunnel.profile.memory import Allocation, MemoryTimeline, of_snapshot, timeline

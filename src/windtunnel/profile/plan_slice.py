@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.case import Case, case_of, case_table
 from windtunnel.profile.job_cases import job_plan
 from windtunnel.profile.kernels import KernelCase

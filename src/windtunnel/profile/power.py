@@ -9,9 +9,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Protocol
+
+from windtunnel.base.dataclasses import dataclass, replace
 
 AVERAGED = 0.1
 """s. Averaging interval of the board's power reading."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
 from windtunnel.profile.case import Case, check_case
 from windtunnel.profile.closure import TOLERANCE, Agreement

@@ -6,10 +6,10 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import EngineError, UnknownName
 from windtunnel.profile.closure import Agreement, agreement, run_seeded
 from windtunnel.profile.device import Device

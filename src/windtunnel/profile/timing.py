@@ -11,9 +11,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.device import Device
 from windtunnel.profile.power import Meter, PowerReading, Silent
 

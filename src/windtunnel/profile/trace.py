@@ -13,10 +13,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.device import Device
 from windtunnel.profile.trace_events import Event, Nest, events_of, graph_of, is_operator
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 
 COMPILED = re.compile(r"Call CompiledFxGraph (\w+)|Torch-Compiled Region: (\S+)")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 
 EVENTS = "checkpoints-*.jsonl"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from windtunnel.base.dataclasses import asdict, dataclass, field
 from windtunnel.base.errors import FileError, SpecError
 
 FILE = "incidents.jsonl"

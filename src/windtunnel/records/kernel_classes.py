@@ -5,10 +5,10 @@ patterns of the libraries that launch them, and the calls that traces name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.files import table_beside
 
 OTHER = "other"

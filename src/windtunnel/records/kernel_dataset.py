@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import asdict, dataclass, field, fields, replace
 from windtunnel.base.errors import FileError
 from windtunnel.records.schema import COLUMNS, VERSION
 from windtunnel.sheet import numbers as say

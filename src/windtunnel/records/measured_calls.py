@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 
 
 class MeasuredCall(NamedTuple):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.records.kernel_dataset import About, Dataset
 from windtunnel.records.schema import NAMES

@@ -6,12 +6,12 @@ A run read from a log has steps only; one read from profiler traces has events t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 
 
 class EventKind(IntEnum):

@@ -6,13 +6,13 @@ The monitor in the training process writes them (`windtunnel.fleet`), and everyt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field, replace
 
 
 class Section(IntEnum):

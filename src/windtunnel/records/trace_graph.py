@@ -7,13 +7,13 @@ Shapes of fused attention operators, and which tasks of a trace graph are their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 
 LIBRARIES = ("fa2", "cudnn")
 """Libraries of the operators, as `compute` names their curves."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.dag import TaskTimes
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 

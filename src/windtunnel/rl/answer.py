@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.predict import Prediction

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import heapq
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, PlanError
 from windtunnel.base.lengths import draw_lengths
 from windtunnel.rl.spec import PostTraining

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.rl.mode import MODES, RLMode
 from windtunnel.rl.spec import PostTraining

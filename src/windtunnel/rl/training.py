@@ -10,11 +10,11 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.lengths import longest_of
 from windtunnel.predict import Prediction, predict
 from windtunnel.rl.batch import RLBatch, balance

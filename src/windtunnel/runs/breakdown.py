@@ -9,12 +9,12 @@ Which rank waits for whom: the order of arrival in every matched call.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.intervals import Intervals, cut, gaps_between, length, overlap, seconds_within, union
 from windtunnel.records.kernel_classes import class_of
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, fields, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.predict import predict
 from windtunnel.records.run import Events, Run, Steps

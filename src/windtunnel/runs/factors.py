@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.network.groups.shape import members
 from windtunnel.runs.expected import first_ranks
 from windtunnel.runs.observed import CallKind, Observed

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.prediction import Prediction
 from windtunnel.records.run import Run
 from windtunnel.spec import Job

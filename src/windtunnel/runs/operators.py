@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import UnknownName
 from windtunnel.compute import estimate
 from windtunnel.compute.row_names import KINDS, PHASES

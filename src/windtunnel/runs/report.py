@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.records.intervals import length, overlap, union
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.runs.breakdown import StepTime, Waits, breakdown, waits_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.runs.report import RankMean, RunReport, rank_means
 from windtunnel.sheet import numbers as say
 from windtunnel.sheet.blocks import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.spec import Job, Model, check, dump_job, load_job

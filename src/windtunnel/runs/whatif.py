@@ -19,7 +19,6 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,6 +26,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.closed.collective import collective
 from windtunnel.network.groups.shape import members, shape_of

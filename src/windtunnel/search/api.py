@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.search.change import Change, facts_of, predict_or_none, remember_facts
 from windtunnel.search.defaults import default_fields

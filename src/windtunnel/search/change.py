@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import StageMemory, memory_of
 from windtunnel.predict.answer.read import StepNumbers

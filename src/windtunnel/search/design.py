@@ -13,10 +13,10 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
 from windtunnel.predict.answer.silicon import Silicon, silicon_of
 from windtunnel.search.change import Change, parse_values, value_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.options import option
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.search.change import Change, facts_of

@@ -8,12 +8,12 @@ Reasons for the result of a search: what the best plans differ in, why a known p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.memory.result import USABLE
 from windtunnel.predict import predict
 from windtunnel.search.bound.memory import room

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.change import Change, format_value, value_of

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, product
 from operator import itemgetter
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.step import predict_built

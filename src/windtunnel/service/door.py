@@ -22,12 +22,12 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.questions import AskedQuestion, ask_question, is_short
 from windtunnel.service.settings import ServiceSettings

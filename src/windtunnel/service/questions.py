@@ -22,12 +22,12 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import typer
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName, nearest
 from windtunnel.base.files import table_beside
 from windtunnel.base.version import __version__

@@ -11,9 +11,9 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.collect.door import GuardedServer
 from windtunnel.fleet.collect.policy import CollectPolicy
@@ -47,7 +47,7 @@ class ServePlace:
 
 
 def serve(
-    settings: ServiceSettings, place: ServePlace = ServePlace(), ready: Callable[[str], None] = lambda _: None, extend: Any = None
+    settings: ServiceSettings, place: ServePlace = ServePlace(), ready: Callable[[str], None] = lambda _: None, extend: Any = None  # noqa: B008 frozen
 ) -> None:  # fmt: skip
     """Serves until it is told to end. `ready` is called with the address; `extend(app, door)` may mount more on the application,
     such as a page; `app.state` has `tokens` and `sessions` for it, or None. SpecError for an address of other machines without

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+
+from windtunnel.base.dataclasses import asdict, dataclass, fields
 
 
 @dataclass(frozen=True)

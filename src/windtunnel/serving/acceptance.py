@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from statistics import median
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec.loading.files import ROOT, read_table
 
 

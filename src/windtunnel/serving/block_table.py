@@ -7,12 +7,12 @@ tokens say those of all. Where rows are no lines, or their numbers are not exact
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.serving.graph import ExpertsCall, ServedBlock
 from windtunnel.workload.identity import MODULE_LABELS
 from windtunnel.workload.ops import COLUMNS, Axis, Kind, Op, OpTable

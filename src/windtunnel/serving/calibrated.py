@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.logs.served import MeasuredServer
 from windtunnel.serving.answer import Served

@@ -13,11 +13,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.engines.rules import rules_of
 from windtunnel.serving.lane import Lane

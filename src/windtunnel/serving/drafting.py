@@ -7,12 +7,12 @@ each request for each further draft. It takes the best token of each draft. Draf
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.serving.block_table import blocks_over
 from windtunnel.serving.graph import PassGraph
 from windtunnel.serving.lengths import Mixing, Passing, draft_kind, mixing_of

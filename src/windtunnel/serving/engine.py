@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.registry import Registry
 from windtunnel.spec import GPU

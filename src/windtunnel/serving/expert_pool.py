@@ -10,13 +10,13 @@ these are T_a + T_e + 2 T_c + F (m L - 1) over L layers, as in that paper. Layer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.serving.block_table import BlockTable

@@ -7,12 +7,12 @@ Experts differ from training: every tensor-parallel rank has all tokens of its g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute.engines.seconds import code_of, priced_as
 from windtunnel.serving.server import Server

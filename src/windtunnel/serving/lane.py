@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.serving.cache import NO_NAMES, OWN, BlockNames, PagedCache, names_of
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.speculation import ROW, Speculation

@@ -11,13 +11,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import FileError, PlanError, SpecError
 from windtunnel.profile.served.loads import ENGINE_PASS
 from windtunnel.records import read, read_shape

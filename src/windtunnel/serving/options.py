@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass, field, fields
 from windtunnel.base.dtypes import STATED
 from windtunnel.base.options import argument, option, options_of
 from windtunnel.serving.engine import ENGINES, EXPERT_KERNELS, EngineSettings

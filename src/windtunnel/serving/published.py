@@ -15,13 +15,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.predict.published import INSIDE, widening
 from windtunnel.spec.loading.files import ROOT, read_table
 

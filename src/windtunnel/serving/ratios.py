@@ -7,8 +7,8 @@ users. Of all divisions of the GPUs, the one is simulated whose slower side is f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.server import ServePlan
 from windtunnel.serving.step_times import StepTimes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.lengths import cache_bytes

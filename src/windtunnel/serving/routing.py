@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.registry import Registry
 
 NOWHERE = math.inf

@@ -6,9 +6,9 @@ import bisect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError, WindtunnelError
 from windtunnel.base.processes import count_cores, ordered_map
 from windtunnel.serving.answer import Served

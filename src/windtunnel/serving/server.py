@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.dtypes import FORMATS, STATED
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.compute.engines.seconds import priced_as

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.lengths import draw_lengths
 from windtunnel.serving.load import SEED, ServeLoad

@@ -9,12 +9,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import PlanError
 from windtunnel.serving.cache import PagedCache
 from windtunnel.serving.core import run_on_core

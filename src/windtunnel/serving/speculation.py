@@ -15,12 +15,12 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.serving.acceptance import accepted_tokens, mean_tokens, rate_of
 from windtunnel.spec import Model

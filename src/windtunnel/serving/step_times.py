@@ -8,13 +8,13 @@ step. No constant is fitted on a served request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute import estimate
 from windtunnel.compute.device import Device

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.sheet import numbers
 from windtunnel.sheet.colours import BLUE
 

@@ -11,9 +11,9 @@ Megatron-Bridge's layouts of DeepSeek-V3, whose last stage also predicts further
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.model import Model
 

@@ -7,12 +7,12 @@ best, by least squares with Huber's weights, so that a few wrong matches do not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.records.run import RankTrace, Run
 from windtunnel.traces.matching import MatchedCalls, match_calls
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph

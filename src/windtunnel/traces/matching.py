@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int32s, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.run import EventKind, Events, Run
 
 _Key = tuple[object, ...]

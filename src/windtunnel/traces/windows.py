@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 
 WHOLE = -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import overload
@@ -11,6 +10,7 @@ from typing import overload
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey

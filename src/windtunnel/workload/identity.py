@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec.model import LayerKind
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec.mixer import MIXERS, Mixer
 from windtunnel.spec.model import Model
 from windtunnel.workload.identity import Module

@@ -7,7 +7,6 @@ micro batches and ranks run it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.comm import Comm as Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.schema import DTYPES as DTYPES  # `dtype` column: index into this tuple
 from windtunnel.workload.identity import MODULE_LABELS, Module, Role
 

@@ -5,8 +5,7 @@ A block appends `Unit`s in forward order. `passes/` turn the list into the forwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import Module, Role

@@ -7,12 +7,12 @@ carry to GPUs that no fit saw.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import UnknownName
 from windtunnel.calibrate.engines.columns import HELD, held_out
 from windtunnel.calibrate.engines.fit import LEAST, EngineFit, EngineFitter, statistics_of

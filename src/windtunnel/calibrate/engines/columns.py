@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.compute.engines.seconds import TILES, Caches, Prompts, Routed, code_of
 from windtunnel.records import Dataset
 from windtunnel.records.schema import read_shape

@@ -6,13 +6,13 @@ What the curves of `compute.engines` give for measured rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass, field, fields, replace
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.columns import (
     EngineRows,

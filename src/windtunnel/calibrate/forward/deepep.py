@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.calibrate.engines.columns import held_out
 from windtunnel.calibrate.engines.solve import Bounds, solve_curve
 from windtunnel.formats.machines.kernels.measured.calls import NODES

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.calibrate.engines.catalogue import SYSTEMS
 from windtunnel.calibrate.engines.columns import held_out

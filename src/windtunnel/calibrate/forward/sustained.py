@@ -7,12 +7,12 @@ or of the one that it is carried from: the tables are forward.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.calibrate.engines.columns import held_out
 from windtunnel.calibrate.engines.fit import GEMM, TILES
 from windtunnel.calibrate.engines.solve import solve_curve

@@ -7,12 +7,12 @@ fitted without their group: a weight's shape in all of its three products, a wid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.dataclasses import asdict, dataclass, field, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.kernels import classes
 from windtunnel.calibrate.kernels.memory_classes import BY_KERNEL, MEMORY, MemoryClass, derive_classes, rows_by_kernel

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int8s
+from windtunnel.base.dataclasses import dataclass, fields
 from windtunnel.compute.device import ELEMENT, RESULT
 from windtunnel.records import Dataset
 from windtunnel.workload.ops import DTYPES

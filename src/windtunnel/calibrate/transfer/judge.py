@@ -16,11 +16,11 @@ The form that SimAI's authors describe for GPUs that are not out yet ("SimAI-CP-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.transfer import evaluate, fit
 from windtunnel.calibrate.transfer.fit import MADE_FOR, foreign, native

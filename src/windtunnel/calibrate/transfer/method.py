@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.calibrate.transfer import evaluate
 from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.curves import AttentionCurve, GemmCurve

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, fields
 from windtunnel.compute.gemm import gemm_bytes
 from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.records import Dataset

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.calibrate.transfer.errors import Best, best_matmuls, errors
 from windtunnel.calibrate.transfer.judge import Result, background, leave_out, pool_results

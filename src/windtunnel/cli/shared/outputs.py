@@ -9,11 +9,11 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from windtunnel.base.dataclasses import dataclass, field, fields
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write, write_json
 

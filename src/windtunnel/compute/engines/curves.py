@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.compute.curves import STRICT, Count, ErrorStatistics, Exponent, GemmCurve, Number, Positive
 
 FITTED = ("bf16", "fp8", "fp8_block", "nvfp4", "int4", "int8", "w8a8", "mxfp4", "mxfp4_wide")

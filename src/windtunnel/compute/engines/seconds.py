@@ -26,11 +26,10 @@ a query head: what many query heads read comes from the L2. `pad`: the kernel's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.dtypes import FORMATS
 from windtunnel.compute.device import Device
 from windtunnel.compute.engines.curves import (

@@ -29,10 +29,10 @@ Constants of an unmeasured GPU: the result of `choose` if there is no file for i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute.attention import FULL
 from windtunnel.compute.curves import AttentionCurve, Basis, Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.transfer.joint import JointCurves, Stored, stored_curves

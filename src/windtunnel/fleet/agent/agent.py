@@ -16,12 +16,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import host_port
 from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS as GPU_SECONDS

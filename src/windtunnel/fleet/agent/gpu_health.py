@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass, field
 
 ROOT = Path("/sys/class")
 COUNTERS = {

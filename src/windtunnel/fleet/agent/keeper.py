@@ -30,10 +30,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.fence import Fence, lose_output_on_full_disk, open_log
 
 ROOM = 2000

@@ -10,10 +10,10 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.base.text import redact
 from windtunnel.fleet.ring import RingReader

@@ -19,7 +19,6 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import LostSaveError, tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager

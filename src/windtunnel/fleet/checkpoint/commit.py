@@ -20,10 +20,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.base.text import clean
 from windtunnel.fleet.checkpoint.folder import (

@@ -15,11 +15,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.manifest import Hasher, Manifest, read_manifest, size_errors
 

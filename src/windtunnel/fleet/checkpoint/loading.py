@@ -10,7 +10,6 @@ import io
 import pickle
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.folder import FoundStep, StoreError, StorePath
 from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile, hash_of

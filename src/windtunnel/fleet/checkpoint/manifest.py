@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.pickles import metadata_error
 

@@ -22,10 +22,10 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.fleet.checkpoint.manifest import hash_of, is_plain_name
 from windtunnel.fleet.wire.sockets import fill_exactly, read_exactly
 

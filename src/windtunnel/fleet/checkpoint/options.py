@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from windtunnel.base.dataclasses import dataclass
 
 UMASKS = {"user": 0o077, "group": 0o027, "all": 0o022}
 

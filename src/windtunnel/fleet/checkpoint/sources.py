@@ -8,10 +8,10 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.folder import StoreError, StorePath
 from windtunnel.fleet.checkpoint.manifest import PIECE, Hasher, ShardFile, hash_of

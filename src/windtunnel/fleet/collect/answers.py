@@ -12,7 +12,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import msgspec
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass, fields
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.fleet.collect.store import RunStore

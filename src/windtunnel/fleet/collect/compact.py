@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat, decode_meta, decode_tables, group_rows
 from windtunnel.fleet.collect.index import CompactedSegment, RunFile, RunIndex

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import RankBeat, RingIdentity
 from windtunnel.fleet.collect.registry import Rings, TextTable

@@ -19,10 +19,10 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import MAGIC, BatchHead, head_of
 from windtunnel.fleet.disk import sync

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.batch import BatchMeta, RankBeat, RingIdentity
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)

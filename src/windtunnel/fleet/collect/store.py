@@ -11,13 +11,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import Stamps, group_rows
 from windtunnel.fleet.collect.compact import (

@@ -10,8 +10,8 @@ nodes meet in some round. Nothing is found if fewer than two nodes are good.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 
 Pair = tuple[str, str]

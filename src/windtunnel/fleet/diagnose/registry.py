@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import UnknownName
 
 NOT_APPLICABLE = 3

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.findings.failures import EndRow, RankEnd, end_of
 from windtunnel.fleet.wire.messages import EXCEPTION_LINE, LogFinding, RankReport
 from windtunnel.records.ends import EndKind, parse_end

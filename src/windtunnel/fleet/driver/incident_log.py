@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.plan import JobState

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.fleet.driver.detect import DetectedFault, detect, errors_at_exit
 from windtunnel.fleet.driver.incident_log import IncidentLog, SaveWatch
 from windtunnel.fleet.driver.plan import JobPlan, JobState, RecoveryContext, RecoveryDecision, decide, ranks_to_rejoin

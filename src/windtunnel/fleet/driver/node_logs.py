@@ -8,9 +8,9 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.text import clean
 from windtunnel.fleet.engines.engine import Engine
 

@@ -15,11 +15,11 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.text import is_secret
 from windtunnel.fleet.driver.detect import DetectedFault, DetectionLimits
 from windtunnel.fleet.fence import describe, tell

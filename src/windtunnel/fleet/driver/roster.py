@@ -12,8 +12,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.driver.detect import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel

@@ -18,7 +18,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.fleet.driver.detect import DetectedFault
 from windtunnel.fleet.driver.incident_log import IncidentLog

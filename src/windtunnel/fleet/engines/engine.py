@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 
 PROGRAM = (sys.executable, "-m", "windtunnel.fleet.agent")

@@ -10,9 +10,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.engines.engine import AgentCommand
 from windtunnel.fleet.fence import describe, open_log, tell

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.engines.engine import AgentCommand
 from windtunnel.fleet.engines.local import PATIENCE

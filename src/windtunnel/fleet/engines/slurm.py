@@ -19,9 +19,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, WindtunnelError
 from windtunnel.fleet.engines.engine import AgentCommand
 

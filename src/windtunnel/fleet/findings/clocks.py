@@ -12,7 +12,6 @@ Pairs of events on two machines of which the first came before the second; used 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -22,6 +21,7 @@ from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.records.sections import Section, Sections
 

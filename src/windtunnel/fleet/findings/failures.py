@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.records.ends import EndKind, parse_end
 from windtunnel.records.sections import Section, Sections

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
+
+from windtunnel.base.dataclasses import asdict, dataclass
 
 
 class Verdict(StrEnum):

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.findings.finding import Verdict, format_ranks
 from windtunnel.records.sections import Section, Sections
 

@@ -7,7 +7,6 @@ steps of each rank, for what happens in some of them only.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.rare import MOST_SLOW, SlowStep, StepSpread, step_times
 from windtunnel.fleet.findings.slow_ranks import WARM_UP

@@ -17,12 +17,12 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.history import StepHistory

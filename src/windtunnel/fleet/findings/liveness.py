@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.fleet.findings.failures import JobFailure, end_rows, failure_of, failure_text
 from windtunnel.fleet.findings.hang import NO_LIFE, HangReport, PendingCall, RankState, find_mismatches, hang_report, is_silent
 from windtunnel.fleet.starting import Work

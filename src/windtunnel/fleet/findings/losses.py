@@ -10,9 +10,10 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+
+from windtunnel.base.dataclasses import dataclass, field
 
 _VALUE = re.compile(
     r"(?P<name>[A-Za-z][\w./ -]{0,40}?)[\"']?\s*(?:[:=]\s*|\s)[\"']?(?:tensor\()?"

@@ -19,13 +19,13 @@ Lengths of a run's steps as a distribution, and its slowest steps with the rank 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import bdtrc
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.fleet.findings.slow_ranks import MANY, WARM_UP
 from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.slow_ranks import WARM_UP
 from windtunnel.fleet.findings.steps import StepTable, complete_collectives, match_sends

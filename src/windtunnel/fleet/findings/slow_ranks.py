@@ -17,12 +17,12 @@ between them. A thread that sleeps in a call needs no core, so what is counted l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section

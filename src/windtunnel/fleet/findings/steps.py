@@ -8,12 +8,12 @@ Matches calls of different ranks that belong together: a collective of a group, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.records.sections import NO_CORE, NO_CORE_IN_STEP, Section, Sections
 
 WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.INFERENCE)

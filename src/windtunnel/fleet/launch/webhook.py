@@ -13,10 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.text import redact
 

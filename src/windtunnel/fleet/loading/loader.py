@@ -13,11 +13,11 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.loading.reader import BATCH, END, HELLO, MESSAGE, OTHER, RELEASE, WELCOME, fork_reader
 from windtunnel.fleet.loading.workers import EpochOrder, ReaderError, ReadPlan, default_collate, unpack, unpack_error

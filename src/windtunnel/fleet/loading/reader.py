@@ -16,10 +16,10 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.loading.workers import JobDone, ReaderError, ReadJob, ReadPlan, die_with_parent, pack_error, run_worker
 from windtunnel.fleet.wire.sockets import read_exactly
 

@@ -19,12 +19,12 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 
 

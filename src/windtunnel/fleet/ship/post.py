@@ -11,11 +11,11 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.batch import Stamps
 from windtunnel.fleet.wire.secrets import FILE, NAME, VARIABLE, Secrets, local_token, read_secrets

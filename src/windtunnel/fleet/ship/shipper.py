@@ -12,13 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.batch import (
     MOST_RINGS,

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 
 

@@ -17,10 +17,10 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass, field
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.startup.layout import Operations, StartCounts, World, parse_mesh
 from windtunnel.fleet.wire.sockets import free_port

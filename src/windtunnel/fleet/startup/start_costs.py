@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from windtunnel.base import options as shared
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.options import asks, option
 from windtunnel.fleet.startup.layout import (

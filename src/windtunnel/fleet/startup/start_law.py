@@ -8,11 +8,11 @@ none below zero. The prediction assumes a core per rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 
 

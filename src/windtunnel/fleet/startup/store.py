@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from builtins import set as Set
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
 from threading import Lock
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.fleet.startup.layout import Operations
 

@@ -19,9 +19,9 @@ monitored anyway; its batches come from torchdata, whose iterators are those of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 
 PREFIX = "WINDTUNNEL_FLEET_"

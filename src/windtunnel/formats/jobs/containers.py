@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from windtunnel.base.dataclasses import dataclass
 
 _COPIES = ("replicas", "parallelism", "numNodes")
 """What multiplies the containers below it: of Deployments and roles, of Jobs, of TrainJobs."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.formats.jobs.launched import Launched
 from windtunnel.spec import Job, Model, Plan, Runtime
 

@@ -15,9 +15,9 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.spec.loading.files import ROOT, read_table
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass
 
 KEY = "launched"
 """Where a table of a trainer has what a launcher leaves open; `num_processes` is there where nothing is open."""

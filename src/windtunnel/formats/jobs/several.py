@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.deepspeed import open_named_files
 from windtunnel.formats.jobs.imported import Imported, Stated

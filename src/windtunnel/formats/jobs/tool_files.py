@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.hub_names import USUAL, find_named, unknown_model, vocabulary_of_name

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.files import table_beside
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLines, as_number, epoch_seconds
 

@@ -11,7 +11,6 @@ import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import table_beside
 from windtunnel.base.units import show_counted

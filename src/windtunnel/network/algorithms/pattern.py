@@ -7,11 +7,11 @@ n + i is the NVSwitch of node i; collnet.py numbers the switches of the fabric a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.lanes import ALL
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.network.algorithm import ALGORITHMS, MESSAGES
 from windtunnel.network.closed.cost import MADE_OF_SENDS, CallParts, Cost, parts_of

@@ -22,13 +22,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.files import CATALOG
 from windtunnel.network.algorithm import ALGORITHMS, MESSAGES, ClosedCall
 from windtunnel.network.closed.fitted import SENDS, NetConstants, NodeConstants, SendConstants

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.files import CATALOG
 from windtunnel.spec.machine import Achieved
 

@@ -17,10 +17,10 @@ slower because links get faster, and lanes wait for each other in the same order
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.network.closed.dimensions import PHASES, Dimension, Kind, serve_first_come, themis
 from windtunnel.network.grids.machine import GridDimension, GridMachine, machine_under
 from windtunnel.network.grids.spans import GridGroup, GridSpan

@@ -10,12 +10,12 @@ Placement: the GPU on which each rank of a job runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links

@@ -9,10 +9,9 @@ pod, the default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
 from windtunnel.network.fabrics.columns import Columns

@@ -8,11 +8,10 @@ Dragonfly+ (Megafly): groups of leaves and spines, joined by global cables betwe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import spines
 from windtunnel.network.fabrics.columns import Columns, numbered_names

@@ -17,13 +17,13 @@ What the closed form knows of a fabric: which nodes are near, how thin the links
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.routes import RouteOptions, route

@@ -6,10 +6,9 @@ below it, and their rate is lowered so that the ratio is exact (1.16 with k=16: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import cores, spines, up_links
 from windtunnel.network.fabrics.columns import Columns, numbered_names

@@ -15,11 +15,11 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import parse_time
 from windtunnel.engine.graph import Graph

@@ -8,10 +8,9 @@ aggregation switches, so an up-link is split in two halves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import cores, leaves, spines
 from windtunnel.network.fabrics.columns import Columns

@@ -9,10 +9,9 @@ one rail, 32 sets to a pod (what 64 ports give), and rails meet in the core.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import cores, leaves, spines
 from windtunnel.network.fabrics.columns import Columns

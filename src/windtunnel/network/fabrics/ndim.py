@@ -7,10 +7,9 @@ innermost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, time, times, words

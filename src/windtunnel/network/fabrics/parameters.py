@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
+from windtunnel.base.dataclasses import dataclass, field, fields
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.units import parse_bandwidth, parse_time
 from windtunnel.engine.graph import Graph

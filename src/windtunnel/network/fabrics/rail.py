@@ -11,10 +11,9 @@ NVLink.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import leaves, spines, up_links
 from windtunnel.network.fabrics.columns import Columns

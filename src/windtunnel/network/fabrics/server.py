@@ -8,12 +8,12 @@ Shared by builders of GPU clusters: a catalogue node's numbers, and its GPUs as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.spec.pcie import nearest_pcie

@@ -10,11 +10,11 @@ Mesh of one to four dimensions: a torus without the cables that join the ends.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
 
+from windtunnel.base.dataclasses import KW_ONLY, dataclass
 from windtunnel.base.fidelity import CLOSED, FIDELITIES
 from windtunnel.base.options import option
 from windtunnel.network.flows.run import NICS, ROUTINGS, UNTIL

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
 from windtunnel.base.json_text import json_text

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.ndim import NDim

@@ -11,12 +11,12 @@ up and one down. Messages go dimension by dimension, the first one first, and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.grids.machine import Axes, GridKind, GridMachine, number_points, points_of
 from windtunnel.spec.runtime import DimensionOrder

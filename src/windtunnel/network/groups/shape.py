@@ -10,13 +10,13 @@ Ranks of each group of an axis, from the plan's sizes and its placement order (i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.network.fabrics.drawn import check_room, levels_of
 from windtunnel.network.grids.machine import Axes, GridMachine, axes_of, machine_under

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.lanes import ALL, Lanes
 from windtunnel.network.algorithm import ALGORITHMS, CollectiveAlgorithm

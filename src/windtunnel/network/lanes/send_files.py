@@ -23,12 +23,12 @@ import math
 import tomllib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.base.files import read_text
 from windtunnel.network.lanes.timing import TransferList

@@ -9,11 +9,10 @@ A collective's transfers: its lanes, slice by slice, in steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import EngineError
 from windtunnel.engine.lanes import ALL, Lanes
 

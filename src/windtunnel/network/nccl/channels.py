@@ -20,8 +20,8 @@ NVIDIA/nccl issues 918 and 2193. A measured all-to-all on eight nodes of A800: 1
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group

@@ -6,10 +6,10 @@ node from the one beside the NIC where it enters. NCCL takes a file as it is: nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.xml_tree import XmlNode, read_xml
 from windtunnel.spec.machine import Cluster

@@ -14,10 +14,10 @@ of the group, two GPUs without a link communicate through a third one of the gro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.server import Inside, site_of
 from windtunnel.network.groups.bandwidth import generation_of

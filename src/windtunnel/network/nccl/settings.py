@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.network.algorithm import CHOSEN, spellings

@@ -9,12 +9,12 @@ Seconds that links between switches add to calls whose slices wait for slices of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.lanes import Lanes

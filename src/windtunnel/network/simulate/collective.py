@@ -5,11 +5,11 @@ the flow engine: pipelined lanes are one fluid with a demand on every link of it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
 from windtunnel.engine import flow

@@ -9,11 +9,11 @@ it at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int32s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, PACKET
 from windtunnel.base.units import show_time

@@ -5,12 +5,11 @@ A call of several equal groups as traffic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes

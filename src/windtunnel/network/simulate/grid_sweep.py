@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, FLOW
 from windtunnel.engine import flow
@@ -49,7 +49,7 @@ class GridRun:
     counts: Mapping[str, object] = field(default_factory=dict)
 
 
-def run_on_grid(on: Machine, plan: AxisCall, network: str, options: EngineOptions = EngineOptions()) -> GridRun:
+def run_on_grid(on: Machine, plan: AxisCall, network: str, options: EngineOptions = EngineOptions()) -> GridRun:  # noqa: B008 frozen
     """A call alone on its machine, over flows or packets."""
     if network == FLOW:
         load = demand_of(on, plan)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.packet import Loss, LossRecovery, Marking, PacketOptions, SmallBuffer, Spread

@@ -15,7 +15,6 @@ intended NIC and ports.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route

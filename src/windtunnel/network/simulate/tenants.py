@@ -7,11 +7,11 @@ name nodes and are served first; the words of `PLACEMENTS` choose among the node
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.fabrics.cluster import PLACEMENTS, place
 from windtunnel.spec.machine import Cluster

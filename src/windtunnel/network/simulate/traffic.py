@@ -13,12 +13,12 @@ link takes twice as long as under an even spread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.routes import RouteOptions, spread

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.power import ClusterWatts, cluster_watts, draw_of, gpu_watts, network_of, step_shares
 from windtunnel.spec import Cluster, Job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from functools import cache
 
+from windtunnel.base.dataclasses import asdict, dataclass, fields
 from windtunnel.compute.power import GpuWatts, watts_of
 from windtunnel.predict.category import OVERLAP_SLOWDOWN, SLOWEST_GPU, STEP_PARTS, Category, StepGroup
 from windtunnel.spec.machine import Cluster, Node, NodeDraw

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory import StageMemory
 from windtunnel.predict.answer.metrics import KernelRows, collective_rows, evidence, overlapped_seconds
 from windtunnel.predict.answer.money import DAY, bill

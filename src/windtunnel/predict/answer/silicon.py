@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.files import CATALOG
 from windtunnel.spec.loading.files import read_table
 from windtunnel.spec.machine import Node

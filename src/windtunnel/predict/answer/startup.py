@@ -11,8 +11,7 @@ simulator and knows no framework's groups: the two answer different questions an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec.job import Job
 
 RATE = {"tcp": 4.63e3, "redis": 13.4e3, "tcp_libuv": 24e3}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.engine import _core
 from windtunnel.network.grids.machine import axes_of
 from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.engine import _core
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of, machine
 from windtunnel.network.simulate.tenants import Tenancy

@@ -6,13 +6,13 @@ Seconds of tokens' way to experts and back by DeepEP's kernels, where they were 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import hypot, isclose
 from typing import NamedTuple
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.network.closed.cost import CARRIED, MOST_RANKS, SCALED, SMS, choose_dispatch, dispatch_seconds
 from windtunnel.network.nccl.settings import Settings, parse_settings

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
 from windtunnel.compute.power import watts_of
 from windtunnel.predict.price.calibrated import kernel_factors

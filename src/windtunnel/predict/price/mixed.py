@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.predict.price.calls import SlowestBook
 from windtunnel.predict.price.costs import Costs
 from windtunnel.spec import Cluster, Job

@@ -6,12 +6,12 @@ is that of all these groups at once, and it ends when the last of them ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.engine import Program
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.program.keys import ENGINE_CALLS, LIVE_CALLS

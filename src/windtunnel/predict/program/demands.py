@@ -9,10 +9,10 @@ plans whose bounds are computed together.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory.state import gradients_leave
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine import ProgramBuilder, run
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.costs import Costs

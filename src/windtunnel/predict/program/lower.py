@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category, Task

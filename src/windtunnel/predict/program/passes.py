@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.turns import OperatorSequence, interleave
 from windtunnel.spec.job import Job
 from windtunnel.workload import Kind, Stream

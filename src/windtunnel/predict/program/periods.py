@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.engine import Program
 from windtunnel.engine.steady import find_periods
 from windtunnel.predict.category import Task

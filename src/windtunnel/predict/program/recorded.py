@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.turns import RecordedPasses
 from windtunnel.predict.price.calls import CallKey
 

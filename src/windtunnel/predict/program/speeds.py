@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.program.templates import Templates
 from windtunnel.predict.ranks.folding import Pace, Replicas

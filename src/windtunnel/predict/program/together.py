@@ -7,11 +7,11 @@ of the jobs lie one after the other; jobs meet nowhere but in the network.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine import Program, Timeline
 from windtunnel.engine.program import HOST_SYNC
 from windtunnel.predict.category import Category

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.ranks.places import Chance, places_of, ranks_named, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.predict.ranks.draws import Draw
 from windtunnel.predict.ranks.places import Ranks, joined_replicas, smallest_connected, units_of
 from windtunnel.spec import Job

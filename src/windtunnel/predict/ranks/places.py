@@ -5,12 +5,12 @@ Random number streams of a job's seed: one per random decision, so that they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.network.groups.shape import members
 from windtunnel.spec import Cluster, Job

@@ -14,9 +14,9 @@ a period before, on all ranks, the next period does so, too, and all that follow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.engine import Timeline, _core, run
 from windtunnel.memory import memory_of
 from windtunnel.predict.price.costs import Costs

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute import Factors, Profile
 from windtunnel.engine import run
 from windtunnel.predict.category import Task

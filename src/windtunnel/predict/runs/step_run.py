@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine import HOST, TAIL, Timeline
 from windtunnel.memory import StageMemory
 from windtunnel.predict.category import COMPUTE, HOST_PART, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key

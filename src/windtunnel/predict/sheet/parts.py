@@ -6,8 +6,8 @@ Groups and labels are those of `predict.category`; keys are not parsed. Communic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.category import SPAN_GROUPS, STEP_PARTS, StepGroup
 from windtunnel.predict.prediction import KernelRow
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.dtypes import DTYPE_BYTES
 from windtunnel.profile.device import Device
 from windtunnel.profile.session import key_of

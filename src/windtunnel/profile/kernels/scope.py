@@ -6,8 +6,7 @@ alternate by rank, so a sweep that is stopped has the same kinds of shapes in ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.spec import Model, load_model
 from windtunnel.spec.mixer import MIXERS

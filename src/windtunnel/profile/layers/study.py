@@ -18,7 +18,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Agreement, Way, agreement
 from windtunnel.profile.device import Device

@@ -6,11 +6,11 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import PHASES, Clock, Run, Tick
 from windtunnel.profile.layers.shapes import FORMATS, NO_WORK, class_of, moved_bytes, sizes

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 
 KEY = "WINDTUNNEL_SERVER_KEY"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.files import table_beside
 from windtunnel.profile.served.client import ServerClient

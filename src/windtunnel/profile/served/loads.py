@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass
 
 KINDS = ("prompts", "decodes", "mixed")
 

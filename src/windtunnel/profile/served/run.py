@@ -8,11 +8,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.profile.data_card import write_card
 from windtunnel.profile.served.client import ServerClient, ServerRequest, StreamedAnswer

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.jobs.architecture import model_of
 from windtunnel.reality.jobs.cuts import cuts, memory_alone, spread

@@ -8,11 +8,11 @@ The catalogue GPU that a table names: tables write "b200-sxm-192gb" or "H100-SXM
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from pydantic import ValidationError
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import UnknownName
 from windtunnel.compute.clock import slowest_known
 from windtunnel.reality.rows.conventions import Skipped

@@ -9,9 +9,9 @@ of publications about their software are in `publications`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.conventions import Skipped
 from windtunnel.reality.rows.table import TrainingRow

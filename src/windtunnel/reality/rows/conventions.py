@@ -7,8 +7,7 @@ The result for a row without a score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.workload import visible

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -19,6 +18,7 @@ import pyarrow.csv
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from windtunnel.base import files
+from windtunnel.base.dataclasses import dataclass, field, fields
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import table_beside, words_by_meaning
 

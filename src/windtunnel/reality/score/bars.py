@@ -7,10 +7,10 @@ A bar selects rows by their columns (family, framework, size, precision) and doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.reality.rows.publications import When, columns_of, publications
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.reality.score.scores import FamilySummary, Score, summary

@@ -14,11 +14,11 @@ that take far more GPU time than the same plan with more replicas: replicas add 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.reality.jobs.software import software_date
 from windtunnel.reality.rows import publications
 from windtunnel.reality.rows.table import TrainingRow

@@ -12,9 +12,9 @@ import io
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute.power import watts_of
 from windtunnel.predict.answer.power import draw_of, node_rest

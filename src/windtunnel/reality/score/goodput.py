@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.quantities import Seconds, Strict
 from windtunnel.base.units import parse_time

@@ -11,8 +11,8 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute.power import DrawShares, stored_shares, watts_under
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.scores import Score

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.bars import Line
 from windtunnel.reality.score.choices import PlanChoice, by_family

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.published import RunKind
 from windtunnel.spec import Job
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean, pstdev, quantiles
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict.published import FEWEST, PublishedSteps, RunKind, Trained, by_kind, like, stated_error, widening
 from windtunnel.predict.rests import added_error, causes_of
 from windtunnel.reality.score.scores import Score

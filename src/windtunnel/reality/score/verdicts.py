@@ -7,9 +7,9 @@ other reasons than memory, so not every failure should be called out of memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.reality.jobs.blanks import Memory
 from windtunnel.reality.jobs.cuts import memory_alone

@@ -8,11 +8,11 @@ before it is done. When syncs are done depends on when samples are, so both are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.rl.batch import RLBatch
 from windtunnel.rl.job import RLJob

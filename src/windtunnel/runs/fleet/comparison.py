@@ -9,13 +9,13 @@ holds kernels of several classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.records.sections import Section, Sections

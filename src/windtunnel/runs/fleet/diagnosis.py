@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.memory.tiers import host_memory_rate, legs
 from windtunnel.network.api import sweep
 from windtunnel.sheet.blocks import Cell, Column, Figure, Section, Sheet, Table

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.predict import Prediction, predict
 from windtunnel.predict.answer.metrics import MODELLED_NETWORK
 from windtunnel.predict.category import SPAN_GROUPS, Category, StepGroup, Task, idle_key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -11,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.goodput.measured import FleetRun

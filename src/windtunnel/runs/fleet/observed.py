@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.slow_ranks import WARM_UP, slow_ranks
 from windtunnel.fleet.findings.steps import WORK, StepTable, match_collectives, match_sends, step_table

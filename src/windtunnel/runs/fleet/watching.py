@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.recorded import Recorded

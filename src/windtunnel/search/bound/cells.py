@@ -21,7 +21,6 @@ Layouts: which blocks each virtual stage has, for all plans with the same pipeli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute import estimate
 from windtunnel.memory.walk import block_needs
 from windtunnel.network import group

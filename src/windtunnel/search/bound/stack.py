@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.network import Group
 from windtunnel.network.closed.collective import greatest_rate
 from windtunnel.network.nccl.settings import Settings

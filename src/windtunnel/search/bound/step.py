@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.network.groups.shape import group

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.search.budget.wish import Alternative, Wish
 

@@ -15,10 +15,10 @@ The plan of a candidate machine and model: the best of a small space around the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError, unknown_machine
 from windtunnel.base.files import without_gz
 from windtunnel.goodput import run_of

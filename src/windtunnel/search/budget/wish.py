@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import HOUR, KWH, YEAR_HOURS, RunPrice, tariff_of
 from windtunnel.predict.answer.power import cluster_watts

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, apply_or_none, memory_after, predict_or_none, spare_bytes

@@ -18,10 +18,10 @@ Names: Megatron-LM `megatron/training/arguments.py`, Megatron-Bridge's `ConfigCo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.files import table_beside
 from windtunnel.search.change import Change, Stepped, apply_or_none, facts_of, plain_text, predict_or_none

@@ -9,9 +9,9 @@ predicted, and its gain is the difference of two predictions, per token.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from weakref import ref
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.memory.sheet import MEMORY_PARTS
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction

@@ -8,9 +8,9 @@ difference of two predictions (`pricing.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.search.change import Change
 from windtunnel.search.space import lighter_ends
 from windtunnel.spec import Job, load_runtime, names

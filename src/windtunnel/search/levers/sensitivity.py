@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, predict_or_none, value_of
 from windtunnel.search.levers.pricing import GAIN, PricedLever, price_levers

@@ -10,13 +10,13 @@ import re
 import time
 import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.service.door import AnswerError, Asked, JobView, ServiceDoor, StillRunning
 from windtunnel.service.page.state import Question, ViewState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.units import parse_count
 from windtunnel.spec.loading.json_schema import schema
 from windtunnel.spec.loading.load import spelled_number

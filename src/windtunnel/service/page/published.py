@@ -6,11 +6,11 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cache
 from statistics import median
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, fields
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows import measurements

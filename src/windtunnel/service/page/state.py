@@ -12,11 +12,12 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from nicegui import ui
+
+from windtunnel.base.dataclasses import dataclass, field, replace
 
 MOST_PACKED, MOST_TABLE = 6000, 1 << 20
 """Characters of a packed table in an address, and bytes of what is unpacked."""

@@ -8,13 +8,13 @@ import csv
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.service.store.blobs import STALE_SECONDS, Blobs
 from windtunnel.service.store.database import Database, active, answers, audit, jobs, token_uses

@@ -21,11 +21,11 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import FileError, SpecError
 
 ROLES = ("read", "write")

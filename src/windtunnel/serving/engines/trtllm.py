@@ -8,12 +8,12 @@ blocks hold them too, and rejected ones are rewound (resource_manager.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.serving.engine import InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU

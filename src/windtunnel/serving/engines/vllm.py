@@ -15,12 +15,12 @@ Blocks can be found as soon as they are given, also by requests of the same pass
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.serving.engine import HOST_TASK, InferenceEngine, ServeEngine, captured_sizes, release_numbers
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.serving.answer import server_kind
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.published import servers_like

@@ -12,8 +12,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.serving.engine import ENGINES
 from windtunnel.serving.replicas.pass_table import PassTable
 from windtunnel.serving.replicas.prefixes import PrefixCache

@@ -9,11 +9,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.serving.disaggregated import START
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.replicas.prefixes import PrefixCache, PrefixIndex

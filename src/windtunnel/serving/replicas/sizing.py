@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.predict.answer.money import bill
 from windtunnel.serving.disaggregated import transfer_seconds

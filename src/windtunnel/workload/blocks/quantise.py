@@ -10,9 +10,9 @@ per block both copies are quantised from 16 bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.runtime import Runtime

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.rng import Draws
 from windtunnel.spec.job import Job
 

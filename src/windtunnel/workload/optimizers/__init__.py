@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.workload.ops import Op
 from windtunnel.workload.optimizers.adam import (
     adafactor_rows,

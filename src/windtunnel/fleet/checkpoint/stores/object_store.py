@@ -18,11 +18,11 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
+from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, deletable_steps
 from windtunnel.fleet.checkpoint.folder import FOREIGN, LATEST, OWNER, FoundStep, StoreError, StorePath, open_store

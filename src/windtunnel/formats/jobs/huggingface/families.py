@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)

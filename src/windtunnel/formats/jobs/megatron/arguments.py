@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.jobs.imported import CommandLine, Stated
 from windtunnel.formats.jobs.keys import is_harmless

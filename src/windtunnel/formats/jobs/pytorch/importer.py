@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.pytorch.export import INNER, Joint, Loaded, joint, load, pytorch

@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.files import table_beside
 from windtunnel.formats.jobs.pytorch.export import Joint
 from windtunnel.spec.graph_model import Kernel, KernelKind

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.jobs.recipes.values import UNKNOWN, Made, Named, Unknown
 from windtunnel.formats.text.source import read_source

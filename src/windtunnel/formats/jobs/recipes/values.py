@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass, field
 
 MOST_LEAVES = 10_000
 

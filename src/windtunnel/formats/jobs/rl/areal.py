@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import interpolate
 from windtunnel.formats.jobs.rl.trainer import (

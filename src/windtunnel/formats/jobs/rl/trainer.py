@@ -6,9 +6,9 @@ The update of a policy as readers of training jobs take it: transformers' keys f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.formats.jobs.keys import harmless_of_trainer
 from windtunnel.formats.jobs.scripts.said import Said, without_none
 

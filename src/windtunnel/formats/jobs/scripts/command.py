@@ -15,11 +15,11 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.scripts.conditions import fits, holds
 from windtunnel.formats.jobs.scripts.expansion import heredoc_of, print_format, printed_file, written_file

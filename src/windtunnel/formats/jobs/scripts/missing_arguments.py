@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
 from windtunnel.formats.jobs.scripts.values import Compared, open_positions
 

@@ -7,7 +7,8 @@ call of each. It names no group; the line before it does.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from windtunnel.base.dataclasses import dataclass, field
 
 WORDS = (
     "Timeout at collective: ", " collective #", "never joined any collectives", " started ranks:", " finished ranks:",

@@ -7,9 +7,9 @@ but the last begin with a space. What follows from the end of another rank blame
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.files import table_beside
 from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.formats.logs.failures.out_of_memory import rank_before

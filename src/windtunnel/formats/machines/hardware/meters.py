@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from windtunnel.base.dataclasses import dataclass, field
 
 _KEPT = 2_000_000
 """Readings that are kept at most."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import UnknownName
 from windtunnel.formats.reading import Context
 from windtunnel.spec import load_cluster, match_gpu

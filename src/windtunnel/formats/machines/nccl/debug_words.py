@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
+
+from windtunnel.base.dataclasses import dataclass
 
 PATHS = {
     "LOC": "the same device", "NVL": "NVLink", "NVB": "NVLink through another GPU", "C2C": "the link between CPU and GPU",

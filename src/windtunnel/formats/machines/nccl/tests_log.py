@@ -14,11 +14,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_bytes, table_beside, words_by_meaning
 from windtunnel.base.units import show_size

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.formats.reading import Content, Reading

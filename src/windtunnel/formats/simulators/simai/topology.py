@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import lines_of
 from windtunnel.base.link_lines import TopologyLink, link_of

@@ -11,10 +11,10 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol, cast
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 
 LARGEST = 2**28

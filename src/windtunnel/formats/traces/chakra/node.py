@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.formats.traces.chakra.framing import fields, varint
 
 NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.formats.traces.chakra.framing import Bytes, Frames, TraceSource, open_source
 from windtunnel.formats.traces.chakra.groups import LARGEST_RANK, WORLD, groups_of, groups_of_metadata

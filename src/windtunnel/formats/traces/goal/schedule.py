@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.files import lines_of, read_bytes
 from windtunnel.formats.traces.task_columns import TaskColumns

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.formats.traces.kineto.columns import Noted, Table, floats, integers
 from windtunnel.formats.traces.kineto.fields import Args
 from windtunnel.records.kernel_classes import comm_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.formats.traces.kineto.batches import EVENTS, Layout
 from windtunnel.formats.traces.kineto.fields import NO_ARGS, Args, TraceEvent, ValuedArgs
 

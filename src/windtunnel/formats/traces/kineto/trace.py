@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.engine.scan import enclosing, innermost
 from windtunnel.formats.traces.kineto.batches import Around
 from windtunnel.formats.traces.kineto.calls import Groups, call_columns, configured_groups

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_bytes
 from windtunnel.formats.traces.task_columns import TaskColumns

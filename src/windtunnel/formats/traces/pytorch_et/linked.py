@@ -17,7 +17,6 @@ What only the execution trace knows of the calls that the profiler measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.calls import BY_SENDS

@@ -5,11 +5,10 @@ Two sequences of names that two observers of one thread wrote, laid beside each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Int32s, Int64s
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.formats.traces.kineto.columns import EventColumns, integers
 from windtunnel.formats.traces.kineto.fields import NO_ARGS, TraceEvent
 from windtunnel.formats.traces.kineto.trace import ReadTrace

@@ -8,13 +8,13 @@ Places of inputs: aten/src/ATen/native/native_functions.yaml of PyTorch, flash_a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.formats.traces.kineto.batches import Layout
 from windtunnel.formats.traces.kineto.calls import MOST_RANKS, element_bytes, total_bytes
 from windtunnel.records.kernel_classes import comm_of

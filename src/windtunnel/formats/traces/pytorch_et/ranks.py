@@ -12,7 +12,6 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.comm import Comm
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.batches import Around, batches

@@ -4,7 +4,6 @@ fused attention."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.formats.reading import Context
 from windtunnel.formats.traces.kineto.batches import EVENTS, Layout
 from windtunnel.formats.traces.kineto.columns import EventColumns

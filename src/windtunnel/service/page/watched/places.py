@@ -15,11 +15,11 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.sources import is_url
 from windtunnel.records.checkpoint_events import EVENTS

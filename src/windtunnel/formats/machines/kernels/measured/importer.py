@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools
+from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.machines.kernels.found import checked_head
 from windtunnel.formats.machines.kernels.measured.calls import InnerCall

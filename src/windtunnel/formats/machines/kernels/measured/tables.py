@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windtunnel.base.dataclasses import dataclass, field
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.formats.machines.kernels.measured import attention, calls
 from windtunnel.formats.machines.kernels.measured.calls import InnerCall
