@@ -443,9 +443,9 @@ def record_of(rows: list[ServedRow], spreads: FirstSpreads) -> dict[ServerKind, 
     for kind, group in sorted(groups.items(), key=lambda entry: tuple(vars(entry[0]).values())):
         servers = len({one.server for one in group})
         if servers >= FEWEST:
-            figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
+            figures = {name: errors_of_figure([one.errors()[name] for one in group], servers) for name in FIGURES}
             firsts = [(one.first, one.errors()["ttft"]) for one in group if one.first is not None]
-            widen = first_widening(spreads, [first for first, _ in firsts], [error for _, error in firsts]) if firsts else 1.0
+            widen = first_widening(spreads, *map(list, zip(*firsts, strict=True)), servers) if firsts else 1.0
             most = max(users_of(one.row) for one in group)
             found[kind] = PublishedServers(kind, len(group), servers, figures, most, widen)
     return found
