@@ -140,6 +140,33 @@ BALANCED = (
 )
 
 
+_EAGLE = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE"
+
+
+@pytest.mark.parametrize(
+    ("text", "ahead"),
+    [
+        ("vllm serve Qwen/Qwen3-8B --async-scheduling", True),
+        (f"export SGLANG_ENABLE_SPEC_V2=1\n{_EAGLE}", True),
+        (f"A=2 SGLANG_ENABLE_SPEC_V2=true \\\n{_EAGLE}", True),
+        (f"docker run -e SGLANG_ENABLE_SPEC_V2=1 lmsysorg/sglang:v0.5.9 {_EAGLE}", True),
+        (f"SGLANG_ENABLE_SPEC_V2=1\n{_EAGLE}", None),  # not exported
+        (f"SGLANG_ENABLE_SPEC_V2=0 {_EAGLE}", None),
+    ],
+)
+def test_lines_say_that_passes_are_scheduled_ahead(text: str, ahead: bool | None) -> None:
+    found = read_launch(text)
+    assert found is not None and found.fields.get("ahead") == ahead
+
+
+def test_the_image_of_a_manifest_says_the_release() -> None:
+    """Where the container has a command of its own, too; two images of different releases say nothing."""
+    text = SHELL.replace("registry.example/any:1", "vllm/vllm-openai:v0.11.2")
+    for pod, release in ((text, "0.11.2"), (f"{text}  - image: vllm/vllm-openai:v0.12.0\n", None)):
+        found = read_launch(pod)
+        assert found is not None and found.fields.get("release") == release
+
+
 @pytest.mark.parametrize(
     "balance, more, polls", [("true", "  timeout_iters: 60\n", 60), ("true", "", 50), ("false", "  timeout_iters: 60\n", None)]
 )

@@ -51,11 +51,11 @@ INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
 
 REREAD = 0.58
-"""What a further query token of a request adds to latent attention on Blackwell, as a share of reading its cache anew. TensorRT-LLM's
-kernel, which all three engines run there, has a block of threads for each query token (flashinfer fmhaKernels.cuh at 0.6.3: "Each
-CTA handles one tokenQ by default for spec-decoding generation kernel"; kernels of grouped queries join them), and the L2 holds a
-part of what the others have read. Of 4 tokens, 16 heads and 80k entries in 8 bits on B200 (vllm-project/vllm pull request 41778),
-2 to 256 requests: 0.46 to 0.66, the middle 0.58. Hopper's kernels read once for all."""
+"""What a further query token of a request adds to latent attention on Blackwell, as a share of reading its cache anew.
+TensorRT-LLM's kernel, which all three engines run there, has a block of threads for each query token (flashinfer fmhaKernels.cuh
+at 0.6.3: "Each CTA handles one tokenQ by default for spec-decoding generation kernel"; kernels of grouped queries join them), and
+the L2 holds a part of what the others have read. Of 4 tokens, 16 heads and 80k entries in 8 bits on B200 (vllm-project/vllm pull
+request 41778), 2 to 256 requests: 0.46 to 0.66, the middle 0.58. Hopper's kernels read once for all."""
 
 STATE_WIDTH = 4.0
 """Bytes of a number of a recurrence's state."""

@@ -31,6 +31,8 @@ STARTS = re.compile(
     re.IGNORECASE,
 )
 """What a text has somewhere that starts a server."""
+OTHERS = r"runtime|dynamo|llm-d"
+"""In names of images that hold an engine and have numbers of their own."""
 BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
 `timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
@@ -39,14 +41,14 @@ _COUNTS = (*_DEGREES, "running", "polls")
 _INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy", "graph_most")
 _NEEDED = ("model", *_DEGREES, "speculative")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = {"expert_parallel", "eager", "sync", "dp_attention", "balance", "chunked", "graph_padding"}
+_SWITCHES = {"expert_parallel", "eager", "sync", "ahead", "dp_attention", "balance", "chunked", "graph_padding"}
 _SWITCHES |= {"prefill_worker", "decode_worker"}
 
 
 @dataclass(frozen=True)
 class ServerTool:
     """A tool of `launch.toml`: `read`: flag -> field; `config`: key of a configuration -> field; `like`: what is assumed where its
-    engine is another's."""
+    engine is another's; `variables`: field -> variable of the environment."""
 
     name: str
     title: str
@@ -59,6 +61,7 @@ class ServerTool:
     harmless: tuple[str, ...]
     config: Mapping[str, str]
     like: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -108,6 +111,7 @@ def server_tools() -> tuple[ServerTool, ...]:
         starts = tuple(tuple(one) for one in row["starts"])
         lists = {key: tuple(values) for key, values in row["lists"].items()}
         more: dict[str, Any] = {"config": row.get("config", {}), "like": row.get("like", ""), **lists}
+        more["variables"] = row.get("variables", {})
         made.append(ServerTool(name, row["title"], row["engine"], starts, row["image"], flags, **more))
     return tuple(made)
 
@@ -129,11 +133,33 @@ def tool_of(words: Sequence[str]) -> tuple[ServerTool, int] | None:
     return None
 
 
-def _release_of(tool: ServerTool, words: Sequence[str]) -> dict[str, str]:
-    """The engine's release, where an image before the flags is of one; Dynamo's and others' images have numbers of their own."""
-    tags = [re.search(r":v?(\d+\.\d+(?:\.\d+)?)", word) for word in words if re.search(tool.image, word)]
-    found = next((tag[1] for tag in tags if tag is not None), None)
-    return {"release": found} if found is not None and tool.name == tool.engine else {}
+def _release_of(tool: ServerTool, words: Sequence[str], text: str) -> dict[str, str]:
+    """The engine's release, where an image before the flags is of one, or all such images of a manifest are of the same; Dynamo's
+    and others' images have numbers of their own."""
+    images = [word for word in words if re.search(tool.image, word)]
+    images = images or [
+        name
+        for name in re.findall(r"\bimage[\"']?:\s*[\"']?([^\s\"',]+)", text)
+        if re.search(tool.image, name) and not re.search(OTHERS, name)
+    ]
+    tags = [re.search(r":v?(\d+\.\d+(?:\.\d+)?)", name) for name in images]
+    found = {tag[1] for tag in tags if tag is not None}
+    return {"release": found.pop()} if len(found) == 1 and tool.name == tool.engine else {}
+
+
+def _switched_on(tool: ServerTool, text: str) -> dict[str, bool]:
+    """Fields that a variable of the environment switches on: before a command, exported, given to a container, or in a manifest. A
+    line that only assigns it reaches no server."""
+    on, found = r"[\"']?(?:1|[Tt]rue)\b[\"']?", {}
+    for key, name in tool.variables.items():
+        ways = (
+            rf"(?:export|ENV|-e|--env)[ =]+{name}[= ]{on}",
+            rf"\b{name}={on}[ \t]+[^\s#;&|]",
+            rf"\b{name}[\"']?\s*(?:,?\s*value)?:\s*{on}",
+        )
+        if re.search("|".join(ways), text):
+            found[key] = True
+    return found
 
 
 def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> int | None:
@@ -202,7 +228,7 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         known = tool_of(words := words if inside is None else inside.words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
-            dated = _release_of(known[0], words[: known[1]])
+            dated = _release_of(known[0], words[: known[1]], text) | _switched_on(known[0], text)
             made.fields |= dated
             made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
@@ -428,7 +454,7 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         fields["memory"] = read["memory_after_weights"]
     if read.get("balance") and read.get("dp_attention"):
         fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
-    fields.update({key: True for key in ("eager", "sync") if read.get(key)})
+    fields.update({key: True for key in ("eager", "sync", "ahead") if read.get(key)})
     if tool.engine == "trtllm":
         stated, assumed = trtllm_passes_of(read)
         fields.update(stated)
