@@ -270,6 +270,10 @@ def _join_sides(servers: list[LaunchedServer]) -> LaunchedServer:
         words += [f"{key}={front[key]}" for key in ("tp", "pp", "dp", "ep") if key in front]
         whole.fields["prefill"] = ",".join(words)
         whole.taken.append(f"prompts on {len(fronts)} servers of their own ({whole.fields['prefill']})")
+        whole.ignored += [line for line in fronts[-1].ignored if line not in whole.ignored]
+        own = {key: value for key, value in front.items() if key not in ("model", "engine", *_DEGREES)}
+        apart = [f"{key} {value}" for key, value in own.items() if whole.fields.get(key) != value]
+        whole.ignored += [f"not modelled of the servers of prompts: {', '.join(apart)}"] if apart else []
         whole.copies = sum(one.copies for one in backs)
     elif len(servers) > 1 and not fronts and not backs:
         whole.copies = sum(one.copies for one in servers)
