@@ -140,25 +140,6 @@ BALANCED = (
 )
 
 
-_EAGLE = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE"
-
-
-@pytest.mark.parametrize(
-    ("text", "ahead"),
-    [
-        ("vllm serve Qwen/Qwen3-8B --async-scheduling", True),
-        (f"export SGLANG_ENABLE_SPEC_V2=1\n{_EAGLE}", True),
-        (f"A=2 SGLANG_ENABLE_SPEC_V2=true \\\n{_EAGLE}", True),
-        (f"docker run -e SGLANG_ENABLE_SPEC_V2=1 lmsysorg/sglang:v0.5.9 {_EAGLE}", True),
-        (f"SGLANG_ENABLE_SPEC_V2=1\n{_EAGLE}", None),  # not exported
-        (f"SGLANG_ENABLE_SPEC_V2=0 {_EAGLE}", None),
-    ],
-)
-def test_lines_say_that_passes_are_scheduled_ahead(text: str, ahead: bool | None) -> None:
-    found = read_launch(text)
-    assert found is not None and found.fields.get("ahead") == ahead
-
-
 def test_flags_of_the_servers_of_prompts_are_listed() -> None:
     """Their degrees are read; what they state else, and the other side does not, is said to be left out."""
     start = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 2"
@@ -166,14 +147,6 @@ def test_flags_of_the_servers_of_prompts_are_listed() -> None:
     found = read_launch(f"{front} &\n{start} --disaggregation-mode decode --max-running-requests 9\n")
     assert found is not None and (found.fields["prefill"], found.fields["running"]) == ("gpus=2,tp=2", 9)
     assert found.ignored[-2:] == ["not modelled: --page-size", "not modelled of the servers of prompts: step_tokens 65536"]
-
-
-def test_the_image_of_a_manifest_says_the_release() -> None:
-    """Where the container has a command of its own, too; two images of different releases say nothing."""
-    text = SHELL.replace("registry.example/any:1", "vllm/vllm-openai:v0.11.2")
-    for pod, release in ((text, "0.11.2"), (f"{text}  - image: vllm/vllm-openai:v0.12.0\n", None)):
-        found = read_launch(pod)
-        assert found is not None and found.fields.get("release") == release
 
 
 @pytest.mark.parametrize(

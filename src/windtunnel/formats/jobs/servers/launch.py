@@ -20,6 +20,7 @@ from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.scripts.missing_arguments import unset_names
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of, is_file
 from windtunnel.formats.jobs.servers import nim
+from windtunnel.formats.jobs.servers.around import release_of, switched_on
 from windtunnel.formats.jobs.servers.clients import ClientLoad, client_load
 from windtunnel.formats.jobs.servers.drafts import drafts_of, formats_of, trtllm_passes_of, vllm_passes_of
 from windtunnel.formats.jobs.servers.written import Command, commands_of_calls, commands_of_manifest, is_manifest
@@ -31,8 +32,6 @@ STARTS = re.compile(
     re.IGNORECASE,
 )
 """What a text has somewhere that starts a server."""
-OTHERS = r"runtime|dynamo|llm-d"
-"""In names of images that hold an engine and have numbers of their own."""
 BALANCE_WAIT = 50
 """Passes that TensorRT-LLM's balanced DP-attention ranks decode before new prompts start, unless each has one: the default of
 `timeout_iters`. The count runs whether any wait or not (py_executor.py, `_balance_adp_requests`), as `ServeEngine.polls` does."""
@@ -133,35 +132,6 @@ def tool_of(words: Sequence[str]) -> tuple[ServerTool, int] | None:
     return None
 
 
-def _release_of(tool: ServerTool, words: Sequence[str], text: str) -> dict[str, str]:
-    """The engine's release, where an image before the flags is of one, or all such images of a manifest are of the same; Dynamo's
-    and others' images have numbers of their own."""
-    images = [word for word in words if re.search(tool.image, word)]
-    images = images or [
-        name
-        for name in re.findall(r"\bimage[\"']?:\s*[\"']?([^\s\"',]+)", text)
-        if re.search(tool.image, name) and not re.search(OTHERS, name)
-    ]
-    tags = [re.search(r":v?(\d+\.\d+(?:\.\d+)?)", name) for name in images]
-    found = {tag[1] for tag in tags if tag is not None}
-    return {"release": found.pop()} if len(found) == 1 and tool.name == tool.engine else {}
-
-
-def _switched_on(tool: ServerTool, text: str) -> dict[str, bool]:
-    """Fields that a variable of the environment switches on: before a command, exported, given to a container, or in a manifest. A
-    line that only assigns it reaches no server."""
-    on, found = r"[\"']?(?:1|[Tt]rue)\b[\"']?", {}
-    for key, name in tool.variables.items():
-        ways = (
-            rf"(?:export|ENV|-e|--env)[ =]+{name}[= ]{on}",
-            rf"\b{name}={on}[ \t]+[^\s#;&|]",
-            rf"\b{name}[\"']?\s*(?:,?\s*value)?:\s*{on}",
-        )
-        if re.search("|".join(ways), text):
-            found[key] = True
-    return found
-
-
 def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> int | None:
     """The place behind words that follow one another in a command."""
     for place in range(len(words) - len(start) + 1):
@@ -228,7 +198,8 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         known = tool_of(words := words if inside is None else inside.words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
-            dated = _release_of(known[0], words[: known[1]], text) | _switched_on(known[0], text)
+            dated = switched_on(known[0].variables, text)
+            dated |= release_of(known[0].image, words[: known[1]], text) if known[0].name == known[0].engine else {}
             made.fields |= dated
             made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
