@@ -220,8 +220,8 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         experts, memory = ("triton", 0.95) if first else (None, None)  # neither FlashInfer's nor DeepGEMM's
         hopper = row["system"] == "h100_sxm"
         running = (256 if hopper else None) if model == "minimax-m2" else users if hopper else 512  # --max-num-seqs
-        told = model != "minimax-m2"  # async-scheduling
-        return Launch("fp8" if narrow else "bf16", 1, twice, running, "", graphs, experts, memory, told)
+        told = together and model != "minimax-m2"  # async-scheduling
+        return Launch("fp8" if narrow else "bf16", 1, twice, running if together else None, "", graphs, experts, memory, told)
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
