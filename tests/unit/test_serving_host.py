@@ -337,6 +337,16 @@ def test_drafts_of_latent_attention_read_the_cache_again_on_blackwell(machine: s
     assert plain.reread(plain.kinds[-1][2]) == 0.0
 
 
+def test_the_core_prices_drafts_of_latent_attention_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load of drafting DeepSeek-V3 on B200, on the core and in Python."""
+    drafts, load = Speculation("mtp", 3, 2.5), drawn_load(4000, 60, concurrency=24, requests=48)
+    server = server_of(load_model("deepseek-v3"), "b200-ib", 8, "trtllm", ServePlan(tp=8), kv="fp8", speculation=drafts)
+    fast = serve(server, load)
+    monkeypatch.setattr("windtunnel.serving.simulate.run_on_core", lambda *asked: None)
+    slow = serve(server, load)
+    assert (fast.tpot.mean, fast.ttft.mean) == pytest.approx((slow.tpot.mean, slow.ttft.mean), rel=1e-9)
+
+
 def test_states_of_accepted_drafts_are_copied_by_index_in_older_releases() -> None:
     """Qwen3.5 with tp 4: 16 heads of 128 x 128 numbers, and 4 inputs of 4,096 channels of half the width, at 14 ps each."""
     model, drafts = load_model("qwen3.5-397b-a17b"), Speculation("mtp", 3, 3.0)
