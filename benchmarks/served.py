@@ -146,18 +146,25 @@ def plan_of(row: dict[str, str], side: str = "") -> ServePlan:
     names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
     tp, dp, cut, ep = (int(row[side + name] or 1) or 1 for name in names)
     if tp == dp > 1:
-        return ServePlan(tp=1, dp=dp, ep=dp)
+        return ServePlan(tp=1, dp=dp, ep=dp) if starts_groups(row) else ServePlan(tp=tp, ep=tp)
     if max(tp, dp) > 8 and max(tp, dp) == cut * ep and cut > 1 and ep > 1:
         tp, dp, ep = (cut, 1, ep) if tp > 1 else (1, cut, ep)
     wide = tp * dp
     return ServePlan(tp=tp, dp=dp, ep=ep if wide % ep == 0 else 1)
 
 
+def starts_groups(row: dict[str, str]) -> bool:
+    """Whether the script of a public run starts DP-attention ranks where its configuration asks for them: those of MiniMax in FP8
+    on vLLM have no such flag, and its servers are of tensor and expert parallelism (minimaxm2.5_fp8_h100.sh and those of B200 and
+    B300 of March and April 2026)."""
+    return not (row["backend"] == "vllm" and "MiniMax" in row["model_path"] and row["gemm_quant_mode"] == "fp8" and is_public(row))
+
+
 @dataclass(frozen=True)
 class Launch:
     """What a server was started with: format of its cache, passes between looks at new requests, tokens of a pass or a chunk,
     requests at once, drafts in `--speculate`'s words, captured passes in `--graphs`', the kernel of its experts, the share of GPU
-    memory that it may use."""
+    memory that it may use, whether it is told to schedule ahead."""
 
     kv: str = "bf16"
     polls: int = 1
@@ -167,6 +174,7 @@ class Launch:
     graphs: str | None = None
     experts: str | None = None
     memory: float | None = None
+    ahead: bool = False
 
 
 @cache
@@ -187,7 +195,7 @@ def times_of(
             served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
             step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
             graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
-            memory=launch.memory,
+            memory=launch.memory, ahead=launch.ahead,
         )
     )  # fmt: skip
 
@@ -210,7 +218,10 @@ def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> 
         graphs = "2048+" if wide else None  # max-cudagraph-capture-size
         first = model == "minimax-m2" and row["backend_version"].startswith("0.17")
         experts, memory = ("triton", 0.95) if first else (None, None)  # neither FlashInfer's nor DeepGEMM's
-        return Launch("fp8" if narrow else "bf16", 1, twice, graphs=graphs, experts=experts, memory=memory)
+        hopper = row["system"] == "h100_sxm"
+        running = (256 if hopper else None) if model == "minimax-m2" else users if hopper else 512  # --max-num-seqs
+        told = together and model != "minimax-m2"  # async-scheduling
+        return Launch("fp8" if narrow else "bf16", 1, twice, running if together else None, "", graphs, experts, memory, told)
     kv = "fp8" if narrow else "bf16"
     if engine == "trtllm":
         polls = (BALANCE_WAIT if model == "gpt-oss-120b" else 60) if plan.dp > 1 else 1
@@ -443,9 +454,9 @@ def record_of(rows: list[ServedRow], spreads: FirstSpreads) -> dict[ServerKind, 
     for kind, group in sorted(groups.items(), key=lambda entry: tuple(vars(entry[0]).values())):
         servers = len({one.server for one in group})
         if servers >= FEWEST:
-            figures = {name: errors_of_figure([one.errors()[name] for one in group]) for name in FIGURES}
+            figures = {name: errors_of_figure([one.errors()[name] for one in group], servers) for name in FIGURES}
             firsts = [(one.first, one.errors()["ttft"]) for one in group if one.first is not None]
-            widen = first_widening(spreads, [first for first, _ in firsts], [error for _, error in firsts]) if firsts else 1.0
+            widen = first_widening(spreads, *map(list, zip(*firsts, strict=True)), servers) if firsts else 1.0
             most = max(users_of(one.row) for one in group)
             found[kind] = PublishedServers(kind, len(group), servers, figures, most, widen)
     return found

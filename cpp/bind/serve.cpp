@@ -56,6 +56,7 @@ LayerCosts layer_of(const nb::dict& row) {
       {"window", &costs.window},
       {"state", &costs.state},
       {"kept", &costs.kept},
+      {"reread", &costs.reread},
       {"heads", &costs.heads},
       {"groups", &costs.groups},
       {"elements", &costs.elements},

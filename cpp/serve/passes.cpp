@@ -37,11 +37,12 @@ double LayerCosts::cached_seconds(const Passing& pass) const {
   const double queries = decodes + verified;
   const double io = 2.0 * queries * heads * wide;
   const double work = 2.0 * queries * heads * keys * wide;
-  const double moved = decodes * keys * groups * elements * width;
+  const double readers = decodes + reread * verified;
+  const double moved = readers * keys * groups * elements * width;
   const double bound = std::max((moved + io) / memory, work / rate);
   double busy = 0.0;
   for (const double split : kSplits) {
-    const double blocks = decodes * groups * split / sms;
+    const double blocks = readers * groups * split / sms;
     const double waves = std::max(1.0, kPartial * std::ceil(blocks) + (1.0 - kPartial) * blocks);
     const double each = setup + keys / split * key * dim / 128.0;
     const double spent = waves * each + merge * (split > 1.0 ? 1.0 : 0.0);

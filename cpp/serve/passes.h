@@ -36,6 +36,7 @@ struct LayerCosts {
   bool scan = false, attends = false, absorbed = false;
   double most = -1.0, stride = 1.0, picked = -1.0, window = 0.0;  // -1: no limit
   double state = 0.0, kept = 0.0;  // kept: seconds in which a request's state is copied after drafts were verified
+  double reread = 0.0;             // share of a request's cache that each further query token of it reads anew
   double heads = 0.0, groups = 1.0, elements = 0.0, wide = 0.0, dim = 0.0, width = 0.0;
   double latency = 0.0, memory = 0.0, rate = 0.0, setup = 0.0, key = 0.0, merge = 0.0, blend = 1.0, sms = 1.0;
   double move_latency = 0.0, move_rate = 0.0;  // of kernels that move bytes

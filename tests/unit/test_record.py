@@ -66,6 +66,12 @@ def test_seventy_percent_of_rows_lie_inside_a_widened_error_a_little_more_of_few
     assert widening([(float(error), 1.0) for error in errors]) == factor
 
 
+def test_rows_of_one_server_count_once() -> None:
+    """A hundred rows of four servers: the rank that holds the next server with the chance INSIDE is 70 x 5 / 4 = 88, AT_MOST 80."""
+    errors = [(float(error), 1.0) for error in range(1, 101)]
+    assert [widening(errors, servers) for servers in (4, 10, 100)] == [80, 77, 71]
+
+
 def test_other_runs_widen_an_error_and_never_narrow_it() -> None:
     wide = by_kind([LINE, replace(LINE, gpu="", framework="t", widen=3.0), replace(LINE, gpu="", framework="u", widen=0.2)])
     assert stated_error(G, 0.1, wide) == pytest.approx(0.05)

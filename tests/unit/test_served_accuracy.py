@@ -252,3 +252,13 @@ def test_a_server_like_no_measured_one_states_a_wider_error(machine: str, gpus: 
     text = io.StringIO()
     print_sheet(server_sheet(answer), Console(file=text, width=250))
     assert ("At least ±35 % is stated" in text.getvalue()) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "dp", "over"), [("h200-ib", 8, 8, False), ("h200-ib", 16, 4, True), ("gb200-nvl72", 16, 16, False)]
+)
+def test_experts_over_nics_are_like_no_measured_server(machine: str, gpus: int, dp: int, over: bool) -> None:
+    """All ranks of a copy share its experts, those of DP attention too."""
+    words = {"engine": "sglang", "tp": gpus // dp, "dp": dp, "ep": gpus, "weights": "fp8_block"}
+    answer = wt.serve_predict("deepseek-v3", machine, gpus=gpus, isl=64, osl=8, concurrency=16, requests=16, **words)
+    assert ("a group of ranks over NICs" in answer.unlike) is over

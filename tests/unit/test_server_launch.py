@@ -140,6 +140,15 @@ BALANCED = (
 )
 
 
+def test_flags_of_the_servers_of_prompts_are_listed() -> None:
+    """Their degrees are read; what they state else, and the other side does not, is said to be left out."""
+    start = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 2"
+    front = f"{start} --disaggregation-mode prefill --chunked-prefill-size 65536 --page-size 64 --max-running-requests 9"
+    found = read_launch(f"{front} &\n{start} --disaggregation-mode decode --max-running-requests 9\n")
+    assert found is not None and (found.fields["prefill"], found.fields["running"]) == ("gpus=2,tp=2", 9)
+    assert found.ignored[-2:] == ["not modelled: --page-size", "not modelled of the servers of prompts: step_tokens 65536"]
+
+
 @pytest.mark.parametrize(
     "balance, more, polls", [("true", "  timeout_iters: 60\n", 60), ("true", "", 50), ("false", "  timeout_iters: 60\n", None)]
 )
@@ -170,6 +179,11 @@ def test_lines_say_that_nothing_is_scheduled_ahead(text: str, tmp_path: Path) ->
     [
         ('--compilation-config \'{"cudagraph_mode": "FULL_DECODE_ONLY"}\'', {"graphs": "decodes"}, ""),
         ("-O.cudagraph_mode=FULL_DECODE_ONLY", {"graphs": "decodes"}, ""),
+        (
+            '--compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE", "max_cudagraph_capture_size": 1024}\'',
+            {"graphs": "1024+"},
+            "",
+        ),
         ('--compilation-config \'{"cudagraph_mode": "NONE", "pass_config": {}}\'', {"eager": True}, "pass_config"),
         ("--max-cudagraph-capture-size 2048", {"graphs": "2048+"}, ""),
         ("--compilation-config 3", {}, "--compilation-config"),

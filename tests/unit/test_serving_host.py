@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,13 @@ from windtunnel.base.errors import SpecError
 from windtunnel.compute.engines.curves import ReduceCurve
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.serving import ServePlan, Server, serve, server_of
-from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDEN
+from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDEN, ServeEngine
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.room import GRAPHS, room_of
 from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
 from windtunnel.serving.speculation import Speculation
-from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.step_times import REREAD, StepTimes
 from windtunnel.spec import load_model
 from windtunnel.workload.ops import Axis, Comm
 
@@ -173,6 +174,21 @@ def test_older_releases_hide_no_host_work(engine: str, release: str, hidden: boo
     assert dated.engine.ahead is hidden
 
 
+def test_an_older_release_hides_host_work_where_it_is_told_to() -> None:
+    """vLLM 0.11 with --async-scheduling; SGLang 0.5.9 with SGLANG_ENABLE_SPEC_V2, whose drafts nothing hides else."""
+    drafts, plan = Speculation("mtp", 2, 2.2), ServePlan(tp=8)
+
+    def limits(engine: str, release: str, **more: Any) -> ServeEngine:
+        return server_of(load_model("deepseek-v3"), "b200-ib", 8, engine, plan, release=release, **more).engine
+
+    for engine, release in (("vllm", "0.11.0"), ("sglang", "0.5.9")):
+        assert not limits(engine, release, speculation=drafts).ahead
+        told, plain = limits(engine, release, speculation=drafts, ahead=True), limits(engine, "1.0")
+        assert (told.ahead, told.gap, told.request_gap) == (True, plain.gap, plain.request_gap)
+    with pytest.raises(SpecError, match="either ahead or sync"):
+        limits("vllm", "0.11.0", ahead=True, sync=True)
+
+
 def test_older_releases_of_vllm_leave_captured_graphs_out_of_the_cache_s_share() -> None:
     """Llama 3.1 8B on an RTX 3090 with passes of 20,000 and 29,000 tokens: 31,232 and 23,648 tokens of cache at start-up in the
     release of 2024-11 (vllm-project/vllm issue 10517). None of it is fitted."""
@@ -299,6 +315,36 @@ def test_graphs_with_drafts_count_what_the_engine_counts(engine: str, requests: 
     assert times.pad_tokens(4 * requests) == tokens
     assert times.is_captured(Passing(0, 0, 0.0, largest // 4, 1e5, 3 * largest // 4))
     assert not times.is_captured(Passing(0, 0, 0.0, largest // 4 + 1, 1e5, 3 * largest // 4 + 3))
+
+
+@pytest.mark.parametrize(("machine", "share"), [("b200-ib", REREAD), ("h200-ib", 0.0)])
+def test_drafts_of_latent_attention_read_the_cache_again_on_blackwell(machine: str, share: float) -> None:
+    """A pass that verifies three drafts of 100 requests costs as one of 100 x (1 + 3 shares) that each read a cache of 80,000; a
+    layer of grouped queries reads once. The kernel's published times of 8 to 256 requests with 4 tokens lie within 15 % on B200."""
+    plan, drafts = ServePlan(tp=8), Speculation("mtp", 3, 2.5)
+    times = StepTimes(server_of(load_model("deepseek-v3"), machine, 8, "sglang", plan, kv="fp8", speculation=drafts))
+    mixing = times.kinds[-1][2]
+
+    def seconds(requests: int, verified: int) -> float:
+        return times.cached_seconds(mixing, Passing(0, 0, 0.0, requests, 80_000.0 * requests, verified))
+
+    assert times.reread(mixing) == share
+    if share:
+        assert seconds(100, 300) == pytest.approx(seconds(274, 0), rel=0.01)
+        for requests, microseconds in ((8, 181), (32, 655), (64, 1420), (128, 2623), (256, 4855)):
+            assert seconds(requests, 3 * requests) == pytest.approx(1e-6 * microseconds, rel=0.15)
+    plain = StepTimes(server_of(load_model("qwen3-32b"), machine, 8, "sglang", plan, speculation=Speculation("eagle", 3, 2.5)))
+    assert plain.reread(plain.kinds[-1][2]) == 0.0
+
+
+def test_the_core_prices_drafts_of_latent_attention_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load of drafting DeepSeek-V3 on B200, on the core and in Python."""
+    drafts, load = Speculation("mtp", 3, 2.5), drawn_load(4000, 60, concurrency=24, requests=48)
+    server = server_of(load_model("deepseek-v3"), "b200-ib", 8, "trtllm", ServePlan(tp=8), kv="fp8", speculation=drafts)
+    fast = serve(server, load)
+    monkeypatch.setattr("windtunnel.serving.simulate.run_on_core", lambda *asked: None)
+    slow = serve(server, load)
+    assert (fast.tpot.mean, fast.ttft.mean) == pytest.approx((slow.tpot.mean, slow.ttft.mean), rel=1e-9)
 
 
 def test_states_of_accepted_drafts_are_copied_by_index_in_older_releases() -> None:

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "max_model_len": (1024, {"isl": "1500~0.8"}),
     "eager": (True, {}),
     "sync": (True, {}),
+    "ahead": (True, {"release": "0.11.0"}),
     "graphs": ("1,2,4", {}),
     "whole_prompts": (True, {"engine": "trtllm", "step_tokens": 2000, "isl": 1998}),
     "release": ("0.3.0", {}),

@@ -118,13 +118,15 @@ def stated_error(kind: RunKind, of_parts: float, record: Mapping[RunKind, Publis
     return of_parts * (steps.widen if steps.is_of(kind) else max(1.0, steps.widen))
 
 
-def widening(pairs: Sequence[tuple[float, float]]) -> float:
+def widening(pairs: Sequence[tuple[float, float]], units: int | None = None) -> float:
     """The factor on the second of each pair (|error|, error that its parts imply) within which INSIDE of the pairs lie.
 
     Of few pairs it is the rank that holds the next one with the chance INSIDE, as long as no more than AT_MOST lie within it.
+    `units`: of how many runs the pairs are, where those of one run are off alike; left out, as many as pairs.
     """
     ratios = sorted(error / implied for error, implied in pairs)
-    rank = min(math.ceil(INSIDE * (len(ratios) + 1)), math.floor(AT_MOST * len(ratios) + 1e-9))
+    whole = (len(ratios) if units is None else units) + 1
+    rank = min(math.ceil(INSIDE * len(ratios) * whole / (whole - 1)), math.floor(AT_MOST * len(ratios) + 1e-9))
     return ratios[max(1, rank) - 1]
 
 

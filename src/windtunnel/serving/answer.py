@@ -189,14 +189,23 @@ class Served:
     def unlike(self) -> tuple[str, ...]:
         """In what no published server is like this one."""
         server, found = self.server, servers_like(self.kind)
-        gpu, plan = server.job.cluster.gpu, server.plan
+        gpu = server.job.cluster.gpu
         reasons = {
             "kernels carried from another maker's GPUs": is_carried(gpu) and gpu.vendor != load_gpu(DEFAULT).vendor,
-            "a group of ranks over NICs": plan.dp == 1 and plan.tp > server.job.cluster.domain,
+            "a group of ranks over NICs": self._widest_group > server.job.cluster.domain,
             "experts on GPUs of their own": self.passes == "pooled",
             "more users than any of them had": found is not None and self.users > found.users,
         }
         return tuple(reason for reason, holds in reasons.items() if holds)
+
+    @property
+    def _widest_group(self) -> int:
+        """Ranks of a copy that exchange in each layer, of which the record has none over NICs: where prompts have copies of their
+        own, it has DP-attention ranks of several nodes."""
+        plan, apart = self.server.plan, self.kind.sides == "apart"
+        if plan.dp > 1 and apart:
+            return 1
+        return plan.expert_ranks if self.server.model.experts else plan.tp
 
     def errors_of(self, figure: str) -> FigureErrors | None:
         """Errors of a figure of `serving.published.FIGURES`, and of "e2e", "dollars" and "joules", which go with throughput; None

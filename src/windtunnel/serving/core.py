@@ -110,6 +110,7 @@ def layer_numbers(times: StepTimes, count: int, mixing: Mixing) -> dict[str, flo
         "window": float(mixing.window or 0),
         "state": mixing.state,
         "kept": times.kept_seconds(mixing),
+        "reread": times.reread(mixing),
         "heads": float(mixing.queries),
         "move_latency": moves.latency,
         "move_rate": moves.memory * device.bandwidth,

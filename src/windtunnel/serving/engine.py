@@ -136,8 +136,12 @@ class InferenceEngine(ABC):
         gap, request_gap = self.unhidden
         return replace(limits, gap=gap, request_gap=request_gap, ahead=False)
 
-    def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
-        """`limits` where tokens are drafted, as of a release; None: a recent one."""
+    def with_ahead(self, limits: ServeEngine) -> ServeEngine:
+        """`limits` of an engine that is told to choose a pass while the one before it runs, whatever its release does."""
+        return replace(limits, gap=GAP, request_gap=0.0, ahead=True)
+
+    def with_drafts(self, limits: ServeEngine, release: str | None, ahead: bool = False) -> ServeEngine:
+        """`limits` where tokens are drafted, as of a release; None: a recent one. `ahead`: it is told to work ahead."""
         return limits
 
     def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:
@@ -192,8 +196,8 @@ def captured_sizes(most: int) -> tuple[int, ...]:
 class EngineSettings:
     """What is stated of an engine, whatever the model and its plan: limits in place of its defaults (`step_tokens`, `running`,
     `memory`, `polls`), no captured graphs (`eager`) or those of `graphs`, as `with_graphs` reads them, a scheduler that does not
-    work ahead (`sync`), prompts that are not cut (`whole_prompts`), its `release`, else a recent one, and the kernel of its experts
-    (`expert_kernel`), else the quickest."""
+    work ahead (`sync`), or does in a release that would not (`ahead`), prompts that are not cut (`whole_prompts`), its `release`,
+    else a recent one, and the kernel of its experts (`expert_kernel`), else the quickest."""
 
     step_tokens: int | None = None
     running: int | None = None
@@ -205,6 +209,7 @@ class EngineSettings:
     whole_prompts: bool = False
     release: str | None = None
     expert_kernel: str | None = None
+    ahead: bool = False
 
     def engine(self, name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
         """The engine `name` on `gpu` with `tp` ranks of a copy, so set. UnknownName for another name, SpecError for a setting that
@@ -214,6 +219,9 @@ class EngineSettings:
         limits = with_graphs(limits, self.graphs) if self.graphs is not None else limits
         limits = replace(limits, graph_tokens=0, captures_prompts=False, graphs=()) if self.eager else limits
         limits = rules.at_release(limits, self.release) if self.release is not None else limits
+        if self.ahead and self.sync:
+            raise SpecError("ahead", True, "either ahead or sync")
+        limits = rules.with_ahead(limits) if self.ahead else limits
         limits = rules.without_ahead(limits) if self.sync else limits
         limits = rules.without_cuts(limits) if self.whole_prompts else limits
         if self.expert_kernel not in (None, *EXPERT_KERNELS):

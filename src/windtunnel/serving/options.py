@@ -102,6 +102,7 @@ class ServeOptions:
     max_model_len: int | None = option("Most tokens of a request, prompt and output; default: the model's.", None, least=1)
     eager: bool = option("No pass is a captured CUDA graph (--enforce-eager).", False)
     sync: bool = option("Nothing is scheduled ahead of the pass that runs (--no-async-scheduling).", False)
+    ahead: bool = option("A pass is chosen while one runs, though its release does not (vLLM's --async-scheduling).", False)
     graphs: str | None = option(
         "Batches with a captured CUDA graph: 1,2,4,8 alone, 512+ for all up to 512, padded, or decodes for none over prompts; "
         "default: the engine's, padded.",
@@ -169,6 +170,7 @@ class ServeSearchOptions:
     max_model_len: int | None = _same_option("max_model_len")
     eager: bool = _same_option("eager")
     sync: bool = _same_option("sync")
+    ahead: bool = _same_option("ahead")
     graphs: str | None = _same_option("graphs")
     whole_prompts: bool = _same_option("whole_prompts")
     release: str | None = _same_option("release")
@@ -233,6 +235,7 @@ class ServeFleetOptions:
     max_model_len: int | None = _same_option("max_model_len")
     eager: bool = _same_option("eager")
     sync: bool = _same_option("sync")
+    ahead: bool = _same_option("ahead")
     graphs: str | None = _same_option("graphs")
     whole_prompts: bool = _same_option("whole_prompts")
     release: str | None = _same_option("release")

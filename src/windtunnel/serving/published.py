@@ -174,11 +174,12 @@ class PublishedServers:
         }
 
 
-def errors_of_figure(errors: Sequence[float]) -> FigureErrors:
-    """The line of a figure from its rows' errors, (predicted - measured) / measured; two rows at least."""
+def errors_of_figure(errors: Sequence[float], servers: int | None = None) -> FigureErrors:
+    """The line of a figure from its rows' errors, (predicted - measured) / measured; two rows at least. `servers`: whose rows they
+    are, since those of one server are off alike."""
     longer = [100.0 * (1.0 / (1.0 + error) - 1.0) for error in errors]
     low, _, high = quantiles(longer, n=4, method="inclusive")
-    inside = widening([(abs(error), 1.0) for error in errors])
+    inside = widening([(abs(error), 1.0) for error in errors], servers)
     return FigureErrors(100.0 * median(map(abs, errors)), 100.0 * median(errors), 100.0 * inside, (low, high))
 
 
@@ -224,9 +225,11 @@ def _warm_spreads(rows: Sequence[tuple[FirstToken, float]]) -> FirstSpreads:
     return FirstSpreads(host, own, wait)
 
 
-def first_widening(spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: Sequence[float]) -> float:
+def first_widening(
+    spreads: FirstSpreads, firsts: Sequence[FirstToken], errors: Sequence[float], servers: int | None = None
+) -> float:
     """The factor of a kind with these first tokens and errors; as `PublishedServers.widen`."""
-    return widening([(_longer(error), spreads.spread(first)) for first, error in zip(firsts, errors, strict=True)])
+    return widening([(_longer(error), spreads.spread(first)) for first, error in zip(firsts, errors, strict=True)], servers)
 
 
 def kinds_around(kind: ServerKind) -> tuple[ServerKind, ...]:

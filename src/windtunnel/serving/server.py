@@ -141,6 +141,7 @@ def server_of(
     whole_prompts: bool = False,
     release: str | None = None,
     expert_kernel: str | None = None,
+    ahead: bool = False,
     overrides: list[str] | None = None,
 ) -> Server:
     """A checked server of `model` on `gpus` of `cluster`.
@@ -160,10 +161,12 @@ def server_of(
     assert not isinstance(probe.model, GraphModel)
     chosen = plan or first_plan(probe.model, probe.cluster)
     check_plan(probe.model, probe.cluster, chosen)
-    settings = EngineSettings(step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release, expert_kernel)
+    settings = EngineSettings(
+        step_tokens, running, memory, polls, eager, sync, graphs, whole_prompts, release, expert_kernel, ahead
+    )
     limits = settings.engine(engine, probe.cluster.gpu, chosen.tp)
     if speculation is not None:
-        limits = ENGINES.find(engine).with_drafts(limits, release)
+        limits = ENGINES.find(engine).with_drafts(limits, release, ahead)
     own = probe.model.checkpoint or Checkpoint()
     taken = own.said_by if weights is None else ""
     if weights is None:

@@ -50,6 +50,13 @@ GRID = 4
 INDEXER_SHARE = 0.5
 """Share of the peak that an indexer's products reach where the GPU's best product is not known: assumed."""
 
+REREAD = 0.58
+"""What a further query token of a request adds to latent attention on Blackwell, as a share of reading its cache anew.
+TensorRT-LLM's kernel, which all three engines run there, has a block of threads for each query token (flashinfer fmhaKernels.cuh
+at 0.6.3: "Each CTA handles one tokenQ by default for spec-decoding generation kernel"; kernels of grouped queries join them), and
+the L2 holds a part of what the others have read. Of 4 tokens, 16 heads and 80k entries in 8 bits on B200 (vllm-project/vllm pull
+request 41778), 2 to 256 requests: 0.46 to 0.66, the middle 0.58. Hopper's kernels read once for all."""
+
 STATE_WIDTH = 4.0
 """Bytes of a number of a recurrence's state."""
 
@@ -410,7 +417,8 @@ class StepTimes:
         return float(prefill_seconds(curve_of(table, "bf16"), self.device, "bf16", of)[0])
 
     def cached_seconds(self, mixing: Mixing, one: Passing) -> float:
-        """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together."""
+        """Seconds of one layer's attention or recurrence for the new tokens of each request, which read its cache together, or
+        apart by `reread`."""
         return float(self._cached_seconds(mixing, np.array([[one.decodes], [one.cached], [one.verified]], np.float64))[0])
 
     def _cached_seconds(self, mixing: Mixing, sizes: Floats) -> Floats:
@@ -431,11 +439,15 @@ class StepTimes:
         dim = elements if mixing.absorbed else float(mixing.dim)
         table = self.curves.latent_decode if mixing.absorbed else self.curves.decode
         one = np.ones(len(decodes))
-        calls = Caches(decodes, keys, groups * one, elements * one, dim * one, io, work)
+        calls = Caches(decodes + self.reread(mixing) * verified, keys, groups * one, elements * one, dim * one, io, work)
         spent = decode_seconds(curve_of(table, self.server.kv), self.device, FORMATS[self.server.kv].width, calls, cold=True)
         if mixing.index:  # an indexer reads its keys of all tokens, and the choice reads the scores
             spent = spent + pointwise_seconds(self.pointwise, self.device, cached * (mixing.index + 8.0 / mixing.stride))
         return spent
+
+    def reread(self, mixing: Mixing) -> float:
+        """`REREAD` where a layer has it, else 0: all tokens of a request read its cache together."""
+        return REREAD if mixing.absorbed and 10.0 <= (self.gpu.capability or 0.0) < 11.0 else 0.0
 
     def kept_seconds(self, mixing: Mixing) -> float:
         """Seconds in which the state of a request's last accepted draft is copied by index to where the next pass reads it."""

@@ -183,13 +183,13 @@ class SglangEngine(InferenceEngine):
         """Before `joins_gates`, gates of linear attention have a product each."""
         return replace(super().at_release(limits, release), gates_apart=release_numbers(release) < self.joins_gates)
 
-    def with_drafts(self, limits: ServeEngine, release: str | None) -> ServeEngine:
-        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended; before `fuses_states`,
-        states are copied by index."""
+    def with_drafts(self, limits: ServeEngine, release: str | None, ahead: bool = False) -> ServeEngine:
+        """Before `drafts_ahead`, a pass that verifies drafts is chosen when the one before it has ended, unless
+        SGLANG_ENABLE_SPEC_V2 says otherwise (`ahead`); before `fuses_states`, states are copied by index."""
         if release is None:
             return limits
         numbers = release_numbers(release)
-        limits = self.without_ahead(limits) if numbers < self.drafts_ahead else limits
+        limits = self.without_ahead(limits) if numbers < self.drafts_ahead and not ahead else limits
         return replace(limits, indexed=INDEXED) if numbers < self.fuses_states else limits
 
     def graph_tokens_of(self, most: int, each: int) -> tuple[int, ...]:

@@ -100,13 +100,16 @@ def vllm_passes_of(read: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     cudagraph_mode says whether passes are captured, and those over prompts among them (vllm/config/compilation.py, CUDAGraphMode).
     A number alone is a level of optimisation. SpecError for no JSON."""
     table = _table_of(read.get("compiled"), "--compilation-config")
-    largest: dict[str, Any] = {"graphs": f"{read['graph_most']}+"} if read.get("graph_most") else {}
+    inside = table.get("max_cudagraph_capture_size") if isinstance(table, Mapping) else None
+    most = read.get("graph_most") or (inside if isinstance(inside, int) and inside > 0 else None)
+    largest: dict[str, Any] = {"graphs": f"{most}+"} if most else {}
     if not isinstance(table, Mapping):
         return largest, [] if table is None else ["not modelled: --compilation-config"]
     mode = str(table.get("cudagraph_mode", "")).upper()
     said: dict[str, dict[str, Any]] = {"NONE": {"eager": True}, "FULL_DECODE_ONLY": {"graphs": "decodes"}}
     fields = said.get(mode, {})
-    others = sorted(str(key) for key in table if key != "cudagraph_mode")
+    taken = {"cudagraph_mode", *(["max_cudagraph_capture_size"] if most == inside else [])}
+    others = sorted(str(key) for key in table if key not in taken)
     return largest | fields, [f"not modelled: --compilation-config {', '.join(others)}"] if others else []
 
 

@@ -20,6 +20,7 @@ from windtunnel.formats.jobs.scripts.command import ScriptCommands
 from windtunnel.formats.jobs.scripts.missing_arguments import unset_names
 from windtunnel.formats.jobs.scripts.script_call import call_of, file_of, is_file
 from windtunnel.formats.jobs.servers import nim
+from windtunnel.formats.jobs.servers.around import release_of, switched_on
 from windtunnel.formats.jobs.servers.clients import ClientLoad, client_load
 from windtunnel.formats.jobs.servers.drafts import drafts_of, formats_of, trtllm_passes_of, vllm_passes_of
 from windtunnel.formats.jobs.servers.written import Command, commands_of_calls, commands_of_manifest, is_manifest
@@ -39,14 +40,14 @@ _COUNTS = (*_DEGREES, "running", "polls")
 _INTEGERS = (*_COUNTS, "step_tokens", "context", "balance_wait", "steps", "draft_tokens", "branches", "policy", "graph_most")
 _NEEDED = ("model", *_DEGREES, "speculative")
 _NUMBERS = ("memory", "memory_after_weights")
-_SWITCHES = {"expert_parallel", "eager", "sync", "dp_attention", "balance", "chunked", "graph_padding"}
+_SWITCHES = {"expert_parallel", "eager", "sync", "ahead", "dp_attention", "balance", "chunked", "graph_padding"}
 _SWITCHES |= {"prefill_worker", "decode_worker"}
 
 
 @dataclass(frozen=True)
 class ServerTool:
     """A tool of `launch.toml`: `read`: flag -> field; `config`: key of a configuration -> field; `like`: what is assumed where its
-    engine is another's."""
+    engine is another's; `variables`: field -> variable of the environment."""
 
     name: str
     title: str
@@ -59,6 +60,7 @@ class ServerTool:
     harmless: tuple[str, ...]
     config: Mapping[str, str]
     like: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -108,6 +110,7 @@ def server_tools() -> tuple[ServerTool, ...]:
         starts = tuple(tuple(one) for one in row["starts"])
         lists = {key: tuple(values) for key, values in row["lists"].items()}
         more: dict[str, Any] = {"config": row.get("config", {}), "like": row.get("like", ""), **lists}
+        more["variables"] = row.get("variables", {})
         made.append(ServerTool(name, row["title"], row["engine"], starts, row["image"], flags, **more))
     return tuple(made)
 
@@ -127,13 +130,6 @@ def tool_of(words: Sequence[str]) -> tuple[ServerTool, int] | None:
                 if image and re.search(tool.image, word):
                     return tool, place + 1
     return None
-
-
-def _release_of(tool: ServerTool, words: Sequence[str]) -> dict[str, str]:
-    """The engine's release, where an image before the flags is of one; Dynamo's and others' images have numbers of their own."""
-    tags = [re.search(r":v?(\d+\.\d+(?:\.\d+)?)", word) for word in words if re.search(tool.image, word)]
-    found = next((tag[1] for tag in tags if tag is not None), None)
-    return {"release": found} if found is not None and tool.name == tool.engine else {}
 
 
 def _find(start: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> int | None:
@@ -202,7 +198,8 @@ def read_launch(source: str | Path) -> LaunchedServer | None:
         known = tool_of(words := words if inside is None else inside.words)
         if known is not None:
             made = _read_words(known[0], list(words[known[1] :]), path, files)
-            dated = _release_of(known[0], words[: known[1]])
+            dated = switched_on(known[0].variables, text)
+            dated |= release_of(known[0].image, words[: known[1]], text) if known[0].name == known[0].engine else {}
             made.fields |= dated
             made.taken += [f"{key} {value}" for key, value in dated.items()]
             made.copies, made.side = copies, made.side or side or ""
@@ -244,6 +241,10 @@ def _join_sides(servers: list[LaunchedServer]) -> LaunchedServer:
         words += [f"{key}={front[key]}" for key in ("tp", "pp", "dp", "ep") if key in front]
         whole.fields["prefill"] = ",".join(words)
         whole.taken.append(f"prompts on {len(fronts)} servers of their own ({whole.fields['prefill']})")
+        whole.ignored += [line for line in fronts[-1].ignored if line not in whole.ignored]
+        own = {key: value for key, value in front.items() if key not in ("model", "engine", *_DEGREES)}
+        apart = [f"{key} {value}" for key, value in own.items() if whole.fields.get(key) != value]
+        whole.ignored += [f"not modelled of the servers of prompts: {', '.join(apart)}"] if apart else []
         whole.copies = sum(one.copies for one in backs)
     elif len(servers) > 1 and not fronts and not backs:
         whole.copies = sum(one.copies for one in servers)
@@ -428,7 +429,7 @@ def _take_all(tool: ServerTool, raw: dict[str, Any], made: LaunchedServer) -> No
         fields["memory"] = read["memory_after_weights"]
     if read.get("balance") and read.get("dp_attention"):
         fields["polls"] = max(1, read.get("balance_wait", BALANCE_WAIT))
-    fields.update({key: True for key in ("eager", "sync") if read.get(key)})
+    fields.update({key: True for key in ("eager", "sync", "ahead") if read.get(key)})
     if tool.engine == "trtllm":
         stated, assumed = trtllm_passes_of(read)
         fields.update(stated)
