@@ -19,8 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "release"))
-from build import ABI3, installed  # noqa: E402
 from cut import PACKAGE, files_of, name_of, tracked, version  # noqa: E402
+
+from build import ABI3, installed  # noqa: E402
 
 JOB = "llama3-8b-8xh100"
 JOBS = [(JOB, []), ("gpt3-175b-64", ["plan.vpp=1", "plan.schedule=dualpipe", "runtime.overlap_p2p=true"])]
